@@ -84,7 +84,7 @@ impl Scene {
         names.into_iter().collect()
     }
 
-    /// Seconds from [`START`] to the newest known post.
+    /// Returns the watermark of a topic, in seconds since [`START`].
     async fn watermark(&self, topic: &str) -> Option<i64> {
         let known = self
             .store()
@@ -135,17 +135,17 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
         );
         // Each page begins with the last second of the previous page.
         assert_eq!(
-            scene.archive.asked().await,
+            scene.archive.requested_pages().await,
             [
                 "climate desc 100",
                 &format!("climate desc before={} 100", 60 * 300 + 1),
                 &format!("climate desc before={} 100", 60 * 201 + 1),
             ]
         );
-        let told = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
+        let output = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
                     FROM posts p, watermarks w, sightings s";
         assert_eq!(
-            scene.rows(told).await,
+            scene.rows(output).await,
             ["arctic-shift arctic-shift new null new null"]
         );
         let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
@@ -174,7 +174,7 @@ async fn later_runs_read_everything_since_the_last() {
             assert_eq!(scene.stored().await.len(), 351);
             assert_eq!(scene.watermark("climate").await, Some(60 * 349));
             // From ten minutes before the newest known post, plus one second for the boundary.
-            let asked = scene.archive.asked().await;
+            let asked = scene.archive.requested_pages().await;
             assert_eq!(
                 asked[1],
                 format!("climate asc after={} 100", 60 * 4 - 600 - 1)
@@ -274,7 +274,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
         scene.respond_instead(too_much(), 2);
         let report = scene.collect_one(climate(120)).await;
         assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
-        let asked = scene.archive.asked().await;
+        let asked = scene.archive.requested_pages().await;
         let limits: Vec<&str> = asked
             .iter()
             .map(|page| page.rsplit(' ').next().unwrap())
@@ -436,7 +436,7 @@ async fn a_lone_surrogate_loses_one_character() {
     );
 }
 
-/// Rows and the flag they get: (fields, flagged).
+/// Returns rows of the archive: (id, fields, true if the score is flagged as a placeholder).
 fn readings() -> Vec<(&'static str, Value, bool)> {
     let hours = |n: i64| START + n * 3_600;
     vec![
@@ -518,7 +518,7 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
         again.put([row("a", 0)]);
         again.collect_one(climate(5)).await;
         assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 arctic-shift"]);
-        // A dump of the first reading is imported late, and a row without a score.
+        // Late imports: a dump of the first reading, and a row without a score.
         for fields in [
             &placeholder,
             &json!({"score": null, "num_comments": null, "upvote_ratio": null}),
@@ -538,7 +538,7 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
     }
 }
 
-/// Collects `page` from Reddit itself into the same database.
+/// Collects a listing with this child from Reddit into the same database.
 async fn from_reddit(scene: &Scene, child: Value) {
     let server = reddit::server().await;
     let page = json!({"kind": "Listing", "data": {"after": null, "children": [child]}});

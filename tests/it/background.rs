@@ -10,7 +10,7 @@ use crate::support::program::Program;
 
 const GAMING: (&str, &str) = ("gaming", "video games");
 const FOOD: (&str, &str) = ("food", "food and cooking");
-/// Returns posts; the last has the text of the first.
+/// The number of posts; the last has the text of the first.
 const POSTS: usize = 31;
 
 fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
@@ -57,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// Labels by a pipeline file with more flags; returns the run's counts.
+    /// Labels with a pipeline file and more flags; returns the run's counts.
     fn classify(&self, file: &str, more: &[&str]) -> Value {
         self.run_counts(&[&["classify", "--pipeline", file][..], more].concat())
     }
@@ -238,8 +238,8 @@ fn a_shortlist_excludes_labels_and_keeps_the_background() {
             small.to_str().unwrap(),
         ],
     );
-    // One shortlisted label a text, or the background where the small model ranks it first: for the ten about music,
-    // and only a few of the others.
+    // One pair per text for its shortlisted label, and another one if the small model ranks the background first: for
+    // the ten texts about music, and for a few others.
     let pairs = done["pairs"].as_u64().unwrap();
     let texts = POSTS as u64 - 1;
     assert!((texts + 10..texts + 15).contains(&pairs), "{done}");
@@ -269,7 +269,7 @@ fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
 fn classify_file_reports_the_outcome_of_each_text() {
     let program = Program::new().with_default_model();
     let file = program.write("p.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
-    let (lines, said) = scored(&program, &file);
+    let (lines, message) = scored(&program, &file);
     assert_eq!(lines.len(), POSTS);
     for (i, line) in lines.iter().enumerate() {
         let expected = ["gaming", "food", "other"][i % (POSTS - 1) % 3];
@@ -282,8 +282,8 @@ fn classify_file_reports_the_outcome_of_each_text() {
         assert_eq!(line["scores"].as_object().unwrap().len(), 2);
     }
     assert!(
-        said.contains("video games") && said.contains("food and drink"),
-        "{said}"
+        message.contains("video games") && message.contains("food and drink"),
+        "{message}"
     );
 }
 
@@ -295,7 +295,7 @@ fn an_invalid_background_is_rejected() {
         "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",
     );
     program.write("blank.toml", "\n");
-    for (settings, labels, said) in [
+    for (settings, labels, message) in [
         (
             "background = \"blank.toml\"",
             &[FOOD][..],
@@ -318,9 +318,9 @@ fn an_invalid_background_is_rejected() {
     ] {
         let file = program.write("p.toml", pipeline(settings, labels));
         let ran = program.run(&["labels", "validate", "--pipeline", &file]);
-        let said = said.replace("\\\"", "\"");
+        let message = message.replace("\\\"", "\"");
         assert!(
-            ran.code == 2 && ran.stderr.contains(&said),
+            ran.code == 2 && ran.stderr.contains(&message),
             "{settings}: {}",
             ran.stderr
         );
@@ -330,10 +330,10 @@ fn an_invalid_background_is_rejected() {
     let without = format!("{BACKGROUND}\nbackground_without = [\"video games\"]");
     let without = program.write("without.toml", pipeline(&without, &[german]));
     for (file, topics) in [(&bare, "34 topics"), (&without, "33 topics")] {
-        let said = program
+        let message = program
             .ok(&["labels", "validate", "--pipeline", file])
             .stderr;
-        assert!(said.contains(topics), "{said}");
+        assert!(message.contains(topics), "{message}");
     }
     let none = program.write("none.toml", pipeline("background = \"none\"", &[FOOD]));
     let absent = program.write("absent.toml", pipeline("", &[FOOD]));

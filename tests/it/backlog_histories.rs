@@ -20,8 +20,8 @@ use crate::support::postgres::databases;
 const POSTS: usize = 6;
 const LEASE_SECS: i64 = 60;
 const MAX_ATTEMPTS: u32 = 2;
-/// Crashed workers after which a post is parked.
-const MOST_DEATHS: u32 = MAX_ATTEMPTS + 5;
+/// The number of crashed workers after which a post is parked.
+const MAX_CRASHES: u32 = MAX_ATTEMPTS + 5;
 
 /// One step of a history. Claims are numbered from the latest.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Model {
     now: i64,
-    /// Texts of the stored posts.
+    /// The text version of each stored post.
     posts: BTreeMap<String, u8>,
     purged: BTreeSet<String>,
     backlog: BTreeMap<String, Waiting>,
@@ -211,7 +211,7 @@ impl Model {
 
     fn retry_failed(&mut self) {
         for waiting in self.backlog.values_mut() {
-            if waiting.attempts >= MAX_ATTEMPTS || waiting.deaths >= MOST_DEATHS {
+            if waiting.attempts >= MAX_ATTEMPTS || waiting.deaths >= MAX_CRASHES {
                 (waiting.attempts, waiting.deaths) = (0, 0);
             }
         }
@@ -387,7 +387,7 @@ struct Seen {
 }
 
 /// Applies one step to both, and compares the results.
-#[expect(clippy::too_many_lines, reason = "one arm an event")]
+#[expect(clippy::too_many_lines, reason = "one arm per event")]
 async fn happen(
     event: &Event,
     model: &mut Model,
@@ -397,7 +397,7 @@ async fn happen(
     let name = |post: usize| format!("t3_p{post}");
     let claims = real.claims.len();
     // One of the latest claims: an old one has mostly lost its lease.
-    let of = |claim: usize| claims.checked_sub(1 + claim % 4);
+    let recent = |claim: usize| claims.checked_sub(1 + claim % 4);
     match *event {
         Event::Save(post, text) => {
             model.save(&name(post), text);
@@ -428,8 +428,8 @@ async fn happen(
         Event::Claim(limit) | Event::ClaimClean(limit) | Event::ClaimSuspects(limit) => {
             let among = match event {
                 Event::ClaimClean(_) => 0..1,
-                Event::ClaimSuspects(_) => 1..MOST_DEATHS,
-                _ => 0..MOST_DEATHS,
+                Event::ClaimSuspects(_) => 1..MAX_CRASHES,
+                _ => 0..MAX_CRASHES,
             };
             let expected = model.claim(claims, limit, &among);
             let claimed = real.claim(limit, &among, model.now).await;
@@ -437,7 +437,7 @@ async fn happen(
             seen.claimed += claimed.len();
         }
         Event::Renew(claim) => {
-            let Some(claim) = of(claim) else {
+            let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             let lease = real.claims[claim].lease;
@@ -450,7 +450,7 @@ async fn happen(
             prop_assert_eq!(renewed.unwrap(), model.renew(claim));
         }
         Event::Complete(claim, mask) => {
-            let Some(claim) = of(claim) else {
+            let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             let posts = real.claims[claim].posts.iter().enumerate();
@@ -473,7 +473,7 @@ async fn happen(
             seen.lost += usize::from(stored.is_none());
         }
         Event::Fail(claim, post) => {
-            let Some(claim) = of(claim) else {
+            let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             model.fail(claim, &name(post));
@@ -482,7 +482,7 @@ async fn happen(
             real.store.backlog().fail(lease, &failed).await.unwrap();
         }
         Event::Release(claim) => {
-            let Some(claim) = of(claim) else {
+            let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             model.release(claim);
@@ -493,7 +493,7 @@ async fn happen(
                 .unwrap();
         }
         Event::Bury(claim) => {
-            let Some(claim) = of(claim) else {
+            let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             model.bury(claim);
@@ -520,7 +520,7 @@ async fn happen(
     Ok(())
 }
 
-/// Works off the backlog at the end of any history.
+/// Processes the whole backlog at the end of a history.
 async fn work_off(
     model: &mut Model,
     real: &mut Real,

@@ -37,31 +37,31 @@ fn the_latest_labelling_run_is_explained_on_both_databases() {
         // This run has nothing to do.
         classify(&program);
 
-        let told = found(&program, &[]);
+        let output = found(&program, &[]);
         let status = program.json(&["status"]);
         let recorded = &status["runs"][1];
-        assert_eq!(told["run"], recorded["id"]);
-        assert_eq!(told["posts"], 40);
-        assert_eq!(told["stages"], recorded["counts"]["stages"]);
-        let secs = |stage: &str| told["stages"][stage].as_f64().unwrap();
+        assert_eq!(output["run"], recorded["id"]);
+        assert_eq!(output["posts"], 40);
+        assert_eq!(output["stages"], recorded["counts"]["stages"]);
+        let secs = |stage: &str| output["stages"][stage].as_f64().unwrap();
         for stage in [
             "engine_busy_secs",
             "claim_secs",
             "tokenize_secs",
             "write_secs",
         ] {
-            assert!(secs(stage) > 0.0, "{stage}: {told}");
+            assert!(secs(stage) > 0.0, "{stage}: {output}");
         }
-        let settings = &told["settings"];
+        let settings = &output["settings"];
         assert_eq!(settings["devices"], json!(["cpu"]));
         assert_eq!(settings["batch_tokens"], 512);
         assert_eq!(settings["batch_tokens_from"], "set");
         let kind = database.url.split(':').next().unwrap();
         assert_eq!(settings["database"], kind, "{}", database.url);
-        assert!(told["verdict"]["limit"].is_string(), "{told}");
-        assert_eq!(told["verdict"]["on_target"], Value::Null);
+        assert!(output["verdict"]["limit"].is_string(), "{output}");
+        assert_eq!(output["verdict"]["on_target"], Value::Null);
         assert_eq!(
-            (&told["gpu"], &told["gpu_note"]),
+            (&output["gpu"], &output["gpu_note"]),
             (&json!([]), &Value::Null)
         );
 
@@ -98,7 +98,7 @@ fn a_run_is_explained_by_its_number() {
         (&nothing["posts"], &nothing["verdict"]["limit"]),
         (&json!(0), &Value::Null)
     );
-    for (run, said) in [("1", "is a run of `import`"), ("99", "no run 99")] {
-        doctor(&program, &["--run", run]).expect_exit(2, said);
+    for (run, message) in [("1", "is a run of `import`"), ("99", "no run 99")] {
+        doctor(&program, &["--run", run]).expect_exit(2, message);
     }
 }

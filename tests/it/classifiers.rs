@@ -183,7 +183,7 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
     assert_eq!(scores(&many, "thousand.onnx").unwrap().len(), 1_000);
 
     let two = r#"{"id2label":{"0":"a","1":"b"}}"#;
-    for (config, graph, said) in [
+    for (config, graph, message) in [
         (
             two,
             "three.onnx",
@@ -208,7 +208,7 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
         ("{}", "three.onnx", "neither `label2id`"),
     ] {
         let error = scores(config, graph).unwrap_err();
-        assert!(error.contains(said), "{config} {graph}: {error}");
+        assert!(error.contains(message), "{config} {graph}: {error}");
     }
 }
 
@@ -417,7 +417,7 @@ fn a_classifier_assigns_its_own_labels() {
         let labels: Vec<&Value> = scores.iter().map(|row| &row["label"]).collect();
         assert_eq!(labels, ["anger", "joy", "sadness"]);
         assert!(scores.iter().all(|row| row["posts"] == 21));
-        // The same as in a file.
+        // `score` gives the same labels and scores for a file of these texts.
         let text = |i: usize| json!({"id": words(i), "text": words(i)}).to_string() + "\n";
         let texts: String = (0..20).map(text).collect();
         scene.program.write("texts.ndjson", texts);
@@ -465,7 +465,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
     let slugs = scene.sql("SELECT DISTINCT label FROM post_scores ORDER BY label");
     assert_eq!(slugs[0]["label"], "angry");
-    // Also from stored logits.
+    // Stored logits give the same labels.
     let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
     let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
     assert!(found.to_string().contains("21"), "{found}");
@@ -475,8 +475,8 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
         .expect_stderr("instead of those of the pipeline `mine`");
-    let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
+    let second = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
     scene
-        .run(&["classify", "--model", &moods, "--pipeline", &beside])
+        .run(&["classify", "--model", &moods, "--pipeline", &second])
         .expect_exit(2, "omit the background");
 }

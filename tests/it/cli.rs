@@ -170,7 +170,7 @@ fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
         let again = posts(10).replace("\"id\":\"k", "\"id\":\"again");
         run(&["import", &program.write("posts.ndjson", posts(30))]);
         run(&["import", &program.write("again.ndjson", again)]);
-        let told = |pipeline: &[&str]| {
+        let output = |pipeline: &[&str]| {
             let dry = run(&[&["classify", "--dry-run", "--format", "json"][..], pipeline].concat());
             let rows: Value = serde_json::from_str(&dry.stdout).unwrap();
             let value = |i: usize| rows[i]["value"].as_i64().unwrap();
@@ -185,16 +185,16 @@ fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
             let count = |name: &str| record["counts"][name].as_i64().unwrap();
             [count("posts"), count("pairs"), count("pairs_reused")]
         };
-        assert_eq!(told(&[]), [40, 30, 480, 0]);
-        assert_eq!(told(&[]), [40, 30, 480, 0], "nothing is written");
+        assert_eq!(output(&[]), [40, 30, 480, 0]);
+        assert_eq!(output(&[]), [40, 30, 480, 0], "nothing is written");
         assert_eq!(did(&[]), [40, 480, 160]);
-        assert_eq!(told(&[]), [0, 0, 0, 0]);
+        assert_eq!(output(&[]), [0, 0, 0, 0]);
 
         let sixteen = include_str!("../../pipelines/sixteen-topics.toml");
         let seventeen = "[[topic]]\nslug = \"pets\"\nlabel = \"pets\"\nsubreddits = [\"aww\"]\n";
         let seventeen = program.write("17.toml", format!("{sixteen}\n{seventeen}"));
         let seventeen = ["--pipeline", seventeen.as_str()];
-        assert_eq!(told(&seventeen), [40, 30, 0, 510]);
+        assert_eq!(output(&seventeen), [40, 30, 0, 510]);
         assert_eq!(did(&seventeen), [40, 0, 680]);
         let strict = sixteen.replace("threshold = 0.0", "threshold = 0.9");
         let strict = program.write("strict.toml", strict);
@@ -348,12 +348,12 @@ fn misuse_is_rejected_with_advice_and_its_exit_code() {
     ] {
         program.write(name, text);
     }
-    for (args, code, said) in MISUSE {
+    for (args, code, message) in MISUSE {
         let ran = program.run(&args.split(' ').collect::<Vec<_>>());
         assert_eq!(ran.code, *code, "topicmill {args}\n{}", ran.stderr);
         assert!(
-            ran.stderr.contains(said),
-            "topicmill {args} does not say `{said}`:\n{}",
+            ran.stderr.contains(message),
+            "topicmill {args} does not say `{message}`:\n{}",
             ran.stderr
         );
         assert!(
@@ -538,10 +538,10 @@ fn a_watcher_stops_when_its_database_file_is_replaced() {
     program.ok(&["--database", url, "db", "create"]);
     let ended = watcher.wait_with_output().unwrap();
     assert!(!ended.status.success());
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let message = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
-        said.contains("was replaced since this command began"),
-        "{said}"
+        message.contains("was replaced since this command began"),
+        "{message}"
     );
 }
 

@@ -25,7 +25,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
 
-/// One topic after another, so that the order of requests is known.
+/// Options that read one topic after another, so that the order of requests is known.
 pub const READ_OPTIONS: ReadOptions = ReadOptions {
     concurrency: 1,
     overlap: Duration::from_mins(10),
@@ -144,7 +144,7 @@ impl Scene {
     }
 
     /// Returns the listing requests: subreddit, `limit` and `after`.
-    async fn asked(&self) -> Vec<String> {
+    async fn requested_pages(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let of_listings = requests.iter().filter(|request| request.method == "GET");
         of_listings
@@ -241,7 +241,7 @@ async fn a_limit_does_not_count_stickied_posts() {
             (Outcome::Ok, 2, 6, 6)
         );
         assert_eq!(
-            scene.asked().await,
+            scene.requested_pages().await,
             ["climate: 3 from the start", "climate: 1 from t3_b"]
         );
         assert_eq!(
@@ -273,7 +273,7 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
         let report = scene.collect_one(climate(4)).await;
         assert_eq!((report.pages, report.posts, report.new), (3, 4, 4));
         assert_eq!(
-            scene.asked().await,
+            scene.requested_pages().await,
             [
                 "climate: 4 from the start",
                 "climate: 2 from t3_b",
@@ -281,7 +281,7 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
             ],
             "the second `b` takes nothing off the limit"
         );
-        // Ranks on the listing as it was read, with `b` first at 1 and then at 2.
+        // Ranks are positions on the listing as it was read: `b` was at 1, and on the second page at 2.
         assert_eq!(
             scene.rows(RANKS).await,
             ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
@@ -319,7 +319,11 @@ async fn a_repeated_or_cyclic_after_ends_the_topic() {
             assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
             assert_eq!((reports[0].pages, reports[0].posts), (posts, posts));
             assert_eq!(scene.record().status, RunStatus::Done);
-            assert_eq!(scene.asked().await.len(), cursors.len() + 1, "{cursors:?}");
+            assert_eq!(
+                scene.requested_pages().await.len(),
+                cursors.len() + 1,
+                "{cursors:?}"
+            );
             let left = "SELECT topic FROM watermarks WHERE after_cursor IS NOT NULL";
             assert_eq!(scene.rows(left).await, [""; 0]);
         }
@@ -335,7 +339,10 @@ async fn a_null_or_empty_after_ends_the_topic() {
                 .page("climate", None, &children(&["a", "b"]), end)
                 .await;
             let report = scene.collect_one(climate(250)).await;
-            assert_eq!(scene.asked().await, ["climate: 100 from the start"]);
+            assert_eq!(
+                scene.requested_pages().await,
+                ["climate: 100 from the start"]
+            );
             assert_eq!((report.outcome, report.posts), (Outcome::Ok, 2));
             assert_eq!(scene.record().status, RunStatus::Done);
         }
@@ -425,7 +432,7 @@ async fn a_failing_topic_ends_as_server_and_the_others_continue() {
         asked.extend(["climate: 3 from t3_b"; 5]);
         asked.push("music: 5 from the start");
         assert_eq!(
-            scene.asked().await,
+            scene.requested_pages().await,
             asked,
             "and no other subreddit in its place"
         );
@@ -459,7 +466,7 @@ async fn a_second_401_ends_the_run() {
             (RunStatus::Partial, &json!(3))
         );
         assert_eq!(
-            scene.asked().await,
+            scene.requested_pages().await,
             [
                 "food: 5 from the start",
                 "climate: 5 from the start",
@@ -554,7 +561,7 @@ async fn author_names_are_hashed_with_a_key_of_the_database() {
         scene.page("food", None, &[by("c", "someone")], None).await;
         let topics = [climate(5), topic("food", &["food"], 5)];
         scene.collect(&topics).await;
-        // And by another process.
+        // Another process uses the same key.
         let later = Scene::of(&database).await;
         later
             .page("climate", None, &[by("d", "someone")], None)
@@ -885,7 +892,7 @@ async fn topics_are_read_concurrently_and_reported_in_order() {
                 .all(|(report, name)| report.topic == *name)
         );
         assert_eq!(scene.stored().await.len(), 16);
-        let asked = scene.asked().await;
+        let asked = scene.requested_pages().await;
         // Sequentially, each second page would follow its first.
         let next = |at: &usize| asked[*at].ends_with("next");
         let of_one = |at: &usize| asked[at - 1].split(':').next() == asked[*at].split(':').next();

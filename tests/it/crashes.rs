@@ -31,7 +31,7 @@ const LABELS: u64 = 3;
 /// The environment variable with a worker's task as JSON.
 const TASK: &str = "TEST_WORKER_TASK";
 
-/// Posts that the largest test labels.
+/// Returns the number of posts of the largest test.
 fn many_posts() -> usize {
     let asked = std::env::var("TEST_PROOF_POSTS").ok();
     asked.map_or(20_000, |posts| posts.parse().unwrap())
@@ -87,7 +87,7 @@ pub fn options(lease: Duration) -> Options {
     }
 }
 
-/// Labels, in this process, everything that can be claimed.
+/// Labels everything that can be claimed, in this process.
 async fn label(store: &Store, engine: ScriptedEngine, lease: Duration) -> ClassifyCounts {
     let run = begin(store, &topicmill_store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
@@ -118,7 +118,7 @@ async fn label_with(
 /// Runs as a worker process: labels until no claim is left, and writes its counts to a file. Without a task it
 /// returns at once, since `make test-all` runs every ignored test.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a process that the proofs start"]
+#[ignore = "a worker process, started by other tests"]
 async fn worker() {
     let Ok(task) = std::env::var(TASK) else {
         return;
@@ -153,8 +153,8 @@ async fn worker() {
         }
         clock.sleep(Duration::from_millis(200)).await;
     }
-    let told = json!({"posts": posts, "refused": refused, "pairs": pairs, "parked": parked});
-    std::fs::write(report, told.to_string()).unwrap();
+    let output = json!({"posts": posts, "refused": refused, "pairs": pairs, "parked": parked});
+    std::fs::write(report, output.to_string()).unwrap();
 }
 
 /// A worker process, killed when dropped.
@@ -445,8 +445,8 @@ async fn a_postgres_database_is_intact_after_kills_and_a_server_crash() {
     server.restart("immediate");
     let store_after = database.open().await;
     assert_classifications_complete(&store_after).await;
-    let told = process.done().await;
-    println!("the one that lived through a crash of the server: {told}");
+    let output = process.done().await;
+    println!("the one that lived through a crash of the server: {output}");
     drop(store);
     assert_labelled_once(&store_after, n).await;
 }
@@ -477,7 +477,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
             "{}: {deaths} processes died; the last: {done}",
             database.url
         );
-        // 1,024, 256, 64, 16 and 4 posts were suspected in turn, and then the one post.
+        // Suspected windows shrink: 1,024, 256, 64, 16 and 4 posts, then the one post.
         assert_eq!(deaths, 5 + MAX_ATTEMPTS);
         assert_eq!(done["parked"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);

@@ -19,7 +19,7 @@ async fn run(url: &str, sql: &str) -> Result<(), String> {
     ran.map(drop).map_err(|error| format!("{sql}: {error}"))
 }
 
-/// Creates a user for each role on the tables of a database.
+/// A user for each role, on the tables of a database.
 struct Users {
     program: Program,
     owner: String,
@@ -284,7 +284,7 @@ fn variables_in_the_compose_files_exist() {
         command.env(name, value);
     }
     let shown = finished(command.output().unwrap());
-    // Only the setting that has no such value.
+    // `log.format` rejects the value; every other setting accepts it.
     assert!(
         shown.stderr.contains("log.format `text`") || shown.code == 0,
         "{}",

@@ -138,10 +138,10 @@ fn an_unsupported_engine_fails_in_one_sentence_with_its_exit_code() {
         (("classify.int8_group", "64"), &[], "32 or 128"),
         (("classify.batch_tokens", "0"), &[], "batch_tokens"),
     ];
-    for (setting, flags, said) in cases {
+    for (setting, flags, message) in cases {
         let ran = program.run_with(&[setting], &[&["classify"], flags].concat());
         assert_eq!(ran.code, 2, "{setting:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{setting:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{setting:?}: {}", ran.stderr);
     }
 }
 
@@ -217,7 +217,7 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
         .path()
         .join(".cache/topicmill/agreement.json");
     let kept = fs::read_to_string(&file).unwrap();
-    // Make one of the two exact ones the faster.
+    // Make one of the two exact configurations the faster one.
     let mut entries: Value = serde_json::from_str(&kept).unwrap();
     for one in entries.as_object_mut().unwrap().values_mut() {
         for way in one.as_array_mut().unwrap() {
@@ -248,7 +248,7 @@ fn measurements_of_other_machines_are_ignored(
     classify: impl Fn(&[(&str, &str)]) -> RunOutput,
 ) {
     let whole = entries.to_string();
-    for (content, said) in [
+    for (content, message) in [
         (
             whole.replace("cpu (", "cpu (another "),
             "has not been measured on this machine",
@@ -262,7 +262,7 @@ fn measurements_of_other_machines_are_ignored(
         fs::write(file, content).unwrap();
         let ran = classify(&[AGREEMENT]);
         ran.expect_exit(2, "bench agreement");
-        ran.expect_stderr(said);
+        ran.expect_stderr(message);
         assert!(!classify(&[]).stderr.contains("OpenVINO"));
     }
 }

@@ -58,8 +58,8 @@ impl<'a> Scene<'a> {
         self.program.write(name, text)
     }
 
-    /// Returns ten posts of each label, labelled correctly with scores of 0.75, with these exceptions:
-    /// post 0 is food with 0.95, posts 3 and 4 have no label.
+    /// Sets the labels of all posts: ten of each label, correct and with a score of 0.75. Exceptions: post 0 is food
+    /// with 0.95, and posts 3 and 4 have no label.
     async fn set(&self) {
         let sure = "UPDATE classifications SET score = 0.75, abstained = FALSE, label = CASE \
                       WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
@@ -126,7 +126,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the surest first");
 
         let shown = scene.ok(&["labels", "evaluate", "--gold", &gold]).stdout;
-        for said in [
+        for message in [
             "30 posts with gold labels",
             "accuracy (including none of these)",
             "out of scope: no label",
@@ -134,7 +134,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             "Largest confusions",
             "Wrong labels with the highest scores",
         ] {
-            assert!(shown.contains(said), "{said}: {shown}");
+            assert!(shown.contains(message), "{message}: {shown}");
         }
         let csv = scene
             .ok(&["labels", "evaluate", "--gold", &gold, "--format", "csv"])
@@ -155,7 +155,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             (&found["posts"], &found["evaluation"]["outcome"]["of"]),
             (&json!(4), &json!(2))
         );
-        // In a read-only database.
+        // With a limit of 0, no wrong post is listed.
         assert_eq!(scene.evaluate(&gold, &["--limit", "0"])["wrong"], json!([]));
     }
 }
@@ -165,7 +165,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     for database in databases() {
         let scene = Scene::new(&database);
         let write = |name: &str, text: &str| scene.program.write(name, text);
-        for (name, text, said) in [
+        for (name, text, message) in [
             (
                 "unknown.csv",
                 "id,label\nk00000,games\nk00001,sailing\n",
@@ -193,17 +193,17 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         ] {
             let path = write(name, text);
             let ran = scene.run(&["labels", "evaluate", "--gold", &path]);
-            ran.expect_exit(2, said);
+            ran.expect_exit(2, message);
             assert_eq!(ran.stdout, "", "{name}");
         }
         database.run("UPDATE posts SET topic = NULL").await;
-        for (word, said) in [
+        for (word, message) in [
             ("db", "no gold labels on which annotators agree"),
             ("topic", "no post in the database was collected for a topic"),
             ("nowhere.csv", "nowhere.csv"),
         ] {
             let ran = scene.run(&["labels", "evaluate", "--gold", word]);
-            ran.expect_exit(2, said);
+            ran.expect_exit(2, message);
         }
         // Unknown and duplicate rows are counted, reported and left out. The file is TSV from a spreadsheet.
         let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
@@ -327,12 +327,16 @@ async fn two_label_sets_are_compared() {
         let shown = scene.ok(&words(&format!(
             "labels evaluate --gold {gold} --label-set first --label-set second"
         )));
-        for said in [
+        for message in [
             "First: first",
             "McNemar",
             "Posts that the two label differently",
         ] {
-            assert!(shown.stdout.contains(said), "{said}: {}", shown.stdout);
+            assert!(
+                shown.stdout.contains(message),
+                "{message}: {}",
+                shown.stdout
+            );
         }
         let args = [
             "labels",

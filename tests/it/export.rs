@@ -57,7 +57,7 @@ impl std::ops::Deref for Scene {
 }
 
 impl Scene {
-    /// Inserts labelled posts.
+    /// Creates a database of labelled posts.
     fn labelled(database: &TestDatabase, n: usize) -> Self {
         let scene = Self::unlabelled(database, n);
         let file = scene.program.write("two.toml", LABELS);
@@ -73,10 +73,10 @@ impl Scene {
         scene
     }
 
-    fn refused(&self, args: &[&str], says: &[&str]) {
+    fn refused(&self, args: &[&str], expected: &[&str]) {
         let ran = self.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        for word in says {
+        for word in expected {
             assert!(ran.stderr.contains(word), "{args:?}: {}", ran.stderr);
         }
     }
@@ -267,7 +267,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     empty.ok(&["classify", "--pipeline", &file]);
     let scene = empty;
     let before = scene.names();
-    for (args, says) in [
+    for (args, expected) in [
         (&["x.ods"][..], &[".parquet", "--format"][..]),
         (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
         (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
@@ -285,7 +285,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
             &["exists already", "--overwrite"],
         ),
     ] {
-        scene.refused(&[&["export"], args].concat(), says);
+        scene.refused(&[&["export"], args].concat(), expected);
     }
     let lost = scene.run(&["export", "no/such/folder/x.csv"]);
     assert_eq!(lost.code, 1, "{}", lost.stderr);
@@ -434,7 +434,7 @@ async fn an_export_is_a_consistent_snapshot() {
             command.arg(scene.program.write("ids.txt", ids));
             std::sync::Mutex::new(command)
         };
-        let heard = {
+        let received = {
             let parts = parts.clone();
             move |_| {
                 // All posts are purged while the first rows are written.
@@ -455,7 +455,7 @@ async fn an_export_is_a_consistent_snapshot() {
             unlabelled: true,
             ..Filters::default()
         };
-        let counts = export::export(&store, &subject, &filters, destination, terms, heard).await;
+        let counts = export::export(&store, &subject, &filters, destination, terms, received).await;
         assert_eq!(counts.unwrap().rows, 1_212);
         assert!(parts.load(Ordering::Relaxed) > 35);
         assert_eq!(scene.view().len(), 0, "they are purged");

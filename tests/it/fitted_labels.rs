@@ -7,7 +7,7 @@ use crate::support::builders::{LABELS, line, pipeline};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::words;
 
-/// Returns posts; a third of them are about games, which no label covers.
+/// Returns `none` for the posts about games, which are every third one.
 fn not_games(i: usize) -> Option<&'static str> {
     i.is_multiple_of(3).then_some("none")
 }
@@ -164,7 +164,7 @@ fn unusable_answers_are_rejected_and_named() {
     let few = first(&scene, "few.csv", 3);
     let alike = scene.gold("alike.csv", |_| Some("none"));
     let right = scene.gold("right.csv", |_| None);
-    for (gold, code, said) in [
+    for (gold, code, message) in [
         ("topic", 2, "is not a gold label"),
         ("db", 2, "no gold labels on which annotators agree"),
         (
@@ -177,7 +177,7 @@ fn unusable_answers_are_rejected_and_named() {
     ] {
         scene
             .run(&["labels", "fit", "--gold", gold])
-            .expect_exit(code, said);
+            .expect_exit(code, message);
     }
     let share = [
         "labels",

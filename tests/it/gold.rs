@@ -179,15 +179,15 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         );
         shown.expect_stderr("annotators disagree");
         let listed = scene.json(&["labels", "gold", "list"]);
-        let said = &listed["disagreements"][0]["said"];
-        assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
+        let message = &listed["disagreements"][0]["said"];
+        assert_eq!(message, &json!([["ada", "music"], ["ben", null]]));
         // A calibration needs 30 posts: it uses all answers, and reports that.
         scene
             .ok(&words(
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
             ))
             .expect_stderr("are not representative");
-        // Without close calls every answer counts; with close calls only, the output says so.
+        // Without close calls every answer counts; with close calls only, a warning is logged.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
             .await;
@@ -359,8 +359,11 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     let scene = Scene::new(&database, 40).await;
     let export = ["export", "tasks.json", "--format", "label-studio"];
     let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
-    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
+    let output: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&output["tasks"], &output["random"]),
+        (&json!(10), &json!(2))
+    );
     let config = scene.program.read("tasks.xml");
     assert!(
         config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),

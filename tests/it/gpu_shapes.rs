@@ -23,13 +23,13 @@ const MODELS: [&str; 5] = [
 ];
 
 /// ONNX Runtime on the CPU, which records the shapes of its batches and may require few of them.
-struct Noting {
+struct RecordingEngine {
     engine: OnnxEngine,
     few: bool,
     shapes: Arc<Mutex<BTreeSet<(usize, usize)>>>,
 }
 
-impl Engine for Noting {
+impl Engine for RecordingEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         let shape = (batch.rows(), batch.width);
         self.shapes.lock().unwrap().insert(shape);
@@ -57,7 +57,7 @@ fn scored(
     let engine = OnnxEngine::load_unchecked(&folder, &options).unwrap();
     assert!(!engine.wants_few_shapes(), "a CPU has no use for them");
     let shapes = Arc::default();
-    let engine = Noting {
+    let engine = RecordingEngine {
         engine,
         few,
         shapes: Arc::clone(&shapes),

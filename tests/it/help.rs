@@ -106,13 +106,13 @@ fn every_command_has_a_man_page_and_every_shell_completions() {
     assert!(missing.is_empty() && commands.len() > 30, "{missing:?}");
     assert_eq!(names("completions").len(), 5);
     let first = program.read("man1/topicmill.1");
-    for said in [
+    for message in [
         "EXIT STATUS",
         "130, 143",
         "ENVIRONMENT",
         "EXAMPLES",
         "topicmill\\-collect(1)",
     ] {
-        assert!(first.contains(said), "{said}: {first}");
+        assert!(first.contains(message), "{message}: {first}");
     }
 }

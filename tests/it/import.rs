@@ -311,9 +311,9 @@ fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {
         ran.expect_stderr("posts=2");
         let ran = program.run(&[&args[..], &map, &["title=heading"]].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
-        let told = ["`heading`", "`key`, `headline`, `subreddit`, `posted`"];
+        let output = ["`heading`", "`key`, `headline`, `subreddit`, `posted`"];
         assert!(
-            told.iter().all(|word| ran.stderr.contains(word)),
+            output.iter().all(|word| ran.stderr.contains(word)),
             "{}",
             ran.stderr
         );
@@ -411,13 +411,13 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
             .replace(",1,", ",true,");
         assert_eq!(found, rows, "{column}");
     }
-    for (map, told) in [
+    for (map, output) in [
         ("title=missing", "`missing`"),
         ("title=lists", "plain values"),
     ] {
         program
             .run(&["import", "--format", "parquet", &file, "--map", map])
-            .expect_exit(2, told);
+            .expect_exit(2, output);
     }
     let broken = std::fs::read(&file).unwrap();
     let half = program.write("half.parquet", &broken[..broken.len() / 2]);
@@ -495,10 +495,10 @@ fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
         let file = program.write("posts", bytes);
         let ran = program.run(&["import", "--format", format, &file]);
         assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
-        let told = ran
+        let output = ran
             .stderr
             .contains("`author` does not hold plain values, and is not read");
-        assert_eq!(told, format == "parquet", "{}", ran.stderr);
+        assert_eq!(output, format == "parquet", "{}", ran.stderr);
         for word in ["is not UTF-8", "posts=2", "rejected=1"] {
             assert!(ran.stderr.contains(word), "{format}: {}", ran.stderr);
         }
@@ -557,8 +557,8 @@ fn duplicate_column_names_are_rejected_in_csv_and_parquet() {
         let file = program.write("posts", bytes);
         let ran = program.run(&["import", "--format", format, &file]);
         assert_eq!(ran.code, 2, "{format}: {}", ran.stderr);
-        let told = "two columns are named `title`";
-        assert!(ran.stderr.contains(told), "{format}: {}", ran.stderr);
+        let output = "two columns are named `title`";
+        assert!(ran.stderr.contains(output), "{format}: {}", ran.stderr);
     }
     assert!(!program.folder.path().join("topicmill.db").exists());
 }
@@ -645,7 +645,7 @@ fn the_format_is_detected_from_the_content() {
 
 #[test]
 fn a_broken_json_array_loses_only_the_broken_part() {
-    for (layout, good, told) in [
+    for (layout, good, output) in [
         ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
         ("[$1, $2", 2, "breaks off"),
         ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
@@ -656,7 +656,7 @@ fn a_broken_json_array_loses_only_the_broken_part() {
         let program = Program::new();
         let file = program.write("posts.json", two(layout));
         let ran = program.run(&["import", &file]);
-        ran.expect_exit(1, told);
+        ran.expect_exit(1, output);
         ran.expect_stderr(&format!("posts={good} "));
     }
 }
@@ -731,7 +731,7 @@ fn pipes_are_read_once_without_hanging() {
 #[test]
 fn unsupported_formats_are_named() {
     let program = Program::new();
-    for (bytes, told) in [
+    for (bytes, output) in [
         (
             &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
             "an Excel workbook",
@@ -758,7 +758,7 @@ fn unsupported_formats_are_named() {
             &["score", &file, "out.csv", "--label", "a"],
         ] {
             let ran = program.run(command);
-            ran.expect_exit(2, told);
+            ran.expect_exit(2, output);
             assert!(!ran.stderr.contains("iconv"), "{}", ran.stderr);
         }
     }

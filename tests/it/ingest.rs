@@ -79,7 +79,8 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
 
-        // The file's topic stays where the pipeline reads the subreddit for another one, and that is said.
+        // The file's topic is kept although the pipeline reads the subreddit for another topic, and a warning is
+        // logged.
         let other = program.write(
             "other.csv",
             "id,title,subreddit,created_utc,topic\na6,Bread,food,1700000005,baking\na7,Tea,x,1700000006,baking\n",
@@ -232,7 +233,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
             let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
             let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
             assert_eq!(left, expected, "{}", database.url);
-            // Reddit is asked about the crosspost first.
+            // `t3_a`, which the file calls a crosspost of a purged post, is due for a check.
             let due =
                 rows("SELECT fullname FROM posts WHERE checked_at IS NULL ORDER BY fullname").await;
             assert_eq!(due, json!([["t3_a"], ["t3_c"]]));

@@ -216,7 +216,7 @@ async fn import_is_killed(times: (usize, usize)) {
     };
     let tables = [
         POSTS,
-        // Every post once, in any run.
+        // One sighting per post, from whichever run.
         "SELECT topic, fullname, listing, rank, reddit_score FROM sightings ORDER BY topic, fullname",
         "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, \
            finished_at IS NOT NULL FROM imports",

@@ -31,7 +31,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         let before = scene.dump();
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
-        let said = scene.ok(&["classify", "--pipeline", &other]).stderr;
+        let message = scene.ok(&["classify", "--pipeline", &other]).stderr;
         for part in [
             IN_ADDITION,
             STILL,
@@ -39,12 +39,12 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             "`first`",
             "`topicmill labels use other`",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(scene.dump(), before);
         // The built-in topics, which were not requested.
-        let said = scene.ok(&["classify"]).stderr;
-        assert!(said.contains(IN_ADDITION) && said.contains("`sixteen-topics`"));
+        let message = scene.ok(&["classify"]).stderr;
+        assert!(message.contains(IN_ADDITION) && message.contains("`sixteen-topics`"));
         assert_eq!(scene.dump(), before);
         let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
         assert_eq!(
@@ -56,10 +56,10 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             ]
         );
         // A daily run with the current file logs nothing about this.
-        let said = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
+        let message = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
         assert!(
-            !said.contains(IN_ADDITION) && !said.contains(STILL),
-            "{said}"
+            !message.contains(IN_ADDITION) && !message.contains(STILL),
+            "{message}"
         );
 
         // Their labels and scores appear only in the views of all label sets.
@@ -76,22 +76,22 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         );
         assert_eq!(count("post_scores_all"), 31 * (16 + 2 + 3));
 
-        let said = scene.ok(&["labels", "use", "other"]).stderr;
+        let message = scene.ok(&["labels", "use", "other"]).stderr;
         assert!(
-            said.contains("now show") && said.contains("posts=31"),
-            "{said}"
+            message.contains("now show") && message.contains("posts=31"),
+            "{message}"
         );
         assert_ne!(scene.dump(), before);
         assert_eq!(listed(&scene)[1], stored("other", 31, true));
-        let said = scene.ok(&["labels", "use", "current"]).stderr;
-        assert!(said.contains("already"), "{said}");
+        let message = scene.ok(&["labels", "use", "current"]).stderr;
+        assert!(message.contains("already"), "{message}");
         scene.ok(&["labels", "use", &scene.first]);
         assert_eq!(scene.dump(), before);
         let make = ["classify", "--make-current", "--pipeline", &other];
-        let said = scene.ok(&make).stderr;
+        let message = scene.ok(&make).stderr;
         assert!(
-            !said.contains(IN_ADDITION) && !said.contains(STILL),
-            "{said}"
+            !message.contains(IN_ADDITION) && !message.contains(STILL),
+            "{message}"
         );
         assert_ne!(scene.dump(), before);
     }
@@ -104,14 +104,17 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     let before = scene.dump();
     let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
     let changed = scene.program.write("changed.toml", changed);
-    let said = scene.ok(&["classify", "--pipeline", &changed]).stderr;
-    assert!(said.contains("show those by `first` (version"), "{said}");
+    let message = scene.ok(&["classify", "--pipeline", &changed]).stderr;
+    assert!(
+        message.contains("show those by `first` (version"),
+        "{message}"
+    );
     assert_eq!(scene.dump(), before);
     let list = scene.json(&["labels", "list"]);
     let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
     // The command that the run suggests works as printed.
-    let told = format!("`topicmill labels use {}`", versions[0]);
-    assert!(said.contains(&told), "{said}");
+    let output = format!("`topicmill labels use {}`", versions[0]);
+    assert!(message.contains(&output), "{message}");
     for words in [
         &["labels", "use", "first"][..],
         &["labels", "diff", "current", "first"],
@@ -141,13 +144,13 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     // A set without labels or an unknown one is rejected.
     let never = pipeline("never", "", &[FOOD, MUSIC]);
     let never = scene.program.write("never.toml", never);
-    for (word, said) in [
+    for (word, message) in [
         (never.as_str(), "--make-current"),
         ("nothing", "neither a pipeline file"),
         ("", "neither a pipeline file"),
     ] {
         let ran = scene.run(&["labels", "use", word]);
-        ran.expect_exit(2, said);
+        ran.expect_exit(2, message);
     }
     assert_eq!(scene.dump(), before);
     let program = Program::new();
@@ -169,19 +172,19 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = ["--model", tiny.to_str().unwrap()];
         let classify = ["classify", "--pipeline", &scene.first];
-        let said = scene.ok(&[&classify[..], &tiny].concat()).stderr;
+        let message = scene.ok(&[&classify[..], &tiny].concat()).stderr;
         for part in [
             IN_ADDITION,
             STILL,
             "they are by the model tiny-bert-nli",
             "use first --model ",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(scene.dump(), before);
         // With two models, the current one is used.
-        let said = scene.ok(&["labels", "use", "first"]).stderr;
-        assert!(said.contains("already"), "{said}");
+        let message = scene.ok(&["labels", "use", "first"]).stderr;
+        assert!(message.contains("already"), "{message}");
         scene.ok(&["labels", "use", "first", "--model", "tiny-bert-nli"]);
         assert_ne!(scene.dump(), before);
         scene
@@ -217,17 +220,17 @@ fn of_two_first_runs_one_becomes_current_and_the_other_reports_it() {
                 .unwrap()
         };
         let both = [start("one", &[GAMING, FOOD]), start("two", &[MUSIC, FOOD])];
-        let said = both.map(|child| {
+        let message = both.map(|child| {
             let ended = child.wait_with_output().unwrap();
-            let said = String::from_utf8(ended.stderr).unwrap();
-            assert_eq!(ended.status.code(), Some(0), "{said}");
-            said
+            let message = String::from_utf8(ended.stderr).unwrap();
+            assert_eq!(ended.status.code(), Some(0), "{message}");
+            message
         });
-        let beside = said
+        let second = message
             .iter()
-            .filter(|said| said.contains(IN_ADDITION))
+            .filter(|message| message.contains(IN_ADDITION))
             .count();
-        assert_eq!(beside, 1, "{said:?}");
+        assert_eq!(second, 1, "{message:?}");
         let list = program.ok(&[&url[..], &["labels", "list", "--format", "json"]].concat());
         let list: Value = serde_json::from_str(&list.stdout).unwrap();
         let list = list.as_array().unwrap();

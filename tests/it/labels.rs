@@ -213,8 +213,8 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
     let ran = scene.run(&["labels", "diff", "current", &fewer]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    let said = "no posts are labelled yet: run `topicmill classify` first";
-    ran.expect_stderr(said);
+    let message = "no posts are labelled yet: run `topicmill classify` first";
+    ran.expect_stderr(message);
 }
 
 /// The number of posts in the gold file, and of right labels for each label.

@@ -107,7 +107,7 @@ fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
     program.write(&format!("{name}.toml"), text)
 }
 
-/// Returns the printed scores of a row by label.
+/// The printed scores of a row, by label.
 type Row = BTreeMap<String, f64>;
 
 /// Scores the titles; returns the rows and stderr.
@@ -153,38 +153,41 @@ fn learned_vectors_apply_to_all_labels_or_none() {
         let file = pipeline(&program, places, head);
         scored(&program, model, &["--pipeline", &file])
     };
-    let (words, said) = score(&by_words, &LEARNED, "");
-    assert!(!said.contains("learned"), "{said}");
-    let (found, said) = score(&learned, &LEARNED, "");
-    assert!(said.contains(SAID) && said.contains("labels=3"), "{said}");
+    let (words, message) = score(&by_words, &LEARNED, "");
+    assert!(!message.contains("learned"), "{message}");
+    let (found, message) = score(&learned, &LEARNED, "");
+    assert!(
+        message.contains(SAID) && message.contains("labels=3"),
+        "{message}"
+    );
     let exchanged = [("gaming", "food"), ("food", "music"), ("music", "gaming")];
     are_close(&found, &words, &exchanged);
     assert!((found[0]["gaming"] - words[0]["gaming"]).abs() > 0.01);
 
     // A subset of the labels, in another order.
     let (words, _) = score(&by_words, &[1, 2], "");
-    let (found, said) = score(&learned, &[1, 0], "");
-    assert!(said.contains(SAID), "{said}");
+    let (found, message) = score(&learned, &[1, 0], "");
+    assert!(message.contains(SAID), "{message}");
     are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
 
     // One more label, and no learned vector is used; for unknown labels nothing is logged.
     for places in [&[0, 1, 2, 3][..], &[3]] {
         let (words, _) = score(&by_words, places, "");
-        let (found, said) = score(&learned, places, "");
+        let (found, message) = score(&learned, places, "");
         assert_eq!(found, words);
         let why = "learned vectors for 3 of these 4 labels, but not for `travel`, so it uses the texts of all labels";
-        assert_eq!(said.contains(why), places.len() == 4, "{said}");
+        assert_eq!(message.contains(why), places.len() == 4, "{message}");
         assert_eq!(
-            said.contains("learned vectors"),
+            message.contains("learned vectors"),
             places.len() == 4,
-            "{said}"
+            "{message}"
         );
     }
     // The background uses its words in either case.
     let background = "background = \"reddit\"\n";
     let (words, _) = score(&by_words, &LEARNED, background);
-    let (found, said) = score(&learned, &LEARNED, background);
-    assert!(said.contains(SAID), "{said}");
+    let (found, message) = score(&learned, &LEARNED, background);
+    assert!(message.contains(SAID), "{message}");
     are_close(&found, &words, &exchanged);
     let sum = |row: &Row| row.values().sum::<f64>();
     assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
@@ -198,10 +201,10 @@ fn an_invalid_vectors_file_is_rejected() {
     let program = Program::new();
     let dir = model(&program, "learned", Some(&json!({})));
     let input = program.write("one.ndjson", json!({ "text": "soup" }).to_string());
-    let refused = |words: &[&str], said: &[&str]| {
+    let refused = |words: &[&str], message: &[&str]| {
         let ran = program.run(words);
         assert_eq!(ran.code, 5, "{}", ran.stderr);
-        ran.expect_stderr_all(said);
+        ran.expect_stderr_all(message);
     };
     let folder = dir.display().to_string();
     let label = TOPICS[0].1;
@@ -209,7 +212,7 @@ fn an_invalid_vectors_file_is_rejected() {
     let text = "This text is about video games.";
     let one = |vector: Value| json!({ "texts": [text], "vector": vector });
     let another = json!({ "texts": ["b"], "vector": [1.0] });
-    for (content, said) in [
+    for (content, message) in [
         (json!({}).to_string(), "missing field `labels`"),
         ("{oops".to_owned(), "the file is damaged"),
         (
@@ -250,7 +253,7 @@ fn an_invalid_vectors_file_is_rejected() {
         ),
     ] {
         fs::write(dir.join("label_vectors.json"), content).unwrap();
-        refused(&score, &[said, "label_vectors.json"]);
+        refused(&score, &[message, "label_vectors.json"]);
     }
     let three = json!({ "labels": [one(json!([1.0, 2.0, 3.0]))] });
     fs::write(dir.join("label_vectors.json"), three.to_string()).unwrap();
@@ -281,6 +284,9 @@ fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     let program = Program::new();
     let topics = repository("pipelines/sixteen-topics.toml");
     let pipeline = ["--pipeline", topics.to_str().unwrap()];
-    let (_, said) = scored(&program, &repository(SHIPPED), &pipeline);
-    assert!(said.contains(SAID) && said.contains("labels=16"), "{said}");
+    let (_, message) = scored(&program, &repository(SHIPPED), &pipeline);
+    assert!(
+        message.contains(SAID) && message.contains("labels=16"),
+        "{message}"
+    );
 }

@@ -134,7 +134,7 @@ async fn the_summary_line_has_fields_in_json_logs() {
 }
 
 /// Strings that must not be logged: credentials, the token, and every word of a post.
-const UNTOLD: [&str; 9] = [
+const FORBIDDEN: [&str; 9] = [
     "hush-secret",
     "hush-password",
     "hush-account",
@@ -204,7 +204,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
         let ran = finished(command.output().unwrap());
         ran.expect_exit(1, "collected 4 topics: 1 post (1 new, 4 rejected)");
         let all = ran.stdout + ran.stderr.as_str();
-        for word in UNTOLD {
+        for word in FORBIDDEN {
             let line = all.lines().find(|line| line.contains(word));
             assert_eq!(line, None, "{word} is told");
         }
@@ -232,7 +232,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
         .insert_header("www-authenticate", "Bearer error=\"insufficient_scope\"")
         .set_body_json(json!({"error": 403}));
     let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-    for (answer, state, told, tokens) in [
+    for (answer, state, output, tokens) in [
         (
             ResponseTemplate::new(401),
             "wrong",
@@ -250,7 +250,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
             .await;
         let (found, detail) = doctor(&Program::new(), &server.uri(), &[]);
         assert_eq!(found, state, "{detail}");
-        assert!(detail.contains(told), "{detail}");
+        assert!(detail.contains(output), "{detail}");
         assert_eq!(requests(&server, "POST").await, tokens);
     }
     let server = MockServer::start().await;

@@ -25,14 +25,14 @@ fn copy() -> TempDir {
     dir
 }
 
-/// Changes a file of a folder, and also its manifest if `told`.
-fn change(dir: &Path, file: &str, told: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
+/// Changes a file of a folder, and its hash in the manifest if `update_manifest`.
+fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
     let path = dir.join(file);
     let before = fs::read(&path).unwrap();
     let after = with(&before);
     assert_ne!(before, after, "{file} is to be changed");
     fs::write(&path, &after).unwrap();
-    if told {
+    if update_manifest {
         let hash =
             |bytes: &[u8]| topicmill_score::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
         replace(dir, "manifest.toml", &hash(&before), &hash(&after));
@@ -90,10 +90,16 @@ fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
         (scores(&program), ran.stderr)
     };
     let (exported, _) = of(EXPORTED, &[]);
-    let (made, said) = of(MADE, &[]);
-    assert!(said.contains("tiny-bart-made in fp32 on cpu"), "{said}");
-    let (int8, said) = of(MADE, &["--precision", "int8"]);
-    assert!(said.contains("tiny-bart-made in int8 on cpu"), "{said}");
+    let (made, message) = of(MADE, &[]);
+    assert!(
+        message.contains("tiny-bart-made in fp32 on cpu"),
+        "{message}"
+    );
+    let (int8, message) = of(MADE, &["--precision", "int8"]);
+    assert!(
+        message.contains("tiny-bart-made in int8 on cpu"),
+        "{message}"
+    );
     let distance = |a: &Value, b: &Value| {
         (a["scores"]["food"].as_f64().unwrap() - b["scores"]["food"].as_f64().unwrap()).abs()
     };
@@ -110,12 +116,12 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         return;
     }
     let program = Program::new();
-    let refused = |what: &str, said: &str, spoil: &dyn Fn(&Path)| {
+    let refused = |what: &str, message: &str, spoil: &dyn Fn(&Path)| {
         let dir = copy();
         spoil(dir.path());
         let ran = score(&program, dir.path(), &[]);
         assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{what}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{what}: {}", ran.stderr);
     };
     refused(
         "the stock optimizer's fusion of BART",
@@ -429,52 +435,52 @@ async fn hub_errors_are_reported_without_the_token() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/gated", &repository(MADE));
     hub.require_token("someone/gated", "hf_secret");
-    let told = |ran: &RunOutput, code: i32, words: &str| {
+    let shown = |ran: &RunOutput, code: i32, words: &str| {
         ran.expect_exit(code, words);
         assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);
     };
     let words = ["someone/gated", "-vv"];
-    told(
+    shown(
         &pulled(&program, &hub, &words, None).await,
         3,
         "set HF_TOKEN",
     );
-    told(
+    shown(
         &pulled(&program, &hub, &words, Some("hf_wrong")).await,
         3,
         "accept its terms",
     );
-    told(
+    shown(
         &pulled(&program, &hub, &["someone/none"], None).await,
         2,
         "no such repository",
     );
-    told(
+    shown(
         &pulled(&program, &hub, &["some one/x"], None).await,
         2,
         "write it as `owner/name`",
     );
     let ran = pulled(&program, &hub, &words, Some("hf_secret")).await;
-    told(&ran, 0, "downloaded someone/gated");
+    shown(&ran, 0, "downloaded someone/gated");
 
     let weights = ["config.json", "tokenizer.json", "model.safetensors"];
     hub.add_files(
         "someone/weights",
         weights.map(|name| (name.to_owned(), b"{}".to_vec())),
     );
-    told(
+    shown(
         &pulled(&program, &hub, &["someone/weights"], None).await,
         5,
         "tools/model.py",
     );
     hub.add_files("someone/other", [("model.onnx".to_owned(), vec![0])]);
-    told(
+    shown(
         &pulled(&program, &hub, &["someone/other"], None).await,
         5,
         "has no `config.json`",
     );
     hub.add_files("someone/weights", [("model.onnx".to_owned(), vec![0])]);
-    told(
+    shown(
         &pulled(&program, &hub, &["someone/weights"], None).await,
         5,
         "neither `label2id`",

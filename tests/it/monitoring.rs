@@ -61,10 +61,13 @@ impl Watched {
     }
 
     /// Waits for metrics that contain a value, and returns them.
-    fn until(&self, says: impl Fn(&BTreeMap<String, Family>) -> bool) -> BTreeMap<String, Family> {
+    fn until(
+        &self,
+        condition: impl Fn(&BTreeMap<String, Family>) -> bool,
+    ) -> BTreeMap<String, Family> {
         for _ in 0..300 {
             let families = self.metrics();
-            if says(&families) {
+            if condition(&families) {
                 return families;
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -203,7 +206,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     let program = labelled(&database, &posts(2));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for (command, listen, said) in [
+    for (command, listen, message) in [
         (&["classify"][..], address.as_str(), "the port is in use"),
         (
             &["serve", "--listen", "127.0.0.1:0"][..],
@@ -222,7 +225,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         ),
     ] {
         let args = [command, &["--metrics-listen", listen]];
-        program.run(&args.concat()).expect_exit(2, said);
+        program.run(&args.concat()).expect_exit(2, message);
     }
     let rows = program.ok(&["sql", "SELECT COUNT(*) AS n FROM runs", "--format", "json"]);
     assert_eq!(

@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_mins(1);
 /// A timeout that really elapses, and is long enough for a token from a busy machine.
 const SHORT: Duration = Duration::from_secs(1);
 
-fn impatient(
+fn with_short_timeouts(
     url: &str,
     read: Duration,
     total: Duration,
@@ -53,7 +53,7 @@ async fn a_response_that_stalls_after_its_headers_hits_the_read_timeout() {
     let silent = [Vec::new(), head("content-length: 10\r\n"), head("")];
     let asked = silent.map(|silent| async move {
         let wire = Wire::start(move |_, _| Act::Silence(silent.clone())).await;
-        let (reddit, clock) = client_with(impatient(&wire.url, SHORT, LONG));
+        let (reddit, clock) = client_with(with_short_timeouts(&wire.url, SHORT, LONG));
         let error = read(&reddit).await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Server);
         assert!(error.to_string().contains("timeouts"), "{error}");
@@ -68,7 +68,7 @@ async fn a_response_that_stalls_after_its_headers_hits_the_read_timeout() {
 #[tokio::test]
 async fn a_trickling_body_hits_the_total_timeout() {
     let wire = Wire::start(|_, _| Act::Drip(head(""))).await;
-    let (reddit, _) = client_with(impatient(&wire.url, LONG, SHORT));
+    let (reddit, _) = client_with(with_short_timeouts(&wire.url, LONG, SHORT));
     let error = read(&reddit).await.unwrap_err();
     assert!(error.to_string().contains("timeouts"), "{error}");
     assert_eq!(wire.requests(), 2);

@@ -15,13 +15,13 @@ const ONE_TOPIC: &str = "name = \"one\"\n[[topic]]\nslug = \"climate\"\nlabel = 
 
 /// Returns a command that appends each object it reads to a file.
 fn appending_command(program: &Program) -> (String, PathBuf) {
-    let told = program.folder.path().join("told.ndjson");
-    let command = json!(["sh", "-c", "cat >> \"$0\"", told]);
-    (command.to_string(), told)
+    let received = program.folder.path().join("received.ndjson");
+    let command = json!(["sh", "-c", "cat >> \"$0\"", received]);
+    (command.to_string(), received)
 }
 
-fn read(told: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(told).unwrap_or_default();
+fn read(received: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(received).unwrap_or_default();
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
@@ -69,7 +69,7 @@ async fn reddit_that_rejects() -> MockServer {
 async fn a_failure_and_a_recovery_are_each_notified_once() {
     let (good, bad) = (reddit_with_posts().await, reddit_that_rejects().await);
     let (program, database) = (Program::new(), sqlite());
-    let (command, told) = appending_command(&program);
+    let (command, output) = appending_command(&program);
     // A continuing success is not notified.
     for (reddit, code, events) in [
         (&good, 0, &[][..]),
@@ -80,11 +80,11 @@ async fn a_failure_and_a_recovery_are_each_notified_once() {
     ] {
         let ran = collect(&program, &database, &reddit.uri(), &command);
         assert_eq!(ran.code, code, "{}", ran.stderr);
-        let told = read(&told);
-        let told: Vec<&Value> = told.iter().map(|one| &one["event"]).collect();
-        assert_eq!(told, events);
+        let output = read(&output);
+        let output: Vec<&Value> = output.iter().map(|one| &one["event"]).collect();
+        assert_eq!(output, events);
     }
-    let failed = &read(&told)[0];
+    let failed = &read(&output)[0];
     assert_eq!(
         (&failed["what"], &failed["run"], &failed["status"]),
         (&json!("collect"), &json!(2), &json!("failed")),
@@ -102,8 +102,8 @@ async fn a_failure_and_a_recovery_are_each_notified_once() {
 async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
     let bad = reddit_that_rejects().await;
     let (program, database) = (Program::new(), sqlite());
-    let (command, told) = appending_command(&program);
-    for (broken, said) in [
+    let (command, output) = appending_command(&program);
+    for (broken, message) in [
         (
             "[\"no-such-program\", \"s3cret\"]",
             "start `no-such-program` of `notify.command`",
@@ -115,14 +115,14 @@ async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
     ] {
         let ran = collect(&program, &database, &bad.uri(), broken);
         assert_eq!(ran.code, 3, "{}", ran.stderr);
-        for said in [said, "the next run retries"] {
-            ran.expect_stderr(said);
+        for message in [message, "the next run retries"] {
+            ran.expect_stderr(message);
         }
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
     }
     collect(&program, &database, &bad.uri(), &command);
-    let told = read(&told);
-    assert_eq!((told.len(), &told[0]["run"]), (1, &json!(3)));
+    let output = read(&output);
+    assert_eq!((output.len(), &output[0]["run"]), (1, &json!(3)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,8 +134,8 @@ async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
     let clock = SystemClock::shared();
     let ran = collect(&program, &database, &bad.uri(), &command);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let said = "took longer than 5 s and was killed";
-    ran.expect_stderr(said);
+    let message = "took longer than 5 s and was killed";
+    ran.expect_stderr(message);
     assert!(clock.elapsed().as_secs() < 30);
     let sql = "SELECT status FROM runs";
     let runs = program.ok(&["--database", &database.url, "sql", sql, "--format", "csv"]);
@@ -149,14 +149,14 @@ async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
 #[test]
 fn a_setting_without_a_program_is_rejected() {
     let program = Program::new();
-    for (value, said) in [
+    for (value, message) in [
         ("[\"a\", 1]", "expected a list of strings"),
         ("[\"\"]", "has an empty program name"),
     ] {
         let mut command = program.command(&["config", "show"]);
         command.env("TOPICMILL__NOTIFY__COMMAND", value);
         let ran = finished(command.output().unwrap());
-        ran.expect_exit(2, said);
+        ran.expect_exit(2, message);
     }
 }
 

@@ -104,8 +104,8 @@ fn labels(program: &Program) -> String {
 #[test]
 fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
     let program = Program::new();
-    let said = refusal(&program, BAD);
-    let mut lines = said.lines();
+    let message = refusal(&program, BAD);
+    let mut lines = message.lines();
     let first = lines.next().unwrap();
     assert!(first.ends_with("refused.toml` has 17 mistakes:"), "{first}");
     for (place, what) in MISTAKES {
@@ -132,7 +132,7 @@ fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
 #[test]
 fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
     let program = Program::new();
-    let said = refusal(
+    let message = refusal(
         &program,
         "name = \nmode = \"single\nlabels = [\"a\"]\ntresholt = 3\nname = \"again\"\n",
     );
@@ -142,9 +142,9 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         "line 4, column 1: unknown key `tresholt`",
         "line 5, ",
     ] {
-        assert!(said.contains(place), "{place}: {said}");
+        assert!(message.contains(place), "{place}: {message}");
     }
-    assert!(said.contains("has 4 mistakes"), "{said}");
+    assert!(message.contains("has 4 mistakes"), "{message}");
     for (text, what) in [
         ("labels = [\"a\", \"b\"\nthreshold = 3\n", "comma"),
         (
@@ -213,21 +213,21 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
             "r/AA is listed twice",
         ),
     ] {
-        let said = refusal(&program, text);
-        assert!(said.contains(what), "{what}: {said}");
+        let message = refusal(&program, text);
+        assert!(message.contains(what), "{what}: {message}");
         // A name that is long or contains a newline stays within its line.
         assert!(
-            said.contains(", line ") || said.contains("  line "),
-            "{said}"
+            message.contains(", line ") || message.contains("  line "),
+            "{message}"
         );
     }
     let long = format!(
         "labels = [\"a\"]\n\"{}\\n  line 1: none\" = 1\n",
         "x".repeat(5_000)
     );
-    let said = refusal(&program, long);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.len() < 400, "{said}");
+    let message = refusal(&program, long);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.len() < 400, "{message}");
     let many = refusal(&program, "x = 1\n".repeat(500));
     assert!(many.contains("and 480 more"), "{many}");
 }
@@ -268,7 +268,7 @@ fn other_formats_are_read_or_identified() {
         assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
     }
     let folder = program.folder.path().display().to_string();
-    // As many posts as requested, so the listing is not read to its end.
+    // Paths that are not readable pipeline files.
     for (path, what) in [
         (folder.as_str(), "it is a folder"),
         ("/dev/zero", "larger than 4 MiB"),
@@ -599,7 +599,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
     let doctor = run(&["doctor", "--source", "sample"], None);
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
 
-    // A user who named no file is told where the labels come from.
+    // If the user names no file, a log line says where the labels come from.
     for (args, env, what) in [
         (
             &["classify"][..],

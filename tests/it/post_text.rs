@@ -97,7 +97,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         program.ok(&["classify"]).expect_stderr("posts=0");
 
-        // Stored by an older cleaning rule: only texts that the new rule changes are labelled again.
+        // After a change of the text rule, only texts that it changes are labelled again.
         program.ok(&[
             "import",
             &program.write("other.ndjson", line("a2", "Soup", "Hot.")),

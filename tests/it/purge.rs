@@ -28,7 +28,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, signal, words};
 use crate::support::reddit::{client, server};
 
-/// Inserts this many posts and labels them.
+/// Returns the result of a write that stored labels of this many posts.
 pub fn stored_labels(posts: u64) -> StoredLabels {
     StoredLabels {
         posts,
@@ -64,7 +64,10 @@ impl Respond for Info {
             Some(fields) => Some(thing(id, fields)),
             None => Some(thing(id, &json!({}))),
         };
-        let children: Vec<Value> = asked(request).iter().filter_map(|id| child(id)).collect();
+        let children: Vec<Value> = requested_ids(request)
+            .iter()
+            .filter_map(|id| child(id))
+            .collect();
         let listing = json!({"kind": "Listing", "data": {"after": null, "children": children}});
         ResponseTemplate::new(200).set_body_json(listing)
     }
@@ -82,7 +85,7 @@ fn thing(id: &str, fields: &Value) -> Value {
 }
 
 /// Returns the fullnames in a request.
-fn asked(request: &Request) -> Vec<String> {
+fn requested_ids(request: &Request) -> Vec<String> {
     let query: BTreeMap<_, _> = request.url.query_pairs().collect();
     assert_eq!(query["raw_json"], "1");
     query["id"].split(',').map(str::to_owned).collect()
@@ -134,7 +137,7 @@ impl Scene {
         let questions = requests
             .iter()
             .filter(|request| request.url.path() == "/api/info");
-        questions.map(asked).collect()
+        questions.map(requested_ids).collect()
     }
 
     pub async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
@@ -501,14 +504,14 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
 
         let questions = scene.questions().await;
         assert!(questions.iter().all(|question| question.len() == 100));
-        let asked = |range: std::ops::Range<usize>| -> BTreeSet<String> {
+        let ids = |range: std::ops::Range<usize>| -> BTreeSet<String> {
             ids[range].iter().map(|id| format!("t3_{id}")).collect()
         };
         let first: BTreeSet<String> = questions[0].iter().cloned().collect();
-        let expected: BTreeSet<String> = &asked(200..250) | &asked(100..150);
+        let expected: BTreeSet<String> = &ids(200..250) | &ids(100..150);
         assert_eq!(first, expected, "{}", database.url);
         let second: BTreeSet<String> = questions[1].iter().cloned().collect();
-        assert_eq!(second, &asked(150..200) | &asked(0..50));
+        assert_eq!(second, &ids(150..200) | &ids(0..50));
 
         // Posts seen within the last hours are not checked.
         let recent = Check {
@@ -791,7 +794,7 @@ fn the_purge_command_purges_and_records_its_run() {
 
     let bad = program.write("bad.txt", "abc\nt1_comment\n");
     let odd = program.write("odd.txt", "abc,because\n");
-    for (args, code, said) in [
+    for (args, code, message) in [
         (&["purge"][..], 2, "--check-deleted"),
         (
             &["purge", "--max-requests", "3", "--ids", &ids],
@@ -816,7 +819,7 @@ fn the_purge_command_purges_and_records_its_run() {
     ] {
         let ran = program.run(args);
         assert_eq!(ran.code, code, "{args:?}\n{}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{args:?}\n{}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}\n{}", ran.stderr);
     }
 }
 
@@ -884,7 +887,7 @@ async fn an_interrupted_purge_stops_at_once_and_reports_it() {
         .spawn()
         .unwrap();
     while crate::support::reddit::requests(&server, "GET").await == 0 {
-        assert!(running.try_wait().unwrap().is_none(), "it never asked");
+        assert!(running.try_wait().unwrap().is_none(), "it sent no request");
         tokio::task::yield_now().await;
     }
     signal(&running, "-INT");

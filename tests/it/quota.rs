@@ -306,15 +306,15 @@ async fn a_killed_process_does_not_stall_the_other() {
         let (log, url) = Log::serve().await;
         let used_up = use_up(&store, &url).await;
         let program = Program::new();
-        let mut dying = spawn(&program, &database, &url);
+        let mut killed = spawn(&program, &database, &url);
         let other = spawn(&program, &database, &url);
         // It is killed while it waits for a reserved slot.
         while log.arrivals().len() < 5 {
-            assert!(dying.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(killed.try_wait().unwrap().is_none(), "it ended by itself");
             tokio::task::yield_now().await;
         }
-        dying.kill().unwrap();
-        dying.wait().unwrap();
+        killed.kill().unwrap();
+        killed.wait().unwrap();
         let ran = finished(other.wait_with_output().unwrap());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let arrivals = log.arrivals();

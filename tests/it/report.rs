@@ -93,10 +93,10 @@ async fn hostile_posts_do_not_break_the_report() {
     program.ok(&["classify", "--pipeline", "trial.toml"]);
 
     let (page, ran) = report(&program, &["--svg", "charts", "--json"]);
-    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(told["posts"], 86);
-    assert_eq!(told["labelled"], 86);
-    assert_eq!(told["bytes"], page.len());
+    let output: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(output["posts"], 86);
+    assert_eq!(output["labelled"], 86);
+    assert_eq!(output["bytes"], page.len());
     assert!(page.len() < 2_000_000, "{}", page.len());
     for markup in [
         "<script",
@@ -113,7 +113,7 @@ async fn hostile_posts_do_not_break_the_report() {
             || page.contains("food &#38; &#60;cooking&#62;")
     );
     assert!(!page.contains(&"\u{301}".repeat(5)), "marks pile up");
-    let charts = told["charts"].as_array().unwrap();
+    let charts = output["charts"].as_array().unwrap();
     assert!(charts.len() >= 6, "{charts:?}");
     let Some(browser) = &browser else { return };
     let file = |path: &str| format!("file://{}", program.folder.path().join(path).display());
@@ -192,8 +192,8 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
         program.ok(&["import", "posts.ndjson"]);
         program.ok(&["classify", "--pipeline", "two.toml"]);
         let (page, ran) = report(&program, &["--json"]);
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-        let finding = told["finding"].as_str().unwrap();
+        let output: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let finding = output["finding"].as_str().unwrap();
         assert!(
             finding.contains(" grew from ") || finding.contains(" fell from "),
             "{finding}"
@@ -210,7 +210,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
         assert!(!page.contains(" grew from "), "{page}");
         assert!(page.contains("60 posts"), "of the period alone: {page}");
 
-        for (args, told) in [
+        for (args, output) in [
             (
                 &["report", "out.html", "--since", "2030-01-01"][..],
                 "--since is not before --until",
@@ -219,7 +219,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
             (&["report", "posts.ndjson"], "is not a report"),
             (&["report", "out.html", "--label-set", "nobody"], "nobody"),
         ] {
-            program.run(args).expect_exit(2, told);
+            program.run(args).expect_exit(2, output);
         }
         let kept = program.read("posts.ndjson");
         assert_eq!(kept.lines().count(), 240, "what is no report stays");
@@ -253,9 +253,9 @@ fn report_totals_equal_the_views() {
         assert!(page.contains("threshold 0.90"), "{page}");
         // Labels of a set that is not current.
         program.ok(&["classify", "--pipeline", "beside.toml"]);
-        let (beside, _) = report(&program, &["--label-set", "beside"]);
-        assert!(beside.contains("Label set beside,"), "{beside}");
-        assert!(!beside.contains("soft\">unsure</th>"), "its threshold is 0");
+        let (other, _) = report(&program, &["--label-set", "beside"]);
+        assert!(other.contains("Label set beside,"), "{other}");
+        assert!(!other.contains("soft\">unsure</th>"), "its threshold is 0");
         let (current, _) = report(&program, &[]);
         assert!(current.contains("Label set trial,"), "{current}");
     }

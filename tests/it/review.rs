@@ -126,12 +126,12 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let url = format!("{}/review", served.url);
     browser.open(&url, 1400, Scheme::Light).await;
     assert_eq!(browser.count(".choices button").await, 4);
-    let (mut said, mut random) = (0, 0);
-    while said < 10 {
+    let (mut answered, mut random) = (0, 0);
+    while answered < 10 {
         let title = browser.text(".asked h1").await;
         let is_random = browser.text(".asked .meta").await.contains("random sample");
         // The third is none of these; the fifth is skipped once; the seventh is answered wrongly first.
-        let key = match said {
+        let key = match answered {
             2 => "0",
             _ => key_of(&title),
         };
@@ -149,7 +149,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
                     .await;
             }
         };
-        if said == 6 {
+        if answered == 6 {
             press(if key == "1" { "2" } else { "1" }).await;
             assert!(browser.text(".told").await.contains("the model predicted"));
             press("u").await;
@@ -157,7 +157,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
             assert_eq!(browser.text(".asked h1").await, title);
         }
         press(key).await;
-        said += 1;
+        answered += 1;
         random += u64::from(is_random);
         browser.check().await;
     }
@@ -390,7 +390,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
         let next = field(&page, "post");
         let text = field(&page, "text");
         assert_ne!(next, post);
-        let said = [
+        let answered = [
             ("token", &*token),
             ("who", "ada"),
             ("post", &*next),
@@ -398,14 +398,14 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
             ("set", &*set),
             ("label", "food"),
         ];
-        assert_eq!(served.post("/review/answer", &said, None).await.0, 200);
+        assert_eq!(served.post("/review/answer", &answered, None).await.0, 200);
         assert_eq!(count(), 1);
         // After a kill nothing is lost, and the last answer can be undone.
         served.kill();
         let served = Served::start(&scene, &[]);
         assert_eq!(count(), 1);
         assert_eq!(
-            served.post("/review/answer", &said, None).await.0,
+            served.post("/review/answer", &answered, None).await.0,
             403,
             "the old form"
         );

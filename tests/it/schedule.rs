@@ -327,10 +327,10 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
         let renew = |now| scene.store.schedules().renew_slot(held.lease, LEASE, now);
         let later = scene.clock.now() + Duration::from_secs(20);
         assert!(renew(later.into()).await.unwrap());
-        // A late heartbeat does not reclaim the run.
+        // An earlier renewal that arrives late does not shorten the lease.
         assert!(renew(now()).await.unwrap());
         scene.clock.advance(LEASE);
-        assert_eq!(scene.run_due(&mut one).await, 0, "it is held still");
+        assert_eq!(scene.run_due(&mut one).await, 0, "the lease is still held");
         scene.clock.advance(Duration::from_secs(20));
         assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
         scene.check_once("often", 1).await;
@@ -394,21 +394,21 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
             last = Some(taken.lease);
         }
         scene.clock.advance(LEASE);
-        let told = RefCell::new(Vec::new());
-        let heard = |event: &Event<'_>| {
+        let output = RefCell::new(Vec::new());
+        let received = |event: &Event<'_>| {
             if let EventKind::Ended { status, .. } = event.kind {
-                told.borrow_mut().push(status);
+                output.borrow_mut().push(status);
             }
         };
         let never = async |_: StageOrder<'_>| unreachable!("it is given up");
-        let ended = one.run_due(&scene.stop, &never, &heard).await.unwrap();
+        let ended = one.run_due(&scene.stop, &never, &received).await.unwrap();
         assert_eq!(
             ended,
             [("deadly".to_owned(), Some(ScheduledRunStatus::Failed))],
             "{}",
             database.url
         );
-        assert_eq!(told.into_inner(), [ScheduledRunStatus::Failed]);
+        assert_eq!(output.into_inner(), [ScheduledRunStatus::Failed]);
         let slot = scene.slots("deadly").await.remove(0);
         assert_eq!(slot.status, ScheduledRunStatus::Failed);
         let error = slot.error.unwrap();
@@ -517,9 +517,9 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
         let entries = [entry("often", CatchUp::One)];
         let mut one = scene.scheduler("one", &entries);
         scene.run_due(&mut one).await;
-        let heard = RefCell::new(Vec::new());
+        let received = RefCell::new(Vec::new());
         let hear = |event: &Event<'_>| {
-            heard.borrow_mut().push(match event.kind {
+            received.borrow_mut().push(match event.kind {
                 EventKind::Started { late, .. } => format!("started {late:?} late"),
                 EventKind::Ended { status, error, .. } => {
                     format!("{status} {}", error.unwrap_or(""))
@@ -560,9 +560,9 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
             ]
         );
         assert_eq!(slots[1].error.as_deref(), Some("`collect`: no quota"));
-        let heard = heard.into_inner();
+        let received = received.into_inner();
         assert_eq!(
-            heard[..4],
+            received[..4],
             [
                 "started 7s late",
                 "partial `collect`: no quota",

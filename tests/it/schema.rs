@@ -10,7 +10,7 @@ use topicmill_store::analysis::schema::{Relation, relations};
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
 
-/// Rows of strings.
+/// Returns the rows of a query as strings.
 async fn rows(store: &Store, sql: &str) -> Vec<Vec<String>> {
     let rows = store.query(sql).await.unwrap().rows;
     let cell = |cell: &serde_json::Value| cell.as_str().map_or(cell.to_string(), str::to_owned);
@@ -146,7 +146,7 @@ fn linked(text: &str) -> String {
     linked
 }
 
-/// `make schema` writes the page.
+/// Compares the page with the comments; `make schema` rewrites it.
 #[tokio::test]
 async fn the_schema_page_matches_the_comments() {
     let path = repository("docs/schema.md");

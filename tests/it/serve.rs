@@ -31,7 +31,7 @@ const FOOD: [&str; 3] = [
     "A soup of beans",
 ];
 
-/// Inserts posts of two subreddits, one per hour, with ids in the order of their times.
+/// Returns NDJSON of posts of two subreddits, one per hour, with ids in the order of their times.
 pub fn posts(n: usize) -> String {
     let post = |i: usize| {
         let is_game = i.is_multiple_of(2);

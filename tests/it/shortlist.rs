@@ -8,7 +8,7 @@ use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
-/// Returns posts; the last has the text of the first.
+/// The number of posts; the last has the text of the first.
 pub const POSTS: usize = 31;
 const LABELS: usize = 16;
 const SHORTLIST: &str = "4";
@@ -45,7 +45,7 @@ pub struct Scene<'a> {
     pub database: &'a TestDatabase,
 }
 
-/// Returns the scores of each post under a model, by label.
+/// The scores of each post under a model, by label.
 pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl<'a> Scene<'a> {
@@ -135,10 +135,10 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
                 .rows("SELECT m.name FROM current_target t JOIN models m ON m.id = t.model_id");
             assert_eq!(shown[0]["name"], name);
             let before = scene.scores(&name);
-            let (counts, said) = scene.classify(&short);
+            let (counts, message) = scene.classify(&short);
             assert_eq!((count(&counts, "posts"), count(&counts, "pairs")), (0, 0));
             if computed > 0 {
-                assert!(!said.contains("labelled alone"), "{said}");
+                assert!(!message.contains("labelled alone"), "{message}");
             }
 
             let (counts, _) = scene.classify(&alone);
@@ -160,12 +160,12 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
                 same += usize::from(best == best_of_all);
             }
             assert!(same < POSTS);
-            let (counts, said) = scene.classify(&short);
+            let (counts, message) = scene.classify(&short);
             let alike = json!({"posts": POSTS, "same": same});
             assert_eq!(counts["without_shortlist"], alike);
             assert!(
-                said.contains(&format!("posts={POSTS} same={same}")),
-                "{said}"
+                message.contains(&format!("posts={POSTS} same={same}")),
+                "{message}"
             );
         }
     }
@@ -218,11 +218,11 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
     assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
 
     // A shortlist of every label excludes nothing and equals the model itself.
-    let (counts, said) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
+    let (counts, message) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
     assert_eq!(count(&counts, "posts"), 0);
     assert!(
-        said.contains("does not exclude any of the 16 labels"),
-        "{said}"
+        message.contains("does not exclude any of the 16 labels"),
+        "{message}"
     );
 }
 
@@ -255,7 +255,7 @@ fn an_invalid_shortlist_is_rejected_with_a_reason() {
         ),
         (&["--shortlist", "4", "--model", &minilm], 2, "in one pass"),
     ];
-    for (args, code, said) in misuse {
+    for (args, code, message) in misuse {
         let before = if args.contains(&"--model") {
             &[][..]
         } else {
@@ -264,7 +264,7 @@ fn an_invalid_shortlist_is_rejected_with_a_reason() {
         let head = ["--database", &database.url, "classify"];
         let ran = scene.program.run(&[&head[..], before, args].concat());
         assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
     }
     assert!(scene.rows("SELECT 1 FROM classifications").is_empty());
 }

@@ -291,16 +291,16 @@ async fn a_wait_above_the_budget_gives_up_at_once() {
 #[tokio::test]
 async fn rate_limit_headers_set_the_pace() {
     let server = server().await;
-    let told = |remaining: &str, used: &str, reset: &str| {
+    let output = |remaining: &str, used: &str, reset: &str| {
         page(&["a1"])
             .insert_header("x-ratelimit-remaining", remaining)
             .insert_header("x-ratelimit-used", used)
             .insert_header("x-ratelimit-reset", reset)
     };
-    mount_listing(&server, told("997.0", "3", "299"), 1).await;
-    mount_listing(&server, told("10", "990", "60"), 1).await;
-    mount_listing(&server, told("0.0", "1000", "54"), 1).await;
-    mount_listing(&server, told("0", "300", "0"), 1).await;
+    mount_listing(&server, output("997.0", "3", "299"), 1).await;
+    mount_listing(&server, output("10", "990", "60"), 1).await;
+    mount_listing(&server, output("0.0", "1000", "54"), 1).await;
+    mount_listing(&server, output("0", "300", "0"), 1).await;
     mount_listing(&server, page(&["a1"]), 1).await;
     let (reddit, clock) = client(&server.uri());
     for _ in 0..5 {

@@ -11,16 +11,19 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
         .arg("--check")
         .output()
         .expect("python3 is there: it installs ONNX Runtime");
-    let said = String::from_utf8(ran.stdout).unwrap();
+    let message = String::from_utf8(ran.stdout).unwrap();
     assert!(
         ran.status.success(),
-        "{said}{}",
+        "{message}{}",
         String::from_utf8_lossy(&ran.stderr)
     );
     // The first committed table has these defaults.
     let recorded = std::fs::read_to_string(repository("benches/results/scale.md")).unwrap();
-    let rows: Vec<&str> = said.lines().filter(|line| line.ends_with("** |")).collect();
-    assert_eq!(rows.len(), 2, "{said}");
+    let rows: Vec<&str> = message
+        .lines()
+        .filter(|line| line.ends_with("** |"))
+        .collect();
+    assert_eq!(rows.len(), 2, "{message}");
     for row in rows {
         assert!(
             recorded.contains(row),

@@ -176,8 +176,8 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
         assert_eq!((second.new, second.changed, second.unchanged), (0, 2, 0));
         assert_eq!(second.edited, 1, "the other has more votes");
 
-        let told = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
-        let rows = store.query(told).await.unwrap().rows;
+        let output = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
+        let rows = store.query(output).await.unwrap().rows;
         let expected = [
             vec![json!("A edited"), json!(12), json!("someone")],
             vec![json!("B"), json!(99), json!("someone")],
@@ -188,7 +188,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
         from_file.source = SourceKind::Import;
         let third = save(&store, run, &[from_file], 120).await;
         assert_eq!((third.new, third.changed, third.unchanged), (0, 0, 1));
-        let rows = store.query(told).await.unwrap().rows;
+        let rows = store.query(output).await.unwrap().rows;
         assert_eq!(rows, expected, "a file is older than what Reddit told");
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
@@ -342,10 +342,10 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
             stored.tombstoned,
         );
         assert_eq!(numbers, (2, 1, 0, 2), "each page counts its posts");
-        let told = "SELECT fullname, title, reddit_score FROM posts ORDER BY 1";
+        let output = "SELECT fullname, title, reddit_score FROM posts ORDER BY 1";
         let expected = json!([["t3_a", "A later", 5], ["t3_b", "B", 5]]);
         assert_eq!(
-            json!(store.query(told).await.unwrap().rows),
+            json!(store.query(output).await.unwrap().rows),
             expected,
             "{}",
             database.url
@@ -578,7 +578,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
     }
 }
 
-/// Counted once every other connection is closed.
+/// Returns the number of deadlocks. PostgreSQL counts those of a connection once it is closed.
 async fn deadlocks(url: &str) -> i64 {
     use sqlx::Connection;
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
@@ -598,7 +598,7 @@ async fn deadlocks(url: &str) -> i64 {
         .unwrap()
 }
 
-/// Each batch begins with the topic with which the other one ends.
+/// Each batch begins with the last topic of the other batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_several_topics_never_deadlock() {
     let Some(database) = crate::support::postgres::postgres() else {
@@ -663,8 +663,8 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
     for file in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = file.unwrap().file_name().into_string().unwrap();
         #[expect(unsafe_code, reason = "sqlx lends its socket to nobody")]
-        // SAFETY: it is not -1, and nothing is read, written or closed by it. Another thread may close it: then the
-        // calls fail.
+        // SAFETY: the number is not -1, and nothing is read, written or closed through it. If another thread closes it,
+        // the calls fail.
         let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };
         let peer = getpeername(file).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());

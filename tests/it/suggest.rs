@@ -25,7 +25,7 @@ fn five(settings: &str) -> String {
     format!("name = \"five\"\n{settings}{}", topics.concat())
 }
 
-/// Labels the sample posts of sixteen topics with five labels.
+/// The program with a database of the sample posts of sixteen topics, labelled with five labels.
 struct Scene {
     program: Program,
     /// The pipeline file.
@@ -40,7 +40,7 @@ impl std::ops::Deref for Scene {
     }
 }
 
-/// Creates, once, a SQLite file with the sample posts of sixteen topics, labelled with five labels.
+/// The bytes of a SQLite file with these posts and labels, created once.
 static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let database = sqlite();
     let program = Program::with_database(&database.url).with_default_model();
@@ -67,10 +67,10 @@ impl Scene {
         self.json(&[&["labels", "suggest"][..], more].concat())
     }
 
-    fn refused(&self, args: &[&str], said: &str) {
+    fn refused(&self, args: &[&str], message: &str) {
         let ran = self.run(args);
         assert_eq!(ran.code, 2, "{args:?}\n{}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains(said), "{args:?}\n{}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}\n{}", ran.stderr);
         assert_eq!(ran.stdout, "");
     }
 

@@ -138,7 +138,6 @@ fn csv_output_keeps_the_input_columns_and_adds_label_columns() {
     assert_eq!(left, ["out.csv"]);
 }
 
-/// Returns the label and the score of each row of the sample, from any format.
 #[test]
 fn every_format_converts_to_every_other_with_equal_scores() {
     let program = Program::new();
@@ -238,7 +237,7 @@ fn text_columns_are_joined_and_a_missing_one_gets_a_suggestion() {
         assert_eq!(found["logits"], expected["logits"]);
         assert!(found["key"].is_string());
     }
-    for (more, code, said) in [
+    for (more, code, message) in [
         (&["--text", "headlin"][..], 2, "did you mean `headline`?"),
         (&["--id", "nr"], 2, "`key`, `headline`, `lead`"),
         (&[], 2, "--text COLUMN"),
@@ -249,7 +248,7 @@ fn text_columns_are_joined_and_a_missing_one_gets_a_suggestion() {
         } else {
             "in.csv"
         };
-        score(&program, &[&[input, "no.csv"][..], more].concat()).expect_exit(code, said);
+        score(&program, &[&[input, "no.csv"][..], more].concat()).expect_exit(code, message);
         assert!(!path(&program, "no.csv").exists());
     }
 }
@@ -518,13 +517,13 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     assert_eq!(texts("in/"), ["goal", "chicken"]);
     assert_eq!(texts("in/*.pq"), ["goal"]);
     assert_eq!(texts("in/**/*.parquet"), ["old", "chicken"]);
-    for (input, said) in [
+    for (input, message) in [
         ("in/b/_old/*.csv", "no such file"),
         ("in/[", "is not a valid pattern"),
         ("empty", "no Parquet file"),
     ] {
         fs::create_dir_all(path(&program, "empty")).unwrap();
-        score(&program, &[input, "none.ndjson"]).expect_exit(2, said);
+        score(&program, &[input, "none.ndjson"]).expect_exit(2, message);
     }
 }
 
@@ -585,7 +584,7 @@ fn pipes_can_be_read_and_written() {
         );
         assert_eq!(rows[2][3], "football");
     }
-    for (input, said) in [
+    for (input, message) in [
         ("", "holds no row"),
         ("id,text\n", "holds no row"),
         ("PAR1....PAR1", "uncompressed file"),
@@ -597,7 +596,7 @@ fn pipes_can_be_read_and_written() {
             "{input:?} {}",
             ran.stderr
         );
-        ran.expect_stderr(said);
+        ran.expect_stderr(message);
     }
     piped(&program, b"", &["-", "-", "out.csv"]).expect_exit(2, "once");
 }
@@ -630,21 +629,21 @@ fn a_failed_row_keeps_its_id_and_gives_a_reason() {
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let rows = csv(text(&program, "out.csv").as_bytes(), b',');
     let error = rows[0].iter().position(|name| name == "error").unwrap();
-    let told: Vec<(&str, &str)> = rows[1..]
+    let shown: Vec<(&str, &str)> = rows[1..]
         .iter()
         .map(|row| (&*row[0], &*row[error]))
         .collect();
-    assert_eq!(told[0], ("1", ""));
-    assert_eq!(told[1], ("2", "line 3 has 1 value, but the header has 2"));
-    assert_eq!(told[2], ("3", "line 4 has 4 values, but the header has 2"));
+    assert_eq!(shown[0], ("1", ""));
+    assert_eq!(shown[1], ("2", "line 3 has 1 value, but the header has 2"));
+    assert_eq!(shown[2], ("3", "line 4 has 4 values, but the header has 2"));
     assert!(
-        told[3].0 == "4" && told[3].1.contains("is not UTF-8 (`text` at byte 4)"),
-        "{told:?}"
+        shown[3].0 == "4" && shown[3].1.contains("is not UTF-8 (`text` at byte 4)"),
+        "{shown:?}"
     );
-    assert_eq!(told[4], ("5", "line 6 has an empty `text`"));
-    assert_eq!(told[5], ("", "line 7 has an empty `id`"));
-    assert_eq!(told[6], ("6", ""));
-    // The first three reasons only.
+    assert_eq!(shown[4], ("5", "line 6 has an empty `text`"));
+    assert_eq!(shown[5], ("", "line 7 has an empty `id`"));
+    assert_eq!(shown[6], ("6", ""));
+    // Only the first three reasons are logged.
     assert_eq!(
         ran.stderr.matches("a row cannot be scored").count(),
         3,
@@ -713,10 +712,10 @@ fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
     let whole = fs::read(repository("tests/it/fixtures/typed.parquet")).unwrap();
     program.write("half.parquet", &whole[..whole.len() / 2]);
     program.write("half.csv.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
-    // `pyarrow.table({})`.
+    // pyarrow wrote this file, from a table without columns.
     let none = repository("tests/it/fixtures/without-columns.parquet");
     program.write("none.parquet", fs::read(none).unwrap());
-    for (input, said) in [
+    for (input, message) in [
         ("empty.csv", "holds no row"),
         ("header.csv", "holds no row"),
         ("blank.csv", "holds no row"),
@@ -726,7 +725,7 @@ fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
     ] {
         for output in ["out.csv", "out.parquet"] {
             let ran = score(&program, &[input, output]);
-            ran.expect_exit(2, said);
+            ran.expect_exit(2, message);
             assert!(!path(&program, output).exists() && !ran.stderr.contains("panicked"));
         }
     }
@@ -835,8 +834,8 @@ fn a_text_file_has_one_text_per_line_and_no_header() {
     let from_pipe = piped(&program, texts.as_bytes(), &["-", "-"]);
     assert_eq!(from_pipe.stdout, written);
     let file = program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
-    let told = "looks like a text, not like the name of a column";
-    score(&program, &[&file, "out.csv"]).expect_exit(2, told);
+    let shown = "looks like a text, not like the name of a column";
+    score(&program, &[&file, "out.csv"]).expect_exit(2, shown);
     ok(&program, &[&file, "out.ndjson", "--format", "txt"]);
     score(&program, &[&file, "out.xz"]).expect_exit(2, "end its name in .gz or .zst");
 }

@@ -62,7 +62,7 @@ async fn watermark(scene: &Scene) -> Option<Timestamp> {
     known.await.unwrap()
 }
 
-/// Returns the remaining gaps, in minutes.
+/// Returns the start and end of each remaining gap.
 async fn gaps(scene: &Scene) -> Vec<(Timestamp, Timestamp)> {
     let gaps = scene.store().posts().gaps().await.unwrap();
     gaps.iter()
@@ -265,7 +265,7 @@ async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
         scene.page("climate", None, &posted(10..15), None).await;
         scene.collect_one(follows.clone()).await;
         assert_eq!(watermark(&scene).await, Some(minute(14)));
-        // `hot` is set explicitly: posts that it does not list do not count as read.
+        // With `hot` set explicitly, posts that it does not list do not count as read.
         scene.page("climate", None, &posted(40..42), None).await;
         scene.collect_one(climate(5)).await;
         assert_eq!(

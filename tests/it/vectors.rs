@@ -25,7 +25,7 @@ fn pipeline(description: &str) -> String {
 struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
-    /// The head of the pipeline files.
+    /// The settings at the head of the pipeline files.
     background: Cell<&'static str>,
 }
 

@@ -76,7 +76,7 @@ async fn a_backlog_lost_during_the_run_is_restored_before_it_ends() {
                 count(&store, "classifications").await > 0
             })
             .await;
-            // The rows that a crash may lose with `synchronous_commit` off.
+            // With `synchronous_commit` off, a server crash may lose these rows.
             database.run("DELETE FROM backlog").await;
         };
         let ((ended, done), ()) = tokio::join!(labelling, losing);
@@ -217,8 +217,8 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
         let sql = "SELECT COUNT(*) FROM leases WHERE expires_at <= clock_timestamp()";
         direct.query(sql).await.unwrap().rows[0][0] != json!(0)
     };
-    let said = |_: _| {};
-    let labelling = classify::label(&worker, labelers, &set, &options, &said, &mut done);
+    let message = |_: _| {};
+    let labelling = classify::label(&worker, labelers, &set, &options, &message, &mut done);
     tokio::select! {
         ended = labelling => ended.unwrap(),
         () = until("a lease expires", expired) => panic!("a lease expired"),
@@ -230,9 +230,9 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
 
 /// The system clock, with sleeps a hundred times shorter.
 #[derive(Debug)]
-struct Hurried(SharedClock);
+struct FastClock(SharedClock);
 
-impl Clock for Hurried {
+impl Clock for FastClock {
     fn now(&self) -> chrono::DateTime<chrono::Utc> {
         self.0.now()
     }
@@ -255,7 +255,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     let proxy = Proxy::in_front_of(&database.url).await;
     let url = proxy.url(&database.url);
     let store = Store::open(&url, Access::Existing).await.unwrap();
-    let clock: SharedClock = Arc::new(Hurried(SystemClock::shared()));
+    let clock: SharedClock = Arc::new(FastClock(SystemClock::shared()));
     let stop = CancellationToken::new();
     let watching = Options {
         watch: true,
@@ -275,15 +275,15 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
         let run = begin(&direct, "collector").await;
         for outage in 1..=2_u64 {
             proxy.set_down(true);
-            // Three times as long as all retries of a run that is not a watcher.
+            // Three times the total of all retries of a normal run.
             calendar.sleep(Duration::from_millis(1_800)).await;
             let post = (format!("new{outage}"), format!("news {outage}"));
             add_posts(&direct, run, std::iter::once(post)).await;
             proxy.set_down(false);
             labels(20 + outage).await;
         }
-        // With no claim in hand: a claim that could not be released would be an error.
-        until("the last claim is given back", async || {
+        // Only without a live lease: a claim that could not be released would be an error.
+        until("the last claim is released", async || {
             count(&direct, "leases").await == 0
         })
         .await;
@@ -298,7 +298,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     ended.unwrap();
     assert_eq!(done.posts, 22);
 
-    // A run that is not a watcher gives up after its last retry.
+    // A normal run gives up after its last retry.
     proxy.set_down(false);
     let run = begin(&direct, "collector").await;
     add_posts(&direct, run, titles(2_000)).await;
@@ -420,11 +420,11 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
             .await
             .unwrap();
         assert_eq!(claim.posts.len(), 5);
-        let (code, said) = classify(&["--limit", "3"]);
-        assert_eq!(code, 0, "as many as were asked for: {said}");
-        let (code, said) = classify(&[]);
-        assert_eq!(code, 75, "with posts of its own: {said}");
-        assert!(said.contains("posts=12"), "{said}");
+        let (code, message) = classify(&["--limit", "3"]);
+        assert_eq!(code, 0, "as many as were asked for: {message}");
+        let (code, message) = classify(&[]);
+        assert_eq!(code, 75, "with posts of its own: {message}");
+        assert!(message.contains("posts=12"), "{message}");
         assert_eq!(classify(&[]).0, 75, "and without any");
     }
 }

@@ -49,8 +49,8 @@ fn no_form_of_a_database_url_shows_its_password() {
         "sqlite://me:hush0sentinel@h/x.db",
     ] {
         let all = shown("TOPICMILL__DATABASE__URL", url);
-        let told = all.lines().find(|line| line.contains(SENTINEL));
-        assert_eq!(told, None, "{url}");
+        let output = all.lines().find(|line| line.contains(SENTINEL));
+        assert_eq!(output, None, "{url}");
     }
 }
 
@@ -70,8 +70,8 @@ fn no_url_shows_its_password() {
             "https://127.0.0.1:1/?key=hush0sentinel",
         ] {
             let all = shown(variable, url);
-            let told = all.lines().find(|line| line.contains(SENTINEL));
-            assert_eq!(told, None, "{variable}={url}");
+            let output = all.lines().find(|line| line.contains(SENTINEL));
+            assert_eq!(output, None, "{variable}={url}");
         }
     }
 }
@@ -89,8 +89,8 @@ fn no_message_shows_a_proxy_password() {
             .env("ALL_PROXY", "http://me:hush0sentinel@127.0.0.1:1");
         let ran = finished(command.output().unwrap());
         assert_eq!(ran.code, 75, "{}", ran.stderr);
-        let told = ran.stderr.lines().find(|line| line.contains(SENTINEL));
-        assert_eq!(told, None, "at {level}");
+        let output = ran.stderr.lines().find(|line| line.contains(SENTINEL));
+        assert_eq!(output, None, "at {level}");
     }
 }
 

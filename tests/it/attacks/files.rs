@@ -147,8 +147,8 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     .unwrap();
     if std::fs::read_dir(&folder).is_err() {
         // Not `eprintln`: the test harness hides that output if the test passes.
-        let told = format!("\n*** NOT TESTED: the files in {folder} are not ours to read ***\n");
-        std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
+        let output = format!("\n*** NOT TESTED: the files in {folder} are not ours to read ***\n");
+        std::io::Write::write_all(&mut std::io::stderr(), output.as_bytes()).unwrap();
         return;
     }
     // Long texts go to the TOAST table, uncompressed so that they can be found there.
@@ -178,15 +178,15 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
             .count()
     };
     assert!(files("tell-no-one") >= 2);
-    // As autovacuum does: column statistics outlive their rows.
+    // Like autovacuum: column statistics may contain values of deleted rows.
     database.run("ANALYZE posts").await;
     let mut all = ids(0..1_200);
     all.ids.push(crate::purge::to_purge("long"));
     scene.purge(&all).await;
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     let program = Program::new();
-    let told = program.ok(&["--database", &database.url, "status"]).stderr;
-    assert!(told.contains("db vacuum"), "{told}");
+    let output = program.ok(&["--database", &database.url, "status"]).stderr;
+    assert!(output.contains("db vacuum"), "{output}");
     // A user without ownership of the tables gets an error, and the rewrite stays due.
     let name = database.url.rsplit_once('/').unwrap().1;
     let role = format!("worker_{name}");
@@ -368,9 +368,9 @@ async fn a_run_whose_end_is_only_in_the_wal_warns() {
         "1000000",
         "--yes",
     ];
-    let told = program.ok(&purge).stderr;
-    assert!(told.contains("db backup"), "{told}");
+    let output = program.ok(&purge).stderr;
+    assert!(output.contains("db backup"), "{output}");
     reader.execute("COMMIT").await.unwrap();
-    let told = program.ok(&purge).stderr;
-    assert!(!told.contains("db backup"), "{told}");
+    let output = program.ok(&purge).stderr;
+    assert!(!output.contains("db backup"), "{output}");
 }

@@ -452,9 +452,9 @@ async fn files_without_lfs_are_hashed() {
 
 /// A clock that advances by a minute each time it is read.
 #[derive(Debug)]
-struct Hasty(Arc<ManualClock>);
+struct FastClock(Arc<ManualClock>);
 
-impl Clock for Hasty {
+impl Clock for FastClock {
     fn now(&self) -> DateTime<Utc> {
         self.0.now()
     }
@@ -497,7 +497,7 @@ async fn a_stalling_hub_download_times_out() {
         precision: None,
         to: dir.path().join("tiny"),
     };
-    let clock = Arc::new(Hasty(ManualClock::at(DateTime::UNIX_EPOCH)));
+    let clock = Arc::new(FastClock(ManualClock::at(DateTime::UNIX_EPOCH)));
     let pulled = Hub::new(&source, clock).unwrap();
     let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
     assert!(

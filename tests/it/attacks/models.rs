@@ -126,8 +126,8 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
         let dir = with_tokenizer(|tokenizer| tokenizer[part] = value.clone());
         let ran = within(2_000_000, &scoring(&program, dir.path()));
         assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);
-        let told = "download the model again from a source that you trust";
-        assert!(ran.stderr.contains(told), "{what}: {}", ran.stderr);
+        let output = "download the model again from a source that you trust";
+        assert!(ran.stderr.contains(output), "{what}: {}", ran.stderr);
     }
     // A table whose offsets point outside it makes the library panic.
     let dir = with_tokenizer(|tokenizer| {
@@ -225,7 +225,7 @@ fn overlong_field_numbers_cannot_hide_external_weights() {
     let at = whole.iter().position(|byte| *byte == 0x6a).unwrap();
     let mut hidden = whole.clone();
     hidden.splice(at..=at, [0xea, 0x80, 0x80, 0x80, 0x10]);
-    // And the same overlong numbers for the tensor and the graph around it.
+    // The numbers of the tensor and of the graph around it may be overlong, too.
     let longer = |hidden: &mut Vec<u8>, key: u8| {
         let at = hidden.iter().position(|byte| *byte == key).unwrap();
         hidden[at + 1] += 4;
@@ -372,21 +372,21 @@ fn a_library_writable_by_others_is_not_loaded() {
         !found.contains("1.99") && found.contains("topicmill setup"),
         "{found}"
     );
-    // Nor one that others can write to.
+    // A `.venv` that other users can write to is not used.
     let writable = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        let (found, said) = doctor(&here);
+        let (found, message) = doctor(&here);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        (found, said)
+        (found, message)
     };
     for path in [&here, here.parent().unwrap(), &here.join(capi), &planted] {
-        let (found, said) = writable(path, 0o757);
+        let (found, message) = writable(path, 0o757);
         assert!(
             found.contains("is writable by others"),
             "{}: {found}",
             path.display()
         );
-        assert!(said.contains("was not loaded"), "{said}");
+        assert!(message.contains("was not loaded"), "{message}");
     }
     // In a sticky folder, others can add files but cannot replace this one.
     let (found, _) = writable(here.parent().unwrap(), 0o1777);
@@ -394,8 +394,11 @@ fn a_library_writable_by_others_is_not_loaded() {
     if can_chown() {
         for path in [&here.join(".venv"), &planted, &here] {
             chown(path, Some(4_242), None).unwrap();
-            let (found, said) = doctor(&here);
-            assert!(found.contains("belongs to another user"), "{found}{said}");
+            let (found, message) = doctor(&here);
+            assert!(
+                found.contains("belongs to another user"),
+                "{found}{message}"
+            );
             chown(path, Some(0), None).unwrap();
         }
     }
@@ -457,7 +460,7 @@ fn onnx_runtime_telemetry_is_off() {
         assert_eq!(found, Vec::<std::path::PathBuf>::new());
     };
     quiet(&mut scoring(&program, &model));
-    // The same under a tracer, which sees every system call.
+    // Run again under strace, which records every system call.
     let plain = scoring(&program, &model);
     let trace_of = trace.to_str().unwrap();
     let strace = [
@@ -491,7 +494,7 @@ fn onnx_runtime_telemetry_is_off() {
         }
     } else {
         use std::io::Write;
-        let said = "*** NOT RUN: telemetry under strace: it is not here, or may not trace";
-        writeln!(std::io::stderr(), "{said}").unwrap();
+        let message = "*** NOT RUN: telemetry under strace: it is not here, or may not trace";
+        writeln!(std::io::stderr(), "{message}").unwrap();
     }
 }

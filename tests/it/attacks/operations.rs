@@ -247,14 +247,17 @@ mod logs {
         let program = Program::new();
         let json = ["--log-format", "json"];
         for run in 1..=2 {
-            let told = lines(&collect(&program, &reddit, &json));
-            let of_topics: Vec<&Value> = told
+            let output = lines(&collect(&program, &reddit, &json));
+            let of_topics: Vec<&Value> = output
                 .iter()
                 .filter(|line| line["topic"].is_string())
                 .collect();
-            assert!(of_topics.len() >= 2, "{told:?}");
-            assert!(of_topics.iter().all(|line| line["run"] == run), "{told:?}");
-            assert_eq!(told.last().unwrap()["run"], run, "the summary");
+            assert!(of_topics.len() >= 2, "{output:?}");
+            assert!(
+                of_topics.iter().all(|line| line["run"] == run),
+                "{output:?}"
+            );
+            assert_eq!(output.last().unwrap()["run"], run, "the summary");
         }
         // Fatal errors, with readable and unreadable settings, and from the environment.
         for args in [
@@ -270,8 +273,8 @@ mod logs {
                 }
                 let ran = finished(command.output().unwrap());
                 assert_ne!(ran.code, 0);
-                let told = lines(&ran);
-                let last = told.last().expect("the error");
+                let output = lines(&ran);
+                let last = output.last().expect("the error");
                 assert_eq!(last["level"], "ERROR", "{last}");
                 assert!(
                     last["timestamp"].as_str().unwrap().starts_with("20"),

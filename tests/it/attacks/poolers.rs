@@ -31,9 +31,9 @@ impl Bouncer {
         let found = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
         let Some(program) = found.into_iter().find(|path| path.exists()) else {
             // Not `eprintln`: the test harness hides that output if the test passes.
-            let told = "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***\n";
+            let output = "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***\n";
             std::io::stderr()
-                .write_all(told.as_bytes())
+                .write_all(output.as_bytes())
                 .expect("stderr is open");
             return None;
         };

@@ -104,7 +104,7 @@ async fn posts_without_their_current_text_are_never_claimed() {
             .enqueue_missing(target)
             .await
             .unwrap();
-        // As an earlier version or hand-written SQL may leave it.
+        // A state that an earlier version or hand-written SQL may have left.
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = updated_at WHERE fullname = 't3_taken'")
             .await;
@@ -122,7 +122,7 @@ async fn posts_without_their_current_text_are_never_claimed() {
                 "t3_edited its text is not the one that its hash says: collect or import the post again"
             ]
         );
-        // Only these are left: the run ends and does not search for ever.
+        // Only such posts are left, so the claim is empty and a run ends.
         assert!(scene.claim(target).await.1.posts.is_empty());
         // A post that is collected again is labelled, with the text that was stored first.
         scene.save(SourceKind::Import, &posts).await;

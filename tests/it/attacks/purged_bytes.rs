@@ -284,7 +284,7 @@ async fn happen(
         }
         Event::Purge(number) => {
             if let Place::Postgres(_, database) = place {
-                // As autovacuum does: column statistics outlive their rows.
+                // Like autovacuum: column statistics may contain values of deleted rows.
                 database.run("ANALYZE posts").await;
             }
             model.purge(number);
@@ -331,7 +331,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             event
         );
     }
-    // A purge of nothing, and then the rewrite that is an operator's job.
+    // An empty purge, and then the rewrite that operators run with `db vacuum`.
     scene
         .purge(&PurgePlan {
             ids: vec![crate::purge::to_purge("nobody")],

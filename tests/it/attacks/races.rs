@@ -275,15 +275,15 @@ impl Scene {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let said = score_of(TextHash::new(&post.text));
-                let logits = builders::logits(said);
+                let message = score_of(TextHash::new(&post.text));
+                let logits = builders::logits(message);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
                 Classified {
                     logits: of_labels.collect(),
                     ..builders::classified(
                         &post.fullname,
                         post.text_hash,
-                        &[f64::from(said) / 256.0, 0.0, 0.0],
+                        &[f64::from(message) / 256.0, 0.0, 0.0],
                     )
                 }
             };
@@ -418,17 +418,21 @@ impl Scene {
 
     /// Checks that labels and logits belong to the texts of their hashes, and none to a missing post.
     async fn check_rows(&self, what: &str) {
-        let said = |row: &[Value]| {
+        let message = |row: &[Value]| {
             let hash = row[0].as_str().unwrap();
             f64::from(u8::from_str_radix(&hash[..2], 16).unwrap())
         };
         let logits = "SELECT text_hash, entailment FROM pair_logits";
         for row in self.rows(logits).await {
-            assert_eq!(row[1].as_f64(), Some(said(&row)), "{what}: logits {row:?}");
+            assert_eq!(
+                row[1].as_f64(),
+                Some(message(&row)),
+                "{what}: logits {row:?}"
+            );
         }
         let labels = "SELECT text_hash, score, fullname FROM classifications";
         for row in self.rows(labels).await {
-            let score = Some(said(&row) / 256.0);
+            let score = Some(message(&row) / 256.0);
             assert_eq!(row[1].as_f64(), score, "{what}: a label {row:?}");
         }
         self.assert_no_rows(what, &[
@@ -443,8 +447,8 @@ impl Scene {
             "posts WHERE text_purged_at IS NOT NULL AND (title <> '' OR selftext <> '' OR author IS NOT NULL)",
         ]).await;
         if self.proxy.is_some() {
-            let told = self.rows("SELECT what, fullname FROM violations").await;
-            assert_eq!(told, Vec::<Vec<Value>>::new(), "{what}");
+            let output = self.rows("SELECT what, fullname FROM violations").await;
+            assert_eq!(output, Vec::<Vec<Value>>::new(), "{what}");
         }
     }
 

@@ -74,7 +74,7 @@ async fn a_watermark_in_the_future_is_reset() {
         first.extend(posted(0..5));
         scene.new_page(None, &first, None).await;
         scene.collect_one(new_climate(10)).await;
-        // As a clock that was ahead left it.
+        // A watermark that was set while the clock was ahead.
         database
             .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
             .await;
@@ -146,7 +146,7 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
     for database in databases() {
         let scene = ArchiveScene::of(&database).await;
         let future = json!({"created_utc": YEAR_2100});
-        // Milliseconds, and a time before 1970: neither is a post or a place to continue from.
+        // A time in milliseconds and one before 1970 are rejected, and no page continues from them.
         let odd = [
             row("a", 0),
             row("b", 60),

@@ -51,9 +51,9 @@ async fn a_query_cancelled_by_the_server_is_not_a_query_error() {
         ("pg_terminate_backend", "may be run again"),
         ("pg_cancel_backend", "statement_timeout"),
     ] {
-        let (code, said) = ended(&database.url, by).await;
-        assert_eq!(code, 4, "{said}");
-        assert!(said.contains(advice), "{said}");
+        let (code, message) = ended(&database.url, by).await;
+        assert_eq!(code, 4, "{message}");
+        assert!(message.contains(advice), "{message}");
     }
 }
 
@@ -117,9 +117,9 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
         .await
         .unwrap();
     for words in MAKE_TABLES {
-        let said = refused(&database.url, words);
-        assert!(said.contains("`posts` already"), "{said}");
-        assert!(said.contains("?options[search_path]="), "{said}");
+        let message = refused(&database.url, words);
+        assert!(message.contains("`posts` already"), "{message}");
+        assert!(message.contains("?options[search_path]="), "{message}");
     }
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'public'";
     let columns: i64 = sqlx::query_scalar(columns)
@@ -127,7 +127,7 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
         .await
         .unwrap();
     assert_eq!(columns, 1);
-    // As the message advises.
+    // The message suggests this.
     let apart = format!("{}?options[search_path]=apart", database.url);
     Program::new().ok(&["--database", &apart, "db", "create"]);
     Program::new().ok(&["--database", &apart, "status"]);
@@ -151,8 +151,8 @@ async fn a_sqlite_file_of_another_program_is_left_alone() {
         let url = format!("sqlite:{}", file.display());
         let before = std::fs::read(&file).unwrap();
         for words in MAKE_TABLES {
-            let said = refused(&url, words);
-            assert!(said.contains(what), "{said}");
+            let message = refused(&url, words);
+            assert!(message.contains(what), "{message}");
         }
         for words in [&["status"][..], &["purge", "--retention", "24"]] {
             refused(&url, words);
@@ -182,16 +182,16 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
         let mut connection = options.connect().await.unwrap();
         connection.execute(make).await.unwrap();
         connection.close().await.unwrap();
-        let said = refused(&format!("sqlite:{}", file.display()), MAKE_TABLES[0]);
-        assert!(said.contains(&format!("`{name}` already")), "{said}");
+        let message = refused(&format!("sqlite:{}", file.display()), MAKE_TABLES[0]);
+        assert!(message.contains(&format!("`{name}` already")), "{message}");
     }
     let of_servers = [("CREATE SEQUENCE runs", "runs")];
     for (make, name) in both.into_iter().chain(of_servers) {
         let Some(database) = postgres() else { return };
         let mut connection = made(&database.url).await;
         connection.execute(make).await.unwrap();
-        let said = refused(&database.url, MAKE_TABLES[0]);
-        assert!(said.contains(&format!("`{name}` already")), "{said}");
+        let message = refused(&database.url, MAKE_TABLES[0]);
+        assert!(message.contains(&format!("`{name}` already")), "{message}");
     }
 }
 
@@ -204,8 +204,11 @@ async fn an_invalid_search_path_is_reported() {
         .into_iter()
         .chain(MAKE_TABLES)
     {
-        let said = refused(&nowhere, words);
-        assert!(said.contains("`search_path` names no schema"), "{said}");
+        let message = refused(&nowhere, words);
+        assert!(
+            message.contains("`search_path` names no schema"),
+            "{message}"
+        );
     }
 }
 

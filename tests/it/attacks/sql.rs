@@ -64,7 +64,7 @@ async fn drop_role(database: &str, name: &str) {
     .await;
 }
 
-/// Runs superuser statements as a superuser, and the others as the owner of the tables.
+/// Statements that need a superuser run as one, and the others as the owner of the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
@@ -125,13 +125,13 @@ async fn no_statement_writes_on_postgres() {
         "SELECT 1\0; DELETE FROM runs".into(),
     ];
     for statement in statements {
-        let ran = asked(&program, &database.url, &statement);
+        let ran = sql_from_stdin(&program, &database.url, &statement);
         assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         assert_eq!(csv(&program, &database.url, ROW), "1,w", "{statement}");
         assert!(!sentinel.exists(), "{statement}");
     }
-    // Statements that a read-only transaction permits are rolled back with it.
+    // A read-only transaction permits these statements, and they are rolled back with it.
     let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS said";
     sql(&program, &database.url, &[kept]);
     // PostgreSQL 15 counts this as reading.
@@ -154,7 +154,7 @@ async fn no_statement_writes_on_postgres() {
         "SHOW work_mem",
         "show all",
     ] {
-        let ran = asked(&program, &database.url, read);
+        let ran = sql_from_stdin(&program, &database.url, read);
         assert_eq!(
             (ran.code, ran.stdout.is_empty()),
             (0, false),
@@ -165,7 +165,7 @@ async fn no_statement_writes_on_postgres() {
 }
 
 /// Passes a query through stdin, as a text too long for a command line.
-fn asked(program: &Program, url: &str, statement: &str) -> RunOutput {
+fn sql_from_stdin(program: &Program, url: &str, statement: &str) -> RunOutput {
     std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
     let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
     let args = [
@@ -313,11 +313,11 @@ async fn no_statement_writes_on_sqlite() {
     ] {
         std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
         let before = files(program.folder.path());
-        let ran = asked(&program, &url, statement);
+        let ran = sql_from_stdin(&program, &url, statement);
         assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
         assert!(before == files(program.folder.path()), "{statement}");
     }
-    let refused = asked(&program, &url, "VACUUM INTO 'copy.db'").stderr;
+    let refused = sql_from_stdin(&program, &url, "VACUUM INTO 'copy.db'").stderr;
     assert!(refused.contains("`sql` only reads"), "{refused}");
     for (statement, row) in [
         ("SELECT 1 AS [a;b]", json!({"a;b": 1})),
@@ -337,11 +337,11 @@ async fn no_statement_writes_on_sqlite() {
         ),
         ("VALUES (x'00ff')", json!({"column1": "00ff"})),
     ] {
-        let ran = asked(&program, &url, statement);
+        let ran = sql_from_stdin(&program, &url, statement);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
         assert_eq!(found, row, "{statement}: {}", ran.stderr);
     }
-    let plan = asked(
+    let plan = sql_from_stdin(
         &program,
         &url,
         "EXPLAIN QUERY PLAN SELECT * FROM labeled_posts",

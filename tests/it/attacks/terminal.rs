@@ -43,7 +43,7 @@ async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
         let program = Program::new();
         evil_database(&program, &database.url);
         let query = format!("SELECT title, flair, 1 AS \"{EVIL}\" FROM posts");
-        let asked = |format: &str| {
+        let query_as = |format: &str| {
             let args = [
                 "--database",
                 &database.url,
@@ -54,11 +54,11 @@ async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
             ];
             program.ok(&args).stdout
         };
-        let table = asked("table");
+        let table = query_as("table");
         assert_harmless("table", &table);
         assert!(table.contains("evil␛[2J␛]0;owned␇␡\u{fffd}31m"), "{table}");
         for format in ["json", "ndjson"] {
-            let text = asked(format);
+            let text = query_as(format);
             assert_harmless(format, &text);
             let mut value: Value = serde_json::from_str(&text).unwrap();
             if format == "json" {
@@ -66,7 +66,7 @@ async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
             }
             assert_eq!(value["title"], EVIL, "{format} is exact");
         }
-        let csv = asked("csv");
+        let csv = query_as("csv");
         let mut rows = csv::Reader::from_reader(csv.as_bytes());
         let row = rows.records().next().unwrap().unwrap();
         assert_eq!(&row[0], EVIL, "csv is exact");

@@ -128,6 +128,6 @@ async fn check_finds_a_damaged_file() {
     let program = Program::new();
     let ran = on(&program, &database.url, &["db", "check"]);
     assert!([1, 4].contains(&ran.code), "{} {}", ran.code, ran.stderr);
-    let told = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(told.contains("damaged"), "{told}");
+    let output = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(output.contains("damaged"), "{output}");
 }

@@ -21,7 +21,7 @@ fn meant(value: &Value) -> String {
     match value {
         Value::Bool(flag) => u8::from(*flag).to_string(),
         Value::String(text) => {
-            // One of them prints `2026-01-01 09:00:00+00`.
+            // One of the databases prints `2026-01-01 09:00:00+00`.
             let full = text.replacen(' ', "T", 1) + if text.ends_with("+00") { ":00" } else { "" };
             chrono::DateTime::parse_from_rfc3339(&full)
                 .map_or_else(|_| text.clone(), |time| time.timestamp_micros().to_string())
@@ -42,7 +42,7 @@ async fn view(url: &str, name: &str) -> Vec<String> {
     let line = |row: &Vec<Value>| {
         let cells: Vec<String> = row
             .iter()
-            // A boolean is a number in one of them.
+            // One of the databases has numbers for booleans.
             .map(|cell| match meant(cell).as_str() {
                 "1.0" => "1".to_owned(),
                 "0.0" => "0".to_owned(),

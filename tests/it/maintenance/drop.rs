@@ -29,7 +29,7 @@ async fn with_another_label_set(url: &str) {
     .await;
     let store = Store::open(url, Access::Existing).await.unwrap();
     for text in ["About games.", "About art."] {
-        // Under the key by which the program finds it.
+        // The hypothesis needs the key by which the program looks it up.
         store
             .labels()
             .ensure_hypotheses(&[text.to_owned()])

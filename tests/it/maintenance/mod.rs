@@ -16,7 +16,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, RunOutput, finished, run_limited};
 use crate::support::rows::{execute, fill as filled, read_all};
 
-/// Inserts so many posts that a copy takes a while.
+/// Inserts this many posts; with many, a copy takes long enough to be interrupted.
 async fn many(url: &str, posts: u32) {
     let rows = if url.starts_with("sqlite:") {
         format!(

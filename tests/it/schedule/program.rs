@@ -27,7 +27,7 @@ fn schedule(name: &str, cron: &str, stages: &str) -> String {
 #[test]
 fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
     let program = Program::new();
-    for (schedules, says) in [
+    for (schedules, expected) in [
         (String::new(), "has no [[schedule]]: add one"),
         (schedule("a", "0 0 30 2 *", "\"classify\""), "is never due"),
         (
@@ -68,7 +68,7 @@ fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
             let args = ["schedule", command, "--pipeline", &file];
             let ran = program.run(&args);
             assert_eq!(ran.code, 2, "{args:?} {}", ran.stderr);
-            ran.expect_stderr(says);
+            ran.expect_stderr(expected);
         }
     }
     assert!(!program.folder.path().join("topicmill.db").exists());

@@ -179,8 +179,8 @@ fn unknown_paths_and_methods_are_reported() {
     }
     let answer = served.get("/posts?limit=x");
     assert_eq!(answer.status, 400);
-    let said = "Invalid request";
-    assert!(answer.body.contains(said), "{}", answer.body);
+    let message = "Invalid request";
+    assert!(answer.body.contains(message), "{}", answer.body);
     assert_eq!(served.get("/posts?q=%FF%FE").status, 200);
     assert!(served.raw("nonsense\r\n\r\n").status >= 400);
     let long = served.get(&format!("/posts?q={}", "a".repeat(1_000_000)));

@@ -81,8 +81,8 @@ fn pages_and_the_api_show_what_is_stored() {
             let query = format!(
                 "SELECT fullname, score FROM labeled_posts WHERE {condition} ORDER BY {order}"
             );
-            let said = program.ok(&["sql", &query, "--format", "csv"]);
-            let wanted = rows_of(&said.stdout, order.starts_with("CAST(score"));
+            let message = program.ok(&["sql", &query, "--format", "csv"]);
+            let wanted = rows_of(&message.stdout, order.starts_with("CAST(score"));
             let (mut listed, mut after) = (Vec::new(), String::new());
             loop {
                 let page = served.json(&format!("/api/posts?{filter}&limit=7{after}"));

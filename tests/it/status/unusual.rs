@@ -32,9 +32,9 @@ fn backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
             command.env("TOPICMILL__PIPELINE", &two);
             finished(command.output().unwrap())
         };
-        let told = with_setting(&["status", "--format", "json"]);
-        let told: Value = serde_json::from_str(&told.stdout).unwrap();
-        assert_eq!(told["next"]["command"], "topicmill classify");
+        let output = with_setting(&["status", "--format", "json"]);
+        let output: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert_eq!(output["next"]["command"], "topicmill classify");
         assert_eq!(with_setting(&["classify"]).code, 0);
         let next = scene.json(&["status"])["next"].take();
         assert_eq!(next["command"], Value::Null, "{next}");

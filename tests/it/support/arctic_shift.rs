@@ -16,7 +16,7 @@ pub const START: i64 = 1_789_000_000;
 /// The current time: long after the posts.
 pub const NOW: i64 = 1_790_000_000;
 
-/// True if the time bounds are inclusive, which the archive does not document.
+/// The kind of the archive's time bounds, which it does not document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounds {
     Included,
@@ -127,7 +127,7 @@ impl Archive {
     }
 
     /// Returns the requested pages: subreddit, order, bound minus [`START`], and rows.
-    pub async fn asked(&self) -> Vec<String> {
+    pub async fn requested_pages(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let words = |request: &Request| -> String {
             let words = request.url.query_pairs().map(|(name, value)| {

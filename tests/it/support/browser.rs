@@ -81,7 +81,7 @@ impl Drop for Chromedriver {
     }
 }
 
-/// Sends a Chrome `DevTools` command.
+/// A Chrome `DevTools` command.
 #[derive(Debug)]
 struct Tool(&'static str, Value);
 
@@ -92,7 +92,7 @@ impl FormatRequestData for Tool {
     }
 }
 
-/// Returns the log entries of chromedriver since the last call.
+/// A request for chromedriver's log entries since the last one.
 #[derive(Debug)]
 struct Log(&'static str);
 
@@ -124,12 +124,12 @@ impl Browser {
         let folder = tempfile::tempdir().unwrap();
         let (Some(chromium), true) = (chromium(), has("chromedriver")) else {
             let must = std::env::var("TOPICMILL_BROWSER_TESTS").is_ok_and(|word| word == "must");
-            let told = "\n*** NOT TESTED IN A BROWSER: no chromium or no chromedriver here; \
+            let output = "\n*** NOT TESTED IN A BROWSER: no chromium or no chromedriver here; \
                         `apt install chromium chromium-driver` installs both ***\n";
-            assert!(!must, "{told}");
+            assert!(!must, "{output}");
             // Not `eprintln`: the test harness hides that output if the test passes.
             std::io::stderr()
-                .write_all(told.as_bytes())
+                .write_all(output.as_bytes())
                 .expect("stderr is open");
             return None;
         };

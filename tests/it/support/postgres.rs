@@ -40,11 +40,11 @@ pub fn postgres() -> Option<TestDatabase> {
             "TEST_DATABASE_URL is not set: run `make test`"
         );
         // Not `eprintln`: the test harness hides that output if the test passes.
-        let told = "
+        let output = "
 *** NOT TESTED ON POSTGRESQL: TEST_DATABASE_URL is not set; `make test` sets it ***
 ";
         std::io::stderr()
-            .write_all(told.as_bytes())
+            .write_all(output.as_bytes())
             .expect("stderr is open");
         return None;
     };
@@ -68,9 +68,9 @@ impl OwnServer {
     /// Starts one, if the tests have PostgreSQL at all.
     pub fn start() -> Option<Self> {
         postgres()?;
-        let told = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_CONTROL; exec sleep 900";
+        let output = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_CONTROL; exec sleep 900";
         let mut script = Command::new(repository("scripts/with-postgres"))
-            .args(["sh", "-c", told])
+            .args(["sh", "-c", output])
             .env_remove("TEST_DATABASE_URL")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

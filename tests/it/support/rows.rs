@@ -62,7 +62,7 @@ INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES ('2025-1
 pub async fn fill(url: &str) {
     let store = Store::open(url, Access::Create).await.unwrap();
     execute(url, ROWS).await;
-    // The name that the program would have chosen.
+    // The version that the program would have computed.
     let version = store.labels().label_set(1).await.unwrap().hash();
     store.close().await.unwrap();
     execute(

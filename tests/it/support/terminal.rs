@@ -11,7 +11,7 @@ pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(
         |word: &std::ffi::OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = words.map(quoted).collect();
-    // Its log goes elsewhere, because a terminal mixes both.
+    // The log is discarded, because a terminal mixes stdout and stderr.
     let line = format!(
         "stty cols {columns} rows 24; {} 2>/dev/null; echo code=$?",
         words.join(" ")

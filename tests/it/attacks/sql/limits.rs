@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Answered, Inquiry, Part, Store, parts};
 
-use super::{asked, csv, sql, with_a_row};
+use super::{csv, sql, sql_from_stdin, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::{Program, finished, signal};
 
@@ -41,7 +41,7 @@ async fn a_query_of_any_length_runs_or_is_rejected() {
             ("'".repeat(500_001), 2),
             (format!("SELECT {}", "[".repeat(500_000)), 2),
         ] {
-            let ran = asked(&program, &database.url, &text);
+            let ran = sql_from_stdin(&program, &database.url, &text);
             assert_eq!(ran.code, code, "{:.20}: {:.300}", text, ran.stderr);
         }
     }
@@ -137,7 +137,7 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
 
-/// The statement itself ends, not only the wait for it: no computation goes on in a process that stays alive.
+/// A process that stays alive must not keep computing a cancelled statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_query_leaves_no_thread_running() {
     let database = sqlite();
@@ -165,7 +165,7 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     assert!(end.expect("the thread ends").is_none());
 }
 
-/// A stalled pager would block the removal of old row versions and the rewrite of tables.
+/// Otherwise a stalled pager would block vacuuming and table rewrites.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
