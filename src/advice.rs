@@ -63,7 +63,7 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let within = |stand| stand == Some(TargetRange::Within);
     let on_target = (all_measured && !gpus.is_empty())
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
-    // An engine that got no posts was not waiting for any.
+    // An engine that got no posts has no bottleneck.
     let worked = run.posts + run.failed > 0;
     let limit = run.stages.bottleneck().filter(|_| worked).map(|slow| {
         let waits = gpus.iter().any(|gpu| gpu.gpu == Some(TargetRange::Under));
@@ -322,7 +322,8 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
         format!("{tokens} padded tokens per batch were the fastest size found on this machine")
     } else {
-        "a larger `classify.batch_tokens` uses more, which pays only if faster: see `topicmill bench autotune`".to_owned()
+        "a larger `classify.batch_tokens` uses more, which pays only if faster: see `topicmill bench \
+         autotune`".to_owned()
     };
     Some(format!(
         "{least} % of the GPU memory is used, less than the target of {low} %. That is no problem in itself: {why}."

@@ -131,7 +131,7 @@ pub fn score_files(
                 error,
                 FilesError::NothingScored { .. } | FilesError::Empty(_)
             );
-            // Useless to resume, and in the way of the next attempt.
+            // Not resumable, and it would block the next attempt.
             if is_useless || partial.is_empty() {
                 partial.discard()?;
             }

@@ -307,7 +307,7 @@ impl Sampler {
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
             clock.sleep(INTERVAL).await;
-            // A driver in trouble may block.
+            // On a blocking thread, because a faulty driver may block.
             let Ok(readings) = tokio::task::spawn_blocking(move || probe.read()).await else {
                 break;
             };

@@ -239,7 +239,7 @@ impl Counters {
             let sum = by_source.entry(source.traits().section).or_default();
             sum.add(&meter.snapshot());
         }
-        // Quotas that another process received; this process has newer ones, or as new.
+        // Quotas received by other processes; those of this process are at least as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
         quotas.extend(database.into_iter().flat_map(DatabaseFigures::quotas));
         for (source, traffic) in &by_source {

@@ -43,7 +43,7 @@ pub struct Context {
     pub clock: SharedClock,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
-    /// The name of this worker; see [`classify::worker_name`].
+    /// The name of this worker; see [`topicmill_store::worker_name`].
     pub worker: String,
     /// The interval of a run's heartbeats.
     pub heartbeat: Duration,
@@ -205,7 +205,7 @@ impl Context {
                 if let Some(state) = state.as_ref().filter(|state| state.byte_offset > 0) {
                     tracing::info!(
                         file = %name, rows = state.rows, posts = state.posts,
-                        "goes on where an earlier run left off; a packed file is unpacked up to there again"
+                        "resuming where an earlier run stopped; a compressed file is decompressed up to there again"
                     );
                 }
                 let mut done = ImportCounts::default();

@@ -234,7 +234,8 @@ impl Progress {
     /// Starts the progress of a number of bytes.
     pub fn bytes(name: &'static str, total: u64) -> Self {
         let template = format!(
-            "{name:<9} {{bar:24.cyan/dim}} {{binary_bytes:>10}}/{{binary_total_bytes}}  {{binary_bytes_per_sec:>12}}  {{eta:>4}} left"
+            "{name:<9} {{bar:24.cyan/dim}} \
+             {{binary_bytes:>10}}/{{binary_total_bytes}}  {{binary_bytes_per_sec:>12}}  {{eta:>4}} left"
         );
         Self::new(name, "bytes", &template, Some(total))
     }

@@ -135,8 +135,8 @@ pub async fn fitted_or_given(
     if fitted.base != set.hash() {
         if is_of_file {
             tracing::warn!(
-                "the labels of `{}` have changed since they were fitted, so this run uses them without the fit; `topicmill \
-                 labels fit --make-current` fits them again",
+                "the labels of `{}` have changed since they were fitted, so this run uses them without the fit; \
+                 `topicmill labels fit --make-current` fits them again",
                 set.name
             );
         }
@@ -144,7 +144,8 @@ pub async fn fitted_or_given(
     }
     if fitted.model != folder.manifest_hash {
         tracing::warn!(
-            "the current label set `{}` was fitted with another model than `{}`: this run uses the labels without the fit",
+            "the current label set `{}` was fitted with another model than `{}`: this run uses the labels without the \
+             fit",
             current.name,
             folder.name
         );
@@ -162,8 +163,8 @@ pub async fn fitted_or_given(
 pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
     for (a, b) in hypothesis::ambiguous_labels(&folder.kind, set) {
         tracing::warn!(
-            "`{}` reads the same words for the labels `{a}` and `{b}`, so their scores are always equal: change one, as \
-             `topicmill labels validate` advises",
+            "`{}` reads the same words for the labels `{a}` and `{b}`, so their scores are always equal: change one, \
+             as `topicmill labels validate` advises",
             folder.name
         );
     }
@@ -203,7 +204,8 @@ fn log_result(done: &ClassifyCounts) {
     if done.parked > 0 {
         tracing::warn!(
             posts = done.parked,
-            "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` retries them"
+            "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` \
+             retries them"
         );
     }
 }

@@ -77,8 +77,8 @@ fn with_timings(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
     match timings(&run) {
         Some(done) => Ok((run, done)),
         None => Err(CliError::Usage(format!(
-            "run {} ({}) has no timings: it is still running, was killed, computed nothing, or was recorded by an earlier \
-             version; run `topicmill classify` again, or give another id with --run",
+            "run {} ({}) has no timings: it is still running, was killed, computed nothing, or was recorded by an \
+             earlier version; run `topicmill classify` again, or give another id with --run",
             run.id, run.status
         ))),
     }
@@ -128,7 +128,7 @@ fn stages(done: &ClassifyCounts) -> Table {
         row("concurrently: tokenising", stages.tokenize_secs),
         row("concurrently: writing labels", stages.write_secs),
     ];
-    if of.shortlist_secs > 0.0 {
+    if stages.shortlist_secs > 0.0 {
         rows.insert(
             5,
             row("concurrently: the small model", stages.shortlist_secs),

@@ -35,7 +35,10 @@ pub struct Classify {
     #[command(flatten)]
     pub metrics: MetricsFlags,
     /// Show how many posts have no label and how long labelling takes; write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"]
+    )]
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(

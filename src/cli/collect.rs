@@ -44,8 +44,8 @@ pub struct CollectFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
     /// Read all posts since this time: a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long
-    /// ago, like 36h, 1d or 2w. Reddit lists only the latest 1,000 posts or so of a subreddit; missing posts are recorded
-    /// as a gap
+    /// ago, like 36h, 1d or 2w. Reddit lists only the latest 1,000 posts or so of a subreddit; missing posts are
+    /// recorded as a gap
     #[arg(long, value_name = "TIME", conflicts_with = "limit")]
     pub since: Option<String>,
     /// Read posts up to this time; a day includes all of it [default: now]

@@ -55,7 +55,8 @@ pub async fn run(
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until it is done",
+                "drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until it is \
+                 done",
                 run.id.0, run.worker
             ),
         ));

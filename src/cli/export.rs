@@ -51,8 +51,8 @@ pub struct Export {
     /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
     #[arg(help_heading = "Label set", long, value_name = "NAME")]
     label_set: Option<String>,
-    /// Export the labels of this model: its name or the first letters of its hash [default: the only model with labels of
-    /// this label set, else the current one]
+    /// Export the labels of this model: its name or the first letters of its hash [default: the only model with labels
+    /// of this label set, else the current one]
     #[arg(
         help_heading = "Label set",
         long,
@@ -133,7 +133,8 @@ impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
-                "an export cannot go to stdout: give a file or a folder in place of `-`; `topicmill sql --format csv` prints rows"
+                "an export cannot go to stdout: give a file or a folder in place of `-`; `topicmill sql --format csv` \
+                 prints rows"
                     .into(),
             ));
         }
@@ -143,8 +144,8 @@ impl Export {
         }
         if self.limit.is_some() || self.random_share.is_some() {
             return Err(CliError::Usage(
-                "--limit and --random-share need --format label-studio: choose posts of a data set with --where, --since or \
-                 --label"
+                "--limit and --random-share need --format label-studio: choose posts of a data set with --where, \
+                 --since or --label"
                     .into(),
             ));
         }
@@ -317,7 +318,8 @@ impl Export {
         if let Some(posts) = purged.filter(|posts| *posts > 0) {
             tracing::warn!(
                 posts,
-                "posts were purged during the export, and `{path}` may contain them: delete it, or export again with --overwrite"
+                "posts were purged during the export, and `{path}` may contain them: delete it, or export again with \
+                 --overwrite"
             );
         }
         log_parts(counts);

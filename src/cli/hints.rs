@@ -1,4 +1,5 @@
-//! Hints on how to fix errors of the scoring crate, which does not know the flags, settings and commands of this program.
+//! Hints on how to fix errors of the scoring crate, which does not know the flags, settings and commands of this
+//! program.
 //!
 //! Each function returns the text to append to the error message: empty, or a separator and a hint.
 
@@ -15,8 +16,8 @@ use crate::files::FilesError;
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
-            ": give the path of one, or download one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
-             --model; `topicmill setup` installs the default model"
+            ": give the path of one, or download one with `topicmill model pull Xenova/bart-large-mnli` and name it \
+             with --model; `topicmill setup` installs the default model"
         }
         ModelError::NoFile { .. } => ", or download the model again with `topicmill model pull`",
         ModelError::Ambiguous(_) => ", with `--precision` or `classify.precision`",
@@ -40,8 +41,8 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
             library: Library::OpenVino,
             ..
         } => {
-            "; install it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or remove \
-             the setting `classify.engine`"
+            "; install it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or \
+             remove the setting `classify.engine`"
         }
         OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
             "; install it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"

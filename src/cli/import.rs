@@ -199,8 +199,8 @@ impl Import {
             || !self.given.is_empty()
             || self.from.or(self.to).is_some();
         if not_for_ids {
-            let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, --set, --map-topics, \
-                        --topics-from-subreddits or --again: leave them out";
+            let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, \
+                        --set, --map-topics, --topics-from-subreddits or --again: leave them out";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();
@@ -275,8 +275,8 @@ impl Import {
             let all = topics.iter().flat_map(|topic| &topic.subreddits);
             names.extend(all.map(String::as_str));
             if names.is_empty() {
-                let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or give \
-                            --all-subreddits";
+                let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or \
+                            give --all-subreddits";
                 return Err(CliError::Usage(text.into()));
             }
         }

@@ -96,16 +96,16 @@ impl Install {
         let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "install for all users: `{}` is not in a folder `bin`, so libraries next to it would not be found; install \
-                 the program first, or leave out --system",
+                "install for all users: `{}` is not in a folder `bin`, so libraries next to it would not be found; \
+                 install the program first, or leave out --system",
                 program.display()
             )));
         };
         Ok([libraries, prefix.join("share/topicmill")])
     }
 
-    /// True if what is installed at `place` is available to the intended users: with --system, to all of them. `data` is
-    /// the target folder. A relative path was found by the system's loader.
+    /// True if what is installed at `place` is available to the intended users: with --system, to all of them. `data`
+    /// is the target folder. A relative path was found by the system's loader.
     fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)
@@ -200,7 +200,8 @@ impl Install {
         let (exit, why) = match failed {
             None => (
                 Exit::Model,
-                "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install python3-pip`)".into(),
+                "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
+                 python3-pip`)".into(),
             ),
             Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
         };
@@ -223,8 +224,8 @@ impl Install {
             (None, Ok(_)) => return Ok(("there already", place)),
             (None, Err(error)) => {
                 let text = format!(
-                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of the \
-                     repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
+                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
+                     the repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
                 );
                 return Err(CliError::Message(Exit::Model, text));
             }

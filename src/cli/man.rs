@@ -26,7 +26,8 @@ const EXTRA_SECTIONS: [(&str, &str); 3] = [
     ),
     (
         "ENVIRONMENT",
-        "TOPICMILL__SECTION__KEY: a setting; for secrets and the database URL, the same name with _FILE appended names a file \
+        "TOPICMILL__SECTION__KEY: a setting; for secrets and the database URL, the same name with _FILE appended \
+         names a file \
          that contains the value
 DATABASE_URL, DATABASE_URL_FILE: the database URL, or a file that contains it
 TOPICMILL_LOG: the log level, in the syntax of RUST_LOG

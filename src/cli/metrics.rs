@@ -50,7 +50,10 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
         .strip_prefix("localhost:")
         .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     text.parse().map_err(|_| {
-        let message = format!("`{text}` is not an address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
+        let message = format!(
+            "`{text}` is not an address to listen on: give an IP address and a port, such as \
+                               127.0.0.1:8765 or [::1]:8765"
+        );
         CliError::Usage(message)
     })
 }

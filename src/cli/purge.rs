@@ -29,24 +29,31 @@ purged post, with one exception: a post that moderators removed, or that Reddit 
 Reddit itself shows it again. A post that its author deleted, or that --ids names without another reason, is never \
 stored again.
 
-After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs disk \
-space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A PostgreSQL \
+After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs \
+disk \
+space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A \
+PostgreSQL \
 server keeps the bytes of deleted rows until `topicmill db vacuum`, which locks each table while it is rewritten. You \
 must purge the server's write-ahead log, backups and replicas yourself.
 
 --retention deletes title, body, url, permalink, author and flair of posts, and keeps labels and scores. A post's age \
-counts from when it was first stored: by the server's clock with PostgreSQL; with SQLite by this machine's clock, which \
+counts from when it was first stored: by the server's clock with PostgreSQL; with SQLite by this machine's clock, \
+which \
 must not be far from the last run. A time in the future counts as old. Collecting the post again does not restore its \
 text, and a post without a label will not get one.
 
---thin reduces what topicmill records about its own runs. Of records older than DAYS days, it keeps the last sighting of \
-each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views do not change. \
+--thin reduces what topicmill records about its own runs. Of records older than DAYS days, it keeps the last sighting \
+of \
+each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views do not \
+change. \
 The database reuses the space; `topicmill db vacuum` shrinks a file.";
 
 #[derive(Debug, Args)]
 #[expect(clippy::option_option, reason = "a value may be left out")]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
-#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
+#[command(group(
+    ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])
+))]
 pub struct Purge {
     /// Look up stored posts on Reddit, 100 at a time, and purge those deleted or removed there; needs a key
     #[arg(help_heading = "What to purge", long)]
@@ -67,10 +74,22 @@ pub struct Purge {
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
     /// Delete texts stored longer than HOURS [default: `collect.retention_hours`]; labels and scores stay
-    #[arg(help_heading = "What to purge", long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        help_heading = "What to purge",
+        long,
+        value_name = "HOURS",
+        num_args = 0..=1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     retention: Option<Option<u32>>,
     /// Thin sightings and runs older than DAYS [default: `collect.thin_after_days`]; posts and labels stay
-    #[arg(help_heading = "What to purge", long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        help_heading = "What to purge",
+        long,
+        value_name = "DAYS",
+        num_args = 0..=1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     thin: Option<Option<u32>>,
     /// Do not rewrite a SQLite file now; a later purge or `db vacuum` removes the remaining bytes
     #[arg(long)]
@@ -179,8 +198,8 @@ const HEADINGS: [&str; 10] = [
     "permalink",
 ];
 
-/// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not leave
-/// a post in the database that was meant to be purged.
+/// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not
+/// leave a post in the database that was meant to be purged.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)

@@ -20,8 +20,8 @@ pub struct Report {
     /// Write the page to this file; an existing report is replaced
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Show only posts created at or after this time, and compare them with the previous period of the same length: a day
-    /// (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
+    /// Show only posts created at or after this time, and compare them with the previous period of the same length: a
+    /// day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
     /// Show only posts created before this time; a day includes all of it

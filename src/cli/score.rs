@@ -30,8 +30,8 @@ use topicmill_tables::bytes;
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
-    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or stdout.
-    /// INPUT may also be a folder of Parquet files, or a pattern such as 'in/*.parquet'
+    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or
+    /// stdout. INPUT may also be a folder of Parquet files, or a pattern such as 'in/*.parquet'
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; repeatable [default: the pipeline's labels]
@@ -52,8 +52,8 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Also compare each text with these ordinary topics, so that one that fits no --label gets no label: reddit, none, or
-    /// a file like pipelines/background/reddit.toml
+    /// Also compare each text with these ordinary topics, so that one that fits no --label gets no label: reddit, none,
+    /// or a file like pipelines/background/reddit.toml
     #[arg(
         help_heading = "Labels",
         hide_short_help = true,
@@ -79,10 +79,21 @@ pub struct Score {
     )]
     id: Option<String>,
     /// Read the inputs in this format; txt has one text per line [default: detected from content and extension]
-    #[arg(help_heading = "Input", long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]), value_name = "FORMAT")]
+    #[arg(
+        help_heading = "Input",
+        long,
+        value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]),
+        value_name = "FORMAT"
+    )]
     format: Option<topicmill_tables::TableFormat>,
     /// Write this format [default: by the extension of OUTPUT, else ndjson]
-    #[arg(help_heading = "Output", hide_short_help = true, long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]), value_name = "FORMAT")]
+    #[arg(
+        help_heading = "Output",
+        hide_short_help = true,
+        long,
+        value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]),
+        value_name = "FORMAT"
+    )]
     output_format: Option<topicmill_tables::TableFormat>,
     /// Separate CSV values with this character, or with `tab` [default: detected from the first line]
     #[arg(help_heading = "Input", hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]

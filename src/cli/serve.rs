@@ -16,8 +16,8 @@ use topicmill_store::Access;
   topicmill serve
   topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
 pub struct Serve {
-    /// Listen on this address and port; port 0 picks a free port. An address other than loopback needs a token [default:
-    /// the setting `serve.listen`, which is 127.0.0.1:8765]
+    /// Listen on this address and port; port 0 picks a free port. An address other than loopback needs a token
+    /// [default: the setting `serve.listen`, which is 127.0.0.1:8765]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Require the token in this file, of 16 characters or more [default: the setting `serve.token`, if it is set]

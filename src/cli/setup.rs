@@ -318,8 +318,8 @@ impl Setup {
         }
     }
 
-    /// Returns the label set of a pipeline in the mode of the flag or setting. A classifier's own labels replace those of
-    /// the pipeline, unless they are the same.
+    /// Returns the label set of a pipeline in the mode of the flag or setting. A classifier's own labels replace those
+    /// of the pipeline, unless they are the same.
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
         let classifier = self.classifier(flags);
         if let Some((name, head)) = &classifier {
@@ -358,8 +358,8 @@ impl Setup {
 }
 
 impl RunFlags {
-    /// Opens the file of `--run-json` for writing, so that a bad path fails before the work. An existing file is kept until
-    /// [`Self::write`].
+    /// Opens the file of `--run-json` for writing, so that a bad path fails before the work. An existing file is kept
+    /// until [`Self::write`].
     pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());

@@ -28,7 +28,11 @@ const WRITE_GRACE: Duration = Duration::from_secs(1);
   topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
 pub struct Sql {
     /// Run this statement; `-` reads it from stdin
-    #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list", "schema"], conflicts_with_all = ["named", "list", "schema"])]
+    #[arg(
+        value_name = "QUERY",
+        required_unless_present_any = ["named", "list", "schema"],
+        conflicts_with_all = ["named", "list", "schema"]
+    )]
     query: Option<String>,
     /// Run this built-in query (--list shows them), or the file of this name in pipelines/analysis
     #[arg(long, value_name = "NAME", conflicts_with = "list")]

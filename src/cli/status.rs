@@ -19,7 +19,8 @@ const AFTER_HELP: &str = "Examples:
   topicmill status --format json
   topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
-With --check, the exit code is 0 if there is no problem, 1 if there is one, 2 for an invalid flag, and 4 if the database \
+With --check, the exit code is 0 if there is no problem, 1 if there is one, 2 for an invalid flag, and 4 if the \
+database \
 cannot be read.";
 
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use super::CliError;
 use crate::collect::TimeRange;
 use topicmill_core::{Timestamp, parse_duration};
 
-/// Parses `--since` and `--until` of `collect`. A day starts at midnight for `--since`, and ends with its last second for
-/// `--until`.
+/// Parses `--since` and `--until` of `collect`. A day starts at midnight for `--since`, and ends with its last second
+/// for `--until`.
 pub fn parse_range(
     since: Option<&str>,
     until: Option<&str>,
@@ -73,8 +73,8 @@ fn parse_time(
         .filter(|time| (0..253_402_300_800).contains(&time.timestamp()))
         .ok_or_else(|| {
             CliError::Usage(format!(
-                "{flag} `{text}` is not a time: give a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or \
-                 how long ago, like 36h, 1d or 2w"
+                "{flag} `{text}` is not a time: give a day (UTC) like 2026-11-20, a time like \
+                 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w"
             ))
         })
 }

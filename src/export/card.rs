@@ -148,10 +148,11 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
         let (name, kind) = (cell(&column.name), column.kind_name());
         writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
     }
-    card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\
-         The texts belong to the people who wrote them. Reddit's terms hold for them: whoever keeps a copy has to delete \
-         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the posts without \
-         their texts, hand on the ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
+    card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", \
+            split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms hold for them: \
+            whoever keeps a copy has to delete what is deleted on Reddit, and `topicmill purge --check-deleted` finds \
+            it. To share the posts without their texts, hand on the ids, which have no labels (`topicmill export \
+            posts.txt --format ids`).\n"
 }
 
 /// The invariant of writing to a string.

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(word(&path), "one");
         persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(word(&path), "two");
-        // As on a file system without atomic exchange.
+        // The path for file systems without atomic exchange.
         replace(draft(&path, "three").path(), &path).unwrap();
         assert_eq!(word(&path), "three");
         replace(&home.path().join("missing"), &path).unwrap_err();

@@ -476,7 +476,8 @@ mod tests {
 
     #[test]
     fn near_duplicates_stay_together_and_other_texts_do_not() {
-        let story = "we walked along the river until the bridge was in sight and then the rain began to fall on all of us";
+        let story = "we walked along the river until the bridge was in sight and then the rain began to fall on all of \
+                     us";
         let posts: Vec<(String, i64, &str)> = vec![
             (story.to_owned(), 5, "a"),
             (story.replace("rain", "snow"), 3, "a"),

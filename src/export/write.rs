@@ -289,7 +289,8 @@ fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
         if let Some(foreign_file) = card::foreign_file(path)? {
             let foreign_file = foreign_file.display();
             return Err(io::Error::other(format!(
-                "`{foreign_file}` is not part of the data set; the folder was not replaced: move the file away, or name another folder"
+                "`{foreign_file}` is not part of the data set; the folder was not replaced: move the file away, or \
+                 name another folder"
             )));
         }
     }

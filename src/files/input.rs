@@ -70,7 +70,10 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
             format!("it is not a valid pattern ({why}); correct it, or quote it for the shell");
         FilesError::Input(path.to_owned(), why)
     })?;
-    let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'));
+    let is_hidden = |part: Component<'_>| match part {
+        Component::Normal(name) => name.to_string_lossy().starts_with('_'),
+        _ => false,
+    };
     let mut files = Vec::new();
     for file in found {
         let file = file.map_err(|error| {

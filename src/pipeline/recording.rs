@@ -117,8 +117,8 @@ impl Context {
         match self.store.fold().await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(
-                "another program reads an older snapshot of the database, so its file lacks the last writes of this run: \
-                 back it up with `topicmill db backup`"
+                "another program reads an older snapshot of the database, so its file lacks the last writes of this \
+                 run: back it up with `topicmill db backup`"
             ),
             Err(error) => {
                 tracing::debug!("the WAL was not checkpointed: {error}");

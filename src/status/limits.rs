@@ -20,7 +20,8 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed` or `parked`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed` or
+    /// `parked`.
     pub check: &'static str,
     /// One line that says what to do.
     pub problem: String,

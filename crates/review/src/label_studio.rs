@@ -86,8 +86,8 @@ impl Tasks<'_> {
             })
             .collect();
         format!(
-            "<View>\n  <Text name=\"text\" value=\"$text\"/>\n  \
-             <Choices name=\"label\" toName=\"text\" choice=\"single\" showInline=\"true\">\n{choices}  </Choices>\n</View>\n"
+            "<View>\n  <Text name=\"text\" value=\"$text\"/>\n  <Choices name=\"label\" toName=\"text\" \
+             choice=\"single\" showInline=\"true\">\n{choices}  </Choices>\n</View>\n"
         )
     }
 }

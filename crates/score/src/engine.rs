@@ -72,7 +72,8 @@ pub enum EngineError {
     Shape(String),
     /// The batch has a token id outside the vocabulary.
     #[error(
-        "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another model, export both again"
+        "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another \
+         model, export both again"
     )]
     Token(i64, usize),
     /// The runtime failed.

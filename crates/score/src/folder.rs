@@ -349,7 +349,8 @@ fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, Mo
             && manifest.files.get(&*name) != Some(&hash)
         {
             return Err(ModelError::File(format!(
-                "use `{}`: its SHA-256 differs from `manifest.toml`, so the file is damaged or was replaced; copy or build the model again, or delete the manifest to skip its checks",
+                "use `{}`: its SHA-256 differs from `manifest.toml`, so the file is damaged or was replaced; copy or \
+                 build the model again, or delete the manifest to skip its checks",
                 path.display()
             )));
         }
@@ -373,7 +374,8 @@ fn check_manifest(
         return Err(ModelError::manifest(dir, detail));
     }
     if !manifest.agrees(kind) {
-        let detail = "its kind, classes or output differ from `config.json`; build the folder again with tools/model.py or tools/train.py";
+        let detail = "its kind, classes or output differ from `config.json`; build the folder again with \
+                      tools/model.py or tools/train.py";
         return Err(ModelError::manifest(dir, detail));
     }
     Ok(())

@@ -88,8 +88,8 @@ pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<Strin
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "the model has learned vectors for {learned} of these {of} labels, but not for {named}{more}, so it uses the texts of all \
-         labels"
+        "the model has learned vectors for {learned} of these {of} labels, but not for {named}{more}, so it uses the \
+         texts of all labels"
     ))
 }
 

@@ -314,7 +314,8 @@ mod tests {
             width: 2,
         };
         for message in [
-            "Non-zero status code: BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 99",
+            "Non-zero status code: BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of \
+             size 99",
             "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
             "CUDA failure 2: out of memory ; GPU=0",
             "std::bad_alloc",

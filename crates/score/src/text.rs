@@ -188,7 +188,8 @@ impl Encoder {
             if vector.input_ids != ids || !same_types {
                 return Err(rejected(
                     path,
-                    "its ids differ from those in `manifest.toml`, so it belongs to another model; build the folder again with tools/model.py",
+                    "its ids differ from those in `manifest.toml`, so it belongs to another model; build the folder \
+                     again with tools/model.py",
                 ));
             }
         }

@@ -72,8 +72,8 @@ impl AgreementBench {
         let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
-                "{} texts are too few for a reliable comparison: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \
-                 \"SELECT title, selftext FROM posts LIMIT 400\"` prints some",
+                "{} texts are too few for a reliable comparison: give {ENOUGH_TEXTS} or more; `topicmill sql --format \
+                 ndjson \"SELECT title, selftext FROM posts LIMIT 400\"` prints some",
                 texts.len()
             )));
         }
@@ -229,7 +229,11 @@ impl AgreementWorkload {
                 return Ok(None);
             };
             if max_difference(alone[0].as_ref(), among.as_ref()) > SAME_SCORE {
-                return Err(CliError::Usage("scores depend on the batch with this engine and precision, so they cannot be compared".into()));
+                return Err(CliError::Usage(
+                    "scores depend on the batch with this engine and precision, so they cannot \
+                                            be compared"
+                        .into(),
+                ));
             }
         }
         Ok(Some(TimedScores {
@@ -260,7 +264,7 @@ fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
 fn compare_with_fp32(way: &EngineConfig, came: &TimedScores, exact: &TimedScores) -> Measured {
     let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
     let both = || came.scores.iter().zip(&exact.scores);
-    // A text that float32 leaves without a label cannot be agreed with.
+    // Texts without a label in float32 are not compared.
     let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
     let off = both().map(|(a, b)| max_difference(a.as_ref(), b.as_ref()));
     let texts = came.scores.len();

@@ -32,7 +32,8 @@ impl Autotune {
         let (mut labeler, budget) = (workload.model.labeler, workload.model.budget);
         if labeler.folder().depends_on_batch() {
             return Err(CliError::Usage(format!(
-                "tune the batch size: with {}, scores depend on the batch, so the batch size is fixed at {} tokens; use `--precision fp32`",
+                "tune the batch size: with {}, scores depend on the batch, so the batch size is fixed at {} tokens; \
+                 use `--precision fp32`",
                 labeler.folder().precision,
                 labeler.batch_tokens(),
             )));

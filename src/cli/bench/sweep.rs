@@ -1,7 +1,7 @@
 //! `topicmill bench sweep`: measures posts per second for each batch size.
 //!
-//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the longest.
-//! Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
+//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the
+//! longest. Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -84,7 +84,8 @@ impl Sweep {
     ) -> Result<Exit, CliError> {
         if workload.model.labeler.folder().depends_on_batch() {
             tracing::warn!(
-                "with {}, scores depend on the batch, so other commands always use batches of {} tokens, whatever is fastest here",
+                "with {}, scores depend on the batch, so other commands always use batches of {} tokens, whatever is \
+                 fastest here",
                 workload.model.labeler.folder().precision,
                 workload.model.labeler.batch_tokens(),
             );

@@ -65,7 +65,8 @@ impl Export {
         match filters.iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((flag, _)) => Err(CliError::Usage(format!(
-                "{flag} cannot be used with --format label-studio, which selects closest calls and random posts: leave it out"
+                "{flag} cannot be used with --format label-studio, which selects closest calls and random posts: leave \
+                 it out"
             ))),
         }
     }
@@ -102,7 +103,8 @@ impl Export {
     fn write_tasks(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
         let config = self.out.with_extension("xml");
         if config == self.out {
-            let usage = "give OUT the extension .json: the labelling interface is written to a file of the same name with .xml";
+            let usage = "give OUT the extension .json: the labelling interface is written to a file of the same name \
+                         with .xml";
             return Err(CliError::Usage(usage.into()));
         }
         let interface = tasks.labeling_config();
@@ -151,8 +153,8 @@ impl Export {
             tracing::info!(
                 tasks = posts.len(),
                 random,
-                "wrote the tasks to `{}`; paste `{}` into the labelling interface of the project's settings, and import the \
-                 answers, exported as JSON, with `topicmill labels gold import`",
+                "wrote the tasks to `{}`; paste `{}` into the labelling interface of the project's settings, and \
+                 import the answers, exported as JSON, with `topicmill labels gold import`",
                 self.out.display(),
                 config.display()
             );

@@ -37,8 +37,8 @@ type Gold = BTreeMap<Fullname, Vec<usize>>;
   topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
     /// Fit to these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
-    /// `label` (a slug or a label's text; empty means none of these); or `topic`, the topic that each post was collected
-    /// for
+    /// `label` (a slug or a label's text; empty means none of these); or `topic`, the topic that each post was
+    /// collected for
     #[arg(long, value_name = "FILE|db|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
@@ -94,21 +94,21 @@ impl Calibrate {
         if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
             tracing::warn!(
                 temperature = fitted.temperature,
-                "the best temperature is at the limit of the search range, because the labels are all right or all random: \
-                 do not use it"
+                "the best temperature is at the limit of the search range, because the labels are all right or all \
+                 random: do not use it"
             );
         }
         if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
             tracing::info!(
-                "some gold posts fit none of the labels: `background = \"reddit\"` in the pipeline file detects such posts; \
-                 compare both files with `labels evaluate`"
+                "some gold posts fit none of the labels: `background = \"reddit\"` in the pipeline file detects such \
+                 posts; compare both files with `labels evaluate`"
             );
         }
         printout(&set, &fitted).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was written; \
-                 lower --target-precision, or improve the labels"
+                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was \
+                 written; lower --target-precision, or improve the labels"
             );
             return Ok(Exit::Partial);
         };
@@ -141,8 +141,8 @@ impl Calibrate {
         }
         if self.out.path.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, but the labels of `{}` differ from those of the current label set \
-                 `{}`: name its pipeline file with --pipeline",
+                "--out writes a copy of the pipeline file, but the labels of `{}` differ from those of the current \
+                 label set `{}`: name its pipeline file with --pipeline",
                 of_file.name, set.name
             )));
         }
@@ -154,23 +154,23 @@ impl Calibrate {
         Ok(set)
     }
 
-    /// Rejects classifiers that cannot be calibrated: those with raw logits, and with --out, those whose labels are not in
-    /// the pipeline file.
+    /// Rejects classifiers that cannot be calibrated: those with raw logits, and with --out, those whose labels are not
+    /// in the pipeline file.
     fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
         let Some((model, head)) = setup.classifier(&self.which.flags()) else {
             return Ok(());
         };
         if set.mode == Mode::Raw {
             return Err(CliError::Usage(format!(
-                "the scores of `{model}` are logits (mode raw), and only probabilities can be calibrated: give --mode single \
-                 or multi if the logits can be converted"
+                "the scores of `{model}` are logits (mode raw), and only probabilities can be calibrated: give --mode \
+                 single or multi if the logits can be converted"
             )));
         }
         let file = setup.pipeline(&self.pipeline)?.label_set;
         if self.out.path.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, but its labels differ from those of the classifier `{model}` \
-                 ({}): with --pipeline, name a file with a [[topic]] for each of them",
+                "--out writes a copy of the pipeline file, but its labels differ from those of the classifier \
+                 `{model}` ({}): with --pipeline, name a file with a [[topic]] for each of them",
                 head.label_list()
             )));
         }
@@ -221,9 +221,9 @@ impl Calibrate {
         let unscored = posts.len() - rows.len();
         if rows.len() < MIN_ROWS {
             return Err(CliError::Usage(format!(
-                "only {} of the {} gold posts in `{}` can be used, at least {MIN_ROWS} are needed: {unknown} are not in the \
-                 database, and {unscored} have no complete logits or vectors (`topicmill classify` with this pipeline \
-                 and model computes them, except for posts whose text retention deleted)",
+                "only {} of the {} gold posts in `{}` can be used, at least {MIN_ROWS} are needed: {unknown} are not \
+                 in the database, and {unscored} have no complete logits or vectors (`topicmill classify` with this \
+                 pipeline and model computes them, except for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
                 self.gold
@@ -262,16 +262,17 @@ impl Calibrate {
         self.out.write(text)?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
-            "wrote {0}: `topicmill labels diff current {0}` shows which posts change their label, and `topicmill classify \
-             --pipeline {0} --make-current` applies it and makes its labels the current ones; neither runs the model",
+            "wrote {0}: `topicmill labels diff current {0}` shows which posts change their label, and `topicmill \
+             classify --pipeline {0} --make-current` applies it and makes its labels the current ones; neither runs \
+             the model",
             out.display()
         );
         Ok(())
     }
 }
 
-/// Returns a pipeline file with the settings of a label set. The rest of the file is kept, comments included. A background
-/// file gets an absolute path, because the new file may be outside `folder`.
+/// Returns a pipeline file with the settings of a label set. The rest of the file is kept, comments included. A
+/// background file gets an absolute path, because the new file may be outside `folder`.
 fn with_settings(
     text: &str,
     set: &LabelSet,
@@ -364,8 +365,8 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
     let heading = format!(
-        "Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the other {} \
-         of {FOLDS} folds.",
+        "Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \
+         other {} of {FOLDS} folds.",
         FOLDS - 1
     );
     Printout::new(json).with(&heading, summary)
@@ -384,8 +385,10 @@ mod tests {
             temperature: 1.5,
             ..read.unwrap().label_set
         };
-        let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
-        let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
+        let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# \
+                    topics\n[[topic]]\nslug = \"a\" # first\n";
+        let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # \
+                        none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(with_settings(text, &set, None).unwrap(), expected);
         assert_eq!(with_settings(expected, &set, None).unwrap(), expected);
         // A background file gets an absolute path; a built-in background stays a name.

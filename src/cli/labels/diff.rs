@@ -73,8 +73,8 @@ impl Diff {
             tracing::warn!(
                 of_first = lacking[0],
                 of_second = lacking[1],
-                "posts without a label that would need inference are left out: `topicmill classify` with this label set and \
-                 model labels them and keeps the current label set"
+                "posts without a label that would need inference are left out: `topicmill classify` with this label \
+                 set and model labels them and keeps the current label set"
             );
         }
         add_moves(found, &compared);

@@ -18,8 +18,8 @@ use topicmill_store::{Access, Store, Table};
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
 /// A note on the confidence intervals, for table headings.
-const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and 1,000 \
-                         resamples (fewer above 100,000 posts).";
+const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
+                         1,000 resamples (fewer above 100,000 posts).";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -27,16 +27,16 @@ const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro
   topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
   topicmill labels evaluate --gold db --model old --model new --require-better")]
 pub struct Evaluate {
-    /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with
-    /// `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic that
-    /// each post was collected for
+    /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file
+    /// with `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic
+    /// that each post was collected for
     #[arg(long, value_name = "FILE|db|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
-    /// Evaluate this label set: `current`, a pipeline file, or the name or version prefix of a stored one; give it twice
-    /// to compare two [default: current]
+    /// Evaluate this label set: `current`, a pipeline file, or the name or version prefix of a stored one; give it
+    /// twice to compare two [default: current]
     #[arg(long, value_name = "SET")]
     label_set: Vec<String>,
     /// Evaluate the labels of this model: a folder, or the name or hash prefix of a model with stored labels; give it
@@ -114,7 +114,8 @@ impl Evaluate {
                         right_in_first_only = difference.only_first,
                         right_in_second_only = difference.only_second,
                         p = difference.p,
-                        "the second is not significantly better than the first: keep the first, or collect more gold labels"
+                        "the second is not significantly better than the first: keep the first, or collect more gold \
+                         labels"
                     );
                     return Ok(Exit::Partial);
                 }
@@ -153,8 +154,8 @@ impl Evaluate {
         }))
     }
 
-    /// Evaluates one label run on the posts of `held`. If `whole` is given, `held` is its random sample, and `whole` also
-    /// has the close calls.
+    /// Evaluates one label run on the posts of `held`. If `whole` is given, `held` is its random sample, and `whole`
+    /// also has the close calls.
     fn evaluate_one(
         &self,
         side: &Side,
@@ -196,9 +197,9 @@ impl Evaluate {
         if let Some(whole) = whole {
             let others = whole.posts.len() - posts;
             heading = format!(
-                "These figures use only posts sampled at random, so they are estimates for all posts. {others} other posts with \
-                 gold labels are left out: they are close calls, which are harder than most posts, or were selected by a \
-                 file. {heading}"
+                "These figures use only posts sampled at random, so they are estimates for all posts. {others} other \
+                 posts with gold labels are left out: they are close calls, which are harder than most posts, or were \
+                 selected by a file. {heading}"
             );
         }
         if let Some(caveat) = caveat {
@@ -222,7 +223,8 @@ impl Evaluate {
             let all = evaluate(&whole.rows[0], set.labels.len());
             let posts = whole.posts.len();
             found.json["all_answers"] = json!({
-                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage, "in_scope_labelled": all.in_scope_labelled, "precision": all.precision,
+                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage,
+                "in_scope_labelled": all.in_scope_labelled, "precision": all.precision,
                 "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": posts,
             });
             let heading = format!("All {posts} posts with gold labels, close calls included");
@@ -266,13 +268,14 @@ impl Evaluate {
             let post = &held.posts[*place];
             json!({
                 "id": post.id, "title": post.title, "gold": post.gold, "a": given(0, *place), "b": given(1, *place),
-                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score, "right": right_side(held, *place),
+                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score,
+                "right": right_side(held, *place),
             })
         };
         json["differing"] = differing.iter().map(one).collect();
         let heading = format!(
-            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} For the difference in accuracy, the adjusted Wald \
-             interval for paired proportions.",
+            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} For the difference in accuracy, the \
+             adjusted Wald interval for paired proportions.",
             held.posts.len(),
             sides[0].line(),
             sides[1].line()

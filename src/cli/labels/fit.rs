@@ -58,7 +58,8 @@ impl FitLabels {
         let wanted = self.wanted()?;
         if self.gold == "topic" {
             return Err(CliError::Usage(
-                "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold label: give `db` or a file".into(),
+                "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
+                 label: give `db` or a file".into(),
             ));
         }
         let context = setup.context(setup.store(Access::Existing).await?);
@@ -90,8 +91,8 @@ impl FitLabels {
         }
         if !fitted.reaches {
             tracing::warn!(
-                "no threshold reaches the target on the held-out gold labels: nothing was stored; lower the target, or collect \
-                 more gold labels"
+                "no threshold reaches the target on the held-out gold labels: nothing was stored; lower the target, or \
+                 collect more gold labels"
             );
             return Ok(Exit::Partial);
         }
@@ -146,7 +147,8 @@ impl FitLabels {
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
             CliError::Usage(format!(
-                "the label set `{}` was fitted from version {}, which was dropped: give a pipeline file with --label-set",
+                "the label set `{}` was fitted from version {}, which was dropped: give a pipeline file with \
+                 --label-set",
                 set.name,
                 short_hash(&fitted.base)
             ))
@@ -194,8 +196,8 @@ impl FitLabels {
         let (unknown, unscored) = (all - there, there - texts.len());
         if texts.is_empty() {
             return Err(CliError::Usage(format!(
-                "none of the {all} gold posts can be used: {unknown} are not in the database, and {unscored} have no stored \
-                 results of the model `{}`; run `topicmill classify` with this model first",
+                "none of the {all} gold posts can be used: {unknown} are not in the database, and {unscored} have no \
+                 stored results of the model `{}`; run `topicmill classify` with this model first",
                 folder.name
             )));
         }
@@ -261,8 +263,8 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
         String::new()
     };
     let heading = format!(
-        "`{}` fitted to {} gold labels, {} of them none of these. {chosen}Held-out: cross-validation; each gold label is \
-         evaluated by a fit to the others. Shares with 95 % confidence intervals.",
+        "`{}` fitted to {} gold labels, {} of them none of these. {chosen}Held-out: cross-validation; each gold label \
+         is evaluated by a fit to the others. Shares with 95 % confidence intervals.",
         base.name, fitted.answers, fitted.none
     );
     let mut json = json!(fitted);

@@ -66,7 +66,8 @@ impl Remove {
         store.close().await?;
         if removed == 0 {
             return Err(CliError::Usage(format!(
-                "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by annotator",
+                "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by \
+                 annotator",
                 self.reviewer
             )));
         }

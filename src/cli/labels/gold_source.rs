@@ -59,7 +59,8 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
     let rows = join::topics_as_gold(store).await?;
     if rows.is_empty() {
         return Err(CliError::Usage(
-            "`--gold topic`: no post in the database was collected for a topic; give a file with columns `id` and `label`"
+            "`--gold topic`: no post in the database was collected for a topic; give a file with columns `id` and \
+             `label`"
                 .into(),
         ));
     }
@@ -83,8 +84,8 @@ async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
     }
     if found.rows.is_empty() {
         return Err(CliError::Usage(
-            "`--gold db`: the database has no gold labels on which annotators agree; collect some with `topicmill serve \
-             --review`, or import a file with `topicmill labels gold import FILE`"
+            "`--gold db`: the database has no gold labels on which annotators agree; collect some with `topicmill \
+             serve --review`, or import a file with `topicmill labels gold import FILE`"
                 .into(),
         ));
     }
@@ -105,7 +106,8 @@ impl GoldLabels {
         let left_out = match none {
             0 => String::new(),
             _ => format!(
-                " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all posts."
+                " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all \
+                 posts."
             ),
         };
         Some(format!(
@@ -128,8 +130,8 @@ impl GoldLabels {
         }
         tracing::warn!(
             random = random.len(),
-            "these gold labels are not representative: most are close calls or were selected by a file, and too few were \
-             sampled at random; figures for all posts are probably better"
+            "these gold labels are not representative: most are close calls or were selected by a file, and too few \
+             were sampled at random; figures for all posts are probably better"
         );
         None
     }
@@ -142,7 +144,8 @@ impl GoldLabels {
             tracing::info!(
                 posts = self.rows.len(),
                 of = all,
-                "using only the gold labels of posts sampled at random: the others are close calls or were selected by a file"
+                "using only the gold labels of posts sampled at random: the others are close calls or were selected by \
+                 a file"
             );
         }
         self
@@ -170,8 +173,8 @@ pub(super) async fn resolve(
             return error;
         }
         CliError::Usage(format!(
-            "some topics of posts are not in the label set, usually because an imported file has a column `topic`: import it \
-             again with --topics-from-subreddits; {error}"
+            "some topics of posts are not in the label set, usually because an imported file has a column `topic`: \
+             import it again with --topics-from-subreddits; {error}"
         ))
     })?;
     if !gold.unknown_labels.is_empty() {
@@ -190,8 +193,8 @@ pub(super) async fn resolve(
     Ok(gold)
 }
 
-/// Joins gold labels with the labels of one or more label runs. Warns about posts that are left out; returns an error if
-/// none is left.
+/// Joins gold labels with the labels of one or more label runs. Warns about posts that are left out; returns an error
+/// if none is left.
 pub(super) async fn join(
     store: &Store,
     labellings: &[Labelling<'_>],
@@ -201,9 +204,9 @@ pub(super) async fn join(
     let out = &held.left_out;
     if held.posts.is_empty() {
         return Err(CliError::Usage(format!(
-            "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have no text, \
-             {} were edited after they were labelled, {} have no label of this model and label set; check the ids, or \
-             label the posts with `topicmill classify` or `labels evaluate --compute`",
+            "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have no \
+             text, {} were edited after they were labelled, {} have no label of this model and label set; check the \
+             ids, or label the posts with `topicmill classify` or `labels evaluate --compute`",
             gold.posts.len(),
             out.unknown,
             out.purged,

@@ -206,7 +206,8 @@ pub(in crate::cli) async fn selected_labels(
     let named = NamedSet::stored(setup, store, word).await?;
     let none = || {
         CliError::Usage(format!(
-            "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline file"
+            "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline \
+             file"
         ))
     };
     let label_set = named.stored.ok_or_else(none)?;

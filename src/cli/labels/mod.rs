@@ -210,7 +210,8 @@ impl NamedSet {
                 .iter()
                 .map(|row| format!("{} ({})", short_hash(&row.hash), row.name));
             CliError::Usage(format!(
-                "`{word}` is neither a pipeline file nor the name or version of a stored label set; stored label sets: {}",
+                "`{word}` is neither a pipeline file nor the name or version of a stored label set; stored label sets: \
+                 {}",
                 join_or_none(known)
             ))
         };
@@ -313,8 +314,8 @@ async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option
     Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
 }
 
-/// Computes the vectors of a label set's labels, if an embedding model is used and not all of them are stored. Posts with
-/// stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
+/// Computes the vectors of a label set's labels, if an embedding model is used and not all of them are stored. Posts
+/// with stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
 async fn label_vectors(
     setup: &Setup,
     flags: &ModelFlags,

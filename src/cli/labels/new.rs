@@ -136,8 +136,8 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
         tracing::warn!(
-            "the background {} of `{word}` is not built in: replace \"{}\" in the file by the path of its file, or the label \
-             set gets another version",
+            "the background {} of `{word}` is not built in: replace \"{}\" in the file by the path of its file, or the \
+             label set gets another version",
             own.tag(),
             REDDIT.0
         );
@@ -208,33 +208,23 @@ fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
     let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
     let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));
     let mut text = format!(
-        "# The labels for posts, and the subreddits to collect. Check this file with:\n\
-         #   topicmill labels validate --pipeline {file}\n\
-         # Use it with `--pipeline {file}`. To use it by default, add this line above the first section of\n\
-         # topicmill.toml: pipeline = {path}\n\n\
-         # The name of the label set in the database.\n\
-         name = {name}\n\
-         # single: one label for each post. multi: each label independently.\n\
-         mode = \"{mode}\"\n\
-         # The hypothesis that an NLI model compares a post with. {{}} stands for the label.\n\
-         hypothesis_template = {template}\n\
-         # A post whose best score is lower gets no label. `topicmill labels calibrate` finds the value.\n\
-         threshold = {threshold}\n\
-         # Logits are divided by this. `topicmill labels calibrate` finds the value.\n\
-         temperature = {temperature}\n\
-         # reddit: about thirty ordinary topics compete with the labels. A post that fits one of them better than every\n\
-         # label is \"other\" and gets no label. none: each post gets the nearest label.\n\
-         background = {background}\n\n\
-         # A [[topic]] for each label:\n\
-         #   slug          a short name, stored in the database; by default derived from the label\n\
-         #   label         the text that the model reads\n\
-         #   descriptions  sentences that describe the label; one or two improve the default model a lot. An NLI model\n\
-         #                 reads only the label.\n\
-         #   subreddits    the subreddits that `topicmill collect` reads; without them, the topic is only a label\n\
-         #   read          \"first\" reads the first subreddit that can be read, \"all\" reads each of them\n\
-         #   share         with read = \"all\": the share of the limit for each subreddit, as in share = [2, 1]\n\
-         #   listing       hot, new, top or rising\n\
-         #   limit         posts for each run, 1 to 1000\n",
+        "# The labels for posts, and the subreddits to collect. Check this file with:\n#   topicmill labels validate \
+         --pipeline {file}\n# Use it with `--pipeline {file}`. To use it by default, add this line above the first \
+         section of\n# topicmill.toml: pipeline = {path}\n\n# The name of the label set in the database.\nname = \
+         {name}\n# single: one label for each post. multi: each label independently.\nmode = \"{mode}\"\n# The \
+         hypothesis that an NLI model compares a post with. {{}} stands for the label.\nhypothesis_template = \
+         {template}\n# A post whose best score is lower gets no label. `topicmill labels calibrate` finds the \
+         value.\nthreshold = {threshold}\n# Logits are divided by this. `topicmill labels calibrate` finds the \
+         value.\ntemperature = {temperature}\n# reddit: about thirty ordinary topics compete with the labels. A post \
+         that fits one of them better than every\n# label is \"other\" and gets no label. none: each post gets the \
+         nearest label.\nbackground = {background}\n\n# A [[topic]] for each label:\n#   slug          a short name, \
+         stored in the database; by default derived from the label\n#   label         the text that the model \
+         reads\n#   descriptions  sentences that describe the label; one or two improve the default model a lot. An \
+         NLI model\n#                 reads only the label.\n#   subreddits    the subreddits that `topicmill collect` \
+         reads; without them, the topic is only a label\n#   read          \"first\" reads the first subreddit that \
+         can be read, \"all\" reads each of them\n#   share         with read = \"all\": the share of the limit for \
+         each subreddit, as in share = [2, 1]\n#   listing       hot, new, top or rising\n#   limit         posts for \
+         each run, 1 to 1000\n",
         path = toml_string(file.trim_matches('\'')),
     );
     if examples {

@@ -36,8 +36,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Resolves a label set and a model, which is given as a folder or by the name or hash of a stored model. The default
-    /// is the model of the current labels; if it has no labels of this label set, or with `computes`, that of the settings.
+    /// Resolves a label set and a model, which is given as a folder or by the name or hash of a stored model. The
+    /// default is the model of the current labels; if it has no labels of this label set, or with `computes`, that of
+    /// the settings.
     pub async fn find(
         setup: &Setup,
         store: &Store,

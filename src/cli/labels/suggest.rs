@@ -32,8 +32,8 @@ const CURRENT: &str = "current";
   topicmill labels suggest
   topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
 pub struct Suggest {
-    /// Cluster the posts without a label of this label set: `current`, a pipeline file, or the name or version prefix of a
-    /// stored one
+    /// Cluster the posts without a label of this label set: `current`, a pipeline file, or the name or version prefix
+    /// of a stored one
     #[arg(long, value_name = "SET", default_value = CURRENT)]
     label_set: String,
     /// Cluster posts with this outcome
@@ -145,8 +145,8 @@ impl Suggest {
             self.out.write(base.add_topics(out, &found.clusters)?)?;
             tracing::info!(
                 topics = found.clusters.len(),
-                "wrote {shown}: reword the topics at its end, then run `topicmill labels validate --pipeline {shown}` and \
-                 `topicmill labels diff current {shown}`"
+                "wrote {shown}: reword the topics at its end, then run `topicmill labels validate --pipeline {shown}` \
+                 and `topicmill labels diff current {shown}`"
             );
         }
         Ok(Exit::Done)
@@ -165,8 +165,8 @@ impl Suggest {
         let of_file = which.label_set(setup, flags.pipeline.as_deref())?;
         if flags.pipeline.is_none() && of_file.hash() != set.hash() {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file with more topics, but the pipeline file of the label set {} ({}) is \
-                 unknown: name it with --pipeline",
+                "--out writes a copy of the pipeline file with more topics, but the pipeline file of the label set {} \
+                 ({}) is unknown: name it with --pipeline",
                 short_hash(&set.hash()),
                 set.name
             )));
@@ -188,8 +188,8 @@ impl Suggest {
         };
         let Some(target) = target else {
             return Err(CliError::Usage(format!(
-                "no post has a label of the label set {version} ({}): run `topicmill classify --pipeline FILE` with its file \
-                 first",
+                "no post has a label of the label set {version} ({}): run `topicmill classify --pipeline FILE` with \
+                 its file first",
                 set.name
             )));
         };
@@ -217,9 +217,9 @@ impl Suggest {
             }
         }
         Err(CliError::Usage(format!(
-            "the {posts} posts that are {} have no stored vectors: {} is not an embedding model, or retention deleted their \
-             texts; also label them with the default model (`topicmill classify --model models/minilm-reddit-topics`), \
-             which keeps the current label set",
+            "the {posts} posts that are {} have no stored vectors: {} is not an embedding model, or retention deleted \
+             their texts; also label them with the default model (`topicmill classify --model \
+             models/minilm-reddit-topics`), which keeps the current label set",
             self.outcome.words(),
             own_name.unwrap_or_else(|| "the model that labelled them".to_owned())
         )))
@@ -258,8 +258,8 @@ impl Suggest {
         let words = self.outcome.words();
         let why = match self.outcome {
             Outcome::Other if set.background.is_none() => {
-                "it has no background; add `background = \"reddit\"` to its pipeline file, run `topicmill classify --pipeline \
-                 FILE`, then `topicmill labels suggest --label-set FILE`"
+                "it has no background; add `background = \"reddit\"` to its pipeline file, run `topicmill classify \
+                 --pipeline FILE`, then `topicmill labels suggest --label-set FILE`"
             }
             Outcome::Unsure if set.threshold == 0.0 => {
                 "its threshold is 0, so every post gets its best label; `topicmill labels calibrate` finds a threshold"

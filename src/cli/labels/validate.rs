@@ -83,16 +83,17 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
         .iter()
         .map(|(topic, label)| format!("{topic} (for `{label}`)"));
     let named = named.collect::<Vec<_>>().join(", ");
-    let nothing = if of == count {
+    let nothing = if total == count {
         "; none is left, so no post can be `other`"
     } else {
         ""
     };
     let mut notes = vec![if out.is_empty() {
-        format!("no topic of the background {tag} shares a word with a label: all {of} are used")
+        format!("no topic of the background {tag} shares a word with a label: all {total} are used")
     } else {
         format!(
-            "{count} of {of} topics of the background {tag} share a word with a label and are left out: {named}{nothing}"
+            "{count} of {total} topics of the background {tag} share a word with a label and are left out: \
+             {named}{nothing}"
         )
     }];
     if let Some(folder) = folder {
@@ -169,8 +170,8 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
     let folder = folder?;
     let (a, b) = *hypothesis::ambiguous_labels(&folder.kind, set).first()?;
     Some(format!(
-        "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or give \
-         --model an embedding model",
+        "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or \
+         give --model an embedding model",
         folder.name
     ))
 }

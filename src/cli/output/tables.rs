@@ -27,9 +27,9 @@ const WIDEST_WITH_BARS: usize = 100;
 /// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
-/// Formats a table that fits the terminal: each row is one line, and long texts end in an ellipsis. In a pipe or a file,
-/// texts are not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most three. If
-/// there are too many columns, each row becomes a list.
+/// Formats a table that fits the terminal: each row is one line, and long texts end in an ellipsis. In a pipe or a
+/// file, texts are not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most
+/// three. If there are too many columns, each row becomes a list.
 pub fn aligned_table(table: &Table) -> String {
     match terminal::width() {
         Some(width) => cut(table, width),

@@ -117,7 +117,7 @@ impl ScheduleOutlook {
         Some(match last.status {
             ScheduledRunStatus::Running if crashed => "crashed",
             // It was stopped and released.
-            ScheduledRunStatus::Waiting => "to go on",
+            ScheduledRunStatus::Waiting => "to resume",
             status => status.as_str(),
         })
     }
@@ -136,7 +136,8 @@ impl ScheduleOutlook {
         let name = &self.entry.name;
         if let Some(since) = self.overdue_since() {
             return Some(format!(
-                "`{name}` was due at {} UTC, but no scheduler is running: start `topicmill schedule run`, or check its log",
+                "`{name}` was due at {} UTC, but no scheduler is running: start `topicmill schedule run`, or check its \
+                 log",
                 format_time(since)
             ));
         }

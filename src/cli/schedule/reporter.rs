@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_mins(1);
 pub struct Reporter {
     metrics: Arc<Metrics>,
     ended: mpsc::UnboundedSender<EndedRun>,
-    /// A notification takes seconds, which no scheduled run waits for.
+    /// Sends notifications, which may take seconds, without delaying scheduled runs.
     notifier: JoinHandle<()>,
 }
 
@@ -94,7 +94,7 @@ impl Reporter {
     /// Returns when all notifications are sent.
     pub async fn end(self) {
         drop(self.ended);
-        // It ends by itself, and a panic in it was printed.
+        // It ends when the channel closes. A panic is already printed.
         let _ = self.notifier.await;
     }
 }
@@ -127,7 +127,8 @@ fn log(event: &Event<'_>) {
                     tracing::error!(schedule, %due, secs, "a scheduled run failed: {error}");
                 }
                 (ScheduledRunStatus::Waiting, _) => {
-                    tracing::info!(schedule, %due, secs, "a scheduled run was stopped, and continues when a scheduler runs again");
+                    tracing::info!(schedule, %due, secs, "a scheduled run was stopped, and continues when a scheduler \
+                                                          runs again");
                 }
                 (status, "") => {
                     tracing::info!(schedule, %due, secs, %status, "a scheduled run ended");

@@ -53,10 +53,23 @@ pub struct ModelFlags {
 #[derive(Debug, Clone, Args)]
 pub struct SmallFlags {
     /// Score only the K labels that a small model ranks highest for each text
-    #[arg(help_heading = "Model options", hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        help_heading = "Model options",
+        hide_short_help = true,
+        long,
+        value_name = "K",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     shortlist: Option<u32>,
     /// With --shortlist, use the small model in this folder
-    #[arg(help_heading = "Model options", hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = DEFAULT_MODEL)]
+    #[arg(
+        help_heading = "Model options",
+        hide_short_help = true,
+        long,
+        value_name = "DIR",
+        requires = "shortlist",
+        default_value = DEFAULT_MODEL
+    )]
     small_model: PathBuf,
 }
 
@@ -79,8 +92,8 @@ impl ModelFlags {
     }
 }
 
-/// Returns the label set for a classifier: that of the pipeline file if it has the classifier's labels, under any slugs,
-/// else one made from the classifier's labels.
+/// Returns the label set for a classifier: that of the pipeline file if it has the classifier's labels, under any
+/// slugs, else one made from the classifier's labels.
 pub(super) fn classifier_label_set(
     model: &str,
     head: &ClassifierHead,
@@ -204,7 +217,8 @@ impl Setup {
         let workers = self.settings().classify.workers;
         if !WORKERS.contains(&workers) {
             return Err(CliError::Usage(format!(
-                "classify.workers is {workers}: set it to a number from {} to {}; each worker needs the memory of a model",
+                "classify.workers is {workers}: set it to a number from {} to {}; each worker needs the memory of a \
+                 model",
                 WORKERS.start(),
                 WORKERS.end()
             )));
@@ -226,7 +240,8 @@ impl Setup {
         let labels = labels as usize;
         if labels >= all {
             tracing::warn!(
-                "a shortlist of {labels} does not exclude any of the {all} labels: scoring all of them without a shortlist"
+                "a shortlist of {labels} does not exclude any of the {all} labels: scoring all of them without a \
+                 shortlist"
             );
             return Ok(());
         }

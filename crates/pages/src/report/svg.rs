@@ -219,8 +219,8 @@ impl Svg {
     /// Returns the image as an element of an HTML page.
     pub fn inline(&self, class: &str, tooltip: &str) -> String {
         format!(
-            "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\" \
-             aria-label=\"{tooltip}\">{body}</svg>",
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" height=\"{h:.0}\" \
+             role=\"img\" aria-label=\"{tooltip}\">{body}</svg>",
             w = self.width,
             h = self.height,
             tooltip = escape(&display::single_line(tooltip, 400)),
@@ -245,11 +245,11 @@ impl Svg {
         const HEAD: f64 = 30.0;
         let (w, h) = (self.width + 2.0 * MARGIN, self.height + 2.0 * MARGIN + HEAD);
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart alone\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" \
-             height=\"{h:.0}\" role=\"img\"><!-- {sign} --><title>{title}</title><desc>{read}</desc><style>{tokens}{chart}</style>\
-             <rect class=\"ground\" width=\"{w:.0}\" height=\"{h:.0}\"/>\
-             <text class=\"strong\" x=\"{MARGIN}\" y=\"{y}\">{shown}</text>\
-             <g transform=\"translate({MARGIN},{top})\">{body}</g></svg>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart alone\" viewBox=\"0 0 {w:.0} {h:.0}\" \
+             width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\"><!-- {sign} \
+             --><title>{title}</title><desc>{read}</desc><style>{tokens}{chart}</style><rect class=\"ground\" \
+             width=\"{w:.0}\" height=\"{h:.0}\"/><text class=\"strong\" x=\"{MARGIN}\" y=\"{y}\">{shown}</text><g \
+             transform=\"translate({MARGIN},{top})\">{body}</g></svg>\n",
             sign = super::GENERATOR,
             title = escape(title),
             read = escape(read),

@@ -25,7 +25,8 @@ use super::pages::{LoginPage, PageError, error_response, html};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
-const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
+                              frame-ancestors 'none'";
 /// Prevents browsers from caching texts that may be purged later.
 const NO_STORE: &str = "no-store";
 

@@ -54,8 +54,8 @@ pub enum ServeError {
     Bind(#[from] BindError),
     /// Other machines could read all posts.
     #[error(
-        "listening on {0}, which other machines can reach, requires a token: write one of {SHORTEST_TOKEN} \
-         characters or more to a file and pass it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
+        "listening on {0}, which other machines can reach, requires a token: write one of {SHORTEST_TOKEN} characters \
+         or more to a file and pass it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
     )]
     NoToken(SocketAddr),
     /// The token is short enough to be guessed.

@@ -134,7 +134,8 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
             [] => continue,
             [one] => one.as_str().ok_or("a choice is not a text")?.to_owned(),
             _ => {
-                tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is supported");
+                tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is \
+                                                      supported");
                 continue;
             }
         };

@@ -178,7 +178,8 @@ impl Config {
             // The match of the reference pipeline, whatever follows the prefix.
             classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
                 format!(
-                    "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as facebook/bart-large-mnli, or correct `label2id`",
+                    "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as \
+                     facebook/bart-large-mnli, or correct `label2id`",
                     names()
                 )
             })?;
@@ -205,7 +206,8 @@ impl Config {
                 .collect(),
             (None, None) => {
                 return Err(
-                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; use a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
+                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; use a model trained on NLI, \
+                     such as facebook/bart-large-mnli, or a classifier".to_owned(),
                 );
             }
         };

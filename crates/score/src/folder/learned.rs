@@ -45,8 +45,8 @@ impl LearnedLabels {
         let file: File = read_json(path)?;
         Self::new(file.labels).map_err(|detail| {
             ModelError::File(format!(
-                "use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the block \
-                 `zero_shot` of `config.json` to use the labels' texts",
+                "use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the \
+                 block `zero_shot` of `config.json` to use the labels' texts",
                 path.display()
             ))
         })

@@ -133,7 +133,8 @@ impl Manifest {
         let format = toml::from_str::<Format>(text).map_err(|error| one_line(&error))?;
         if format.format != FORMAT {
             return Err(format!(
-                "its format is {}, but this version of topicmill supports {FORMAT}; build the folder again with tools/model.py",
+                "its format is {}, but this version of topicmill supports {FORMAT}; build the folder again with \
+                 tools/model.py",
                 format.format
             ));
         }

@@ -36,8 +36,8 @@ pub enum LabelerError {
     NoBackground(String),
     /// The label set was fitted with another model.
     #[error(
-        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: name that model with --model, or \
-         run `topicmill labels fit` again"
+        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: name that model with \
+         --model, or run `topicmill labels fit` again"
     )]
     FittedToOther {
         /// Name of the label set.
@@ -60,7 +60,8 @@ pub enum LabelerError {
     LearnedWidth(String, usize, usize),
     /// A label's text leaves no room for the text to score.
     #[error(
-        "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"
+        "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's \
+         window of {window}; shorten it"
     )]
     TooLong {
         /// Slug of the label.

@@ -57,14 +57,16 @@ impl Source {
             }
             let detail = if message.contains(NO_KERNEL) {
                 format!(
-                    "this ONNX Runtime has no GPU kernel for some nodes of `{}`, which was built to run entirely on a GPU; build the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
+                    "this ONNX Runtime has no GPU kernel for some nodes of `{}`, which was built to run entirely on a \
+                     GPU; build the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
                     self.graph.display()
                 )
             } else if missing.is_empty() {
                 message
             } else {
                 let missing = missing.join(", ");
-                format!("{message}; {missing} is missing, next to ONNX Runtime and in the system's library path: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
+                format!("{message}; {missing} is missing, next to ONNX Runtime and in the system's library path: \
+                         install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
             };
             OnnxError::Cuda {
                 device: number,

@@ -195,10 +195,11 @@ fn ids_outside_the_vocabulary_are_rejected() {
 
 #[test]
 fn unsupported_operators_are_named_without_source_locations() {
-    let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from src/inference/src/dev/plugin.cpp:59:\n\
-                Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\n\
-                FrontEnd API failed with OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n\
-                -- No conversion rule found for operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
+    let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from \
+                src/inference/src/dev/plugin.cpp:59:\nCheck 'false' failed at \
+                src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\nFrontEnd API failed with \
+                OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n-- No conversion rule found for \
+                operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
     assert_eq!(
         in_one_line(said),
         "the operators com.microsoft.PackedMultiHeadAttention are not supported"

@@ -25,9 +25,9 @@ const UNKNOWN_REVIEWER: &str = "someone";
   topicmill labels gold import answers.csv --reviewer ada
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
-    /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label` (a
-    /// slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at` and
-    /// `text_hash` (of the text that was labelled, by default the stored one)
+    /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label`
+    /// (a slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at`
+    /// and `text_hash` (of the text that was labelled, by default the stored one)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Use this annotator name if the file has none [default: your login name]
@@ -94,7 +94,8 @@ impl Import {
                 rows = left_out,
                 labels = parsed.labels.len(),
                 posts = parsed.posts.len(),
-                "rows were left out: their label or post is unknown, or the same annotator has a later gold label for the post"
+                "rows were left out: their label or post is unknown, or the same annotator has a later gold label for \
+                 the post"
             );
         }
         printout(&saved, left_out).print(self.format)?;

@@ -61,8 +61,8 @@ impl List {
         let store = setup.store(Access::ReadOnly).await?;
         let answers = store.gold().answers().await?;
         if answers.is_empty() && self.format == OutputFormat::Table {
-            let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file with `topicmill \
-                        labels gold import FILE`.";
+            let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file \
+                        with `topicmill labels gold import FILE`.";
             output::print(&output::wrap(text))?;
             return Ok(Exit::Done);
         }

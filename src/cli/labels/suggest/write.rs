@@ -14,8 +14,8 @@ use topicmill_core::Listing;
 use topicmill_review::suggest::Suggestion;
 
 /// The comment above the suggested topics.
-const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label, and describe it in a\n\
-                       # sentence. Delete those that you do not need.\n";
+const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label, and \
+                       describe it in a\n# sentence. Delete those that you do not need.\n";
 
 pub(super) struct BaseFile {
     file: DocumentMut,
@@ -34,8 +34,8 @@ impl BaseFile {
             .map_err(|error: toml_edit::TomlError| CliError::Usage(error.to_string()))?;
         if file.get("topic").is_some_and(Item::is_value) {
             return Err(CliError::Usage(
-                "--out appends topics to the pipeline file, but this file has its topics in one line: write each below a line \
-                 [[topic]]"
+                "--out appends topics to the pipeline file, but this file has its topics in one line: write each below \
+                 a line [[topic]]"
                     .into(),
             ));
         }

@@ -165,11 +165,10 @@ impl Columns {
         let target = store.labels().current_target().await?;
         let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
         let sql = format!(
-            "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, \
-                    CASE WHEN p.has_text THEN p.text_hash END, \
-                    CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END, c.score, c.margin \
-               FROM posts p LEFT JOIN classifications c \
-                 ON c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+            "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, CASE WHEN p.has_text THEN \
+             p.text_hash END, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END, c.score, \
+             c.margin FROM posts p LEFT JOIN classifications c ON c.model_id = {model} AND c.label_set_id = {set} AND \
+             c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
         // A fixed statement is safe to run as any database user.
         let inquiry = Inquiry {
