@@ -345,10 +345,11 @@ CREATE TABLE gold (
     label            TEXT, -- the slug of the right label; NULL for none of the offered labels
     label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set of the offered labels
     text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
-    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), or `import` (by a file)
+    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label and score on the review page), or `import` (by a file)
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or selected otherwise and already passed by the random draw
     source           TEXT NOT NULL, -- where the answer was given: `review`, `import` or `label-studio`
     answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
+    note             TEXT, -- what the annotator wrote about the answer; NULL for nothing
     PRIMARY KEY (fullname, reviewer)
 );
 

@@ -323,6 +323,7 @@ CREATE TABLE gold (
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE,
     source           TEXT NOT NULL,
     answered_at      TEXT NOT NULL,
+    note             TEXT,
     PRIMARY KEY (fullname, reviewer)
 );
 

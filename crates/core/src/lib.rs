@@ -202,6 +202,8 @@ string_enum! {
         Random = "random",
         /// The scores of its two best labels are close (uncertainty sampling).
         Closest = "closest",
+        /// Matches the filter of the review page.
+        Filter = "filter",
         /// Selected outside topicmill, and imported with a file.
         Import = "import",
     }

@@ -3,6 +3,7 @@
 //! A gold label is the slug or the text of a label, in any case. An empty value, `none`, `other` or null means none of
 //! these: the post is out of scope.
 
+mod agreement;
 mod consensus;
 mod resolve;
 mod table;
@@ -14,6 +15,7 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet};
 use topicmill_tables::TableError;
 
+pub use self::agreement::{PairAgreement, agreement};
 pub use self::consensus::{Consensus, consensus, remove_partly_offered};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;
@@ -22,6 +24,9 @@ pub use self::table::read_rows;
 const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
 /// The choice that annotators are offered in addition to the labels.
 pub const NONE_OF_THESE: &str = "none of these";
+
+/// The most characters of a note.
+pub const NOTE: usize = 500;
 
 /// An error in gold labels.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +79,8 @@ pub struct GoldRow {
     pub source: GoldSource,
     /// Hash of the text that the annotator saw, if known.
     pub text_hash: Option<TextHash>,
+    /// The annotator's note, if there is one.
+    pub note: Option<String>,
 }
 
 impl GoldRow {
@@ -88,6 +95,7 @@ impl GoldRow {
             chosen: SampleReason::Import,
             source: GoldSource::Import,
             text_hash: None,
+            note: None,
         }
     }
 }
@@ -114,6 +122,13 @@ pub struct ResolvedGold {
     pub duplicates: usize,
     /// Labels that no label set has, with their row counts; these count as out of scope.
     pub unknown_labels: BTreeMap<String, usize>,
+}
+
+/// Cleans a note: drops control characters, and cuts it to [`NOTE`] characters. Returns `None` if nothing is left.
+pub fn gold_note(text: &str) -> Option<String> {
+    let is_kept = |c: &char| !c.is_control() || *c == '\n';
+    let note: String = text.trim().chars().filter(is_kept).take(NOTE).collect();
+    Some(note.trim().to_owned()).filter(|note| !note.is_empty())
 }
 
 /// Resolves a word: `Some(Some(label))` for a label, `Some(None)` for none of these, `None` for an unknown word.

@@ -14,12 +14,12 @@ use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
 use super::browsed::{ListedPost, News, WholePost};
 use super::{
     About, Beside, Checked, Claim, Claimant, Classified, ComparedPost, Cost, Drawn, Dropped, Due,
-    Failure, Gap, GoldAnswer, Hanging, ImportState, Info, LabelSetRow, LabelWrite, LabelledBeside,
-    LabellingState, LastRun, Lease, LookedUp, Missing, MixPart, ModelRow, Newest, NoLabel, OnBytes,
-    Page, Purged, ReportQuestion, Result, ReviewPost, Rewritten, RunId, RunRow, Running, SavedGold,
-    ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow, SlotTaker, Sought, StageRuns,
-    Store, StoredGold, StoredText, Sums, Suspicion, Table, TakenSlot, Target, Thinned,
-    UnlabelledText, Upserted, Waiting, Written,
+    Failure, FitRow, ForgottenGold, Gap, GoldAnswer, Hanging, ImportState, Info, LabelSetRow,
+    LabelWrite, LabelledBeside, LabellingState, LastRun, Lease, LookedUp, Missing, MixPart,
+    ModelRow, Newest, NoLabel, OnBytes, Page, Purged, ReportQuestion, Result, ReviewFilter,
+    ReviewPost, Rewritten, RunId, RunRow, Running, SavedGold, ScheduleState, SlotCount, SlotEnd,
+    SlotLease, SlotPlan, SlotRow, SlotTaker, Sought, StageRuns, Store, StoredGold, StoredText,
+    Sums, Suspicion, Table, TakenSlot, Target, Thinned, UnlabelledText, Upserted, Waiting, Written,
 };
 
 /// Makes a call of a store again as long as it meets locks, see [`waiting`](super::waiting).
@@ -299,6 +299,8 @@ face! {
     fn set_current(&self, target: Target) -> ();
     /// The same, where no target is the current one yet; of several at once, one becomes it.
     fn set_first_current(&self, target: Target) -> ();
+    /// Makes a target the current one if `former` is still current; returns false if another one is.
+    fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
     /// Models, label sets and labels.
     fn current_target(&self) -> Option<Target>;
     /// The rows of a model, a label set (by its hash) and hypotheses, as far as they are there.
@@ -372,13 +374,17 @@ face! {
     fn said_of(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// Removes the last answer of a person; returns whether there was one.
     fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
-    /// Takes back everything that a person said; how many answers.
-    fn forget_reviewer(&self, reviewer: &str) -> u64;
+    /// Removes what an annotator said, of one post or of all, and, with the last answer, the name from fitted label sets.
+    fn forget_reviewer(&self, reviewer: &str, post: Option<&Fullname>) -> ForgottenGold;
+    /// Returns the label sets that `labels fit` made, latest first.
+    fn fits(&self) -> Vec<FitRow>;
     /// Up to `limit` labelled posts about which nobody has said anything, or `reviewer` has not, the closest calls
     /// first.
     fn closest_calls(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// The same in an order that says nothing of the posts: that of the hashes of their texts.
     fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// Returns up to `limit` posts without an answer that a filter selects, in the order of `random_posts`.
+    fn filtered_posts(&self, target: Target, reviewer: Option<&str>, filter: &ReviewFilter, limit: u32) -> Vec<Fullname>;
     /// Returns posts as the review page shows them, in the order of `posts`; omits posts that are gone or have no text.
     fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
+use topicmill_score::Provenance;
 
 /// The answer of a person about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct GoldAnswer {
     pub answered_at: Timestamp,
     /// Of the text that the person saw; `None` for the present one.
     pub text_hash: Option<TextHash>,
+    /// Free text about the answer. `None` keeps the note of an earlier answer.
+    pub note: Option<String>,
 }
 
 /// An answer as stored.
@@ -42,6 +45,60 @@ pub struct SavedGold {
     pub same: u64,
     /// Posts that are not stored.
     pub missing: Vec<Fullname>,
+}
+
+/// A selection of posts by their label and its score, on the review page.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReviewFilter {
+    /// The assigned label.
+    pub label: FilterLabel,
+    /// Lowest score of the best label.
+    pub low: f64,
+    /// Highest score of the best label.
+    pub high: f64,
+}
+
+/// The assigned label of the posts that a filter selects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilterLabel {
+    /// Any label, or none.
+    Any,
+    /// The label with this slug.
+    Slug(String),
+    /// No label.
+    Missing,
+}
+
+/// The result of removing an annotator's answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ForgottenGold {
+    /// Removed answers.
+    pub answers: u64,
+    /// Label sets that were fitted to answers of this annotator, whom they named until now.
+    pub fits: Vec<FitRow>,
+}
+
+/// A label set that `labels fit` made, and what it learned from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FitRow {
+    /// Key in `label_sets`.
+    pub id: i64,
+    /// Name of the label set.
+    pub name: String,
+    /// Number and annotators of the answers.
+    pub learned: Provenance,
+}
+
+impl FitRow {
+    /// Describes what the label set keeps of its answers, and how to remove it.
+    pub fn what_it_keeps(&self) -> String {
+        let Self { name, learned, .. } = self;
+        format!(
+            "`{name}` keeps what it learned from {} gold labels, these possibly among them: weights, without a text or an \
+             id; to forget them, run `topicmill labels fit --make-current`, and then `topicmill labels drop {name}`",
+            learned.answers
+        )
+    }
 }
 
 /// A post as the review page shows it, and its label.

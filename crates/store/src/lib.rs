@@ -42,7 +42,9 @@ pub use self::address::Address;
 pub use self::changed::{Dropped, Hanging, Thinned};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
-pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
+pub use self::gold::{
+    FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
+};
 pub use self::holders::{died, is_gone, worker_name};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{

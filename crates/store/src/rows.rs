@@ -380,6 +380,8 @@ pub struct Purged {
     pub posts: u64,
     /// Posts that show one of those, and went with it.
     pub crossposts: u64,
+    /// Gold labels of these posts.
+    pub gold: u64,
 }
 
 /// Returns facts about the database.

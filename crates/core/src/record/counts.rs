@@ -219,6 +219,8 @@ pub struct PurgeCounts {
     pub requested: u64,
     /// Crossposts purged with their parents; not included in `purged`.
     pub crossposts: u64,
+    /// Gold labels deleted with their posts.
+    pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
     /// Sightings thinned out to one per day.

@@ -26,7 +26,8 @@ pub struct Consensus {
     pub rows: Vec<GoldRow>,
     /// The posts among `rows` that were sampled at random; estimates from these are unbiased.
     pub random: BTreeSet<Fullname>,
-    /// True if other posts were sampled because they are close calls, which biases estimates from all rows.
+    /// True if other posts were selected on the review page, which biases estimates from all rows: as close calls, or by
+    /// a filter.
     pub has_close_calls: bool,
     /// For out-of-scope posts, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,
@@ -62,10 +63,12 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
         }
         if said.iter().any(|one| one.in_random_sample) {
             found.random.insert(fullname.clone());
-        } else if said
-            .iter()
-            .any(|one| one.answer.chosen == SampleReason::Closest)
-        {
+        } else if said.iter().any(|one| {
+            matches!(
+                one.answer.chosen,
+                SampleReason::Closest | SampleReason::Filter
+            )
+        }) {
             found.has_close_calls = true;
         }
         if first.label.is_none() {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{GoldError, GoldRow};
+use super::{GoldError, GoldRow, gold_note};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
@@ -108,6 +108,11 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         text_hash: word("text_hash")?
             .map(|hash| hash.parse().map_err(to_text))
             .transpose()?,
+        // In other files, a column `note` may have any type.
+        note: text(row, "note")
+            .ok()
+            .flatten()
+            .and_then(|note| gold_note(&note)),
     }])
 }
 

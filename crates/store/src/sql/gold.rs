@@ -2,10 +2,15 @@
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
+use serde_json::Value;
+use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
+use super::super::gold::{
+    FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
+};
 use super::super::{Result, StoreError, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
@@ -29,7 +34,15 @@ type Said = (
     bool,
     bool,
     Vec<u8>,
+    Option<String>,
 );
+
+/// The fitted label sets, latest first.
+const FITS: &str =
+    "SELECT id, name, fitted FROM label_sets WHERE fitted IS NOT NULL ORDER BY id DESC";
+
+/// A row of [`FITS`].
+type StoredFit = (i64, String, Json<Value>);
 
 /// Earlier answers, by post and person.
 type Before = HashMap<(String, String), Option<String>>;
@@ -131,14 +144,15 @@ impl<DB: Dialect> SqlStore<DB> {
         // has the hash, nothing about the text that the person saw.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, \
-                               answered_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8) \
+                               answered_at, note) \
+             VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
              ON CONFLICT (fullname, reviewer) DO UPDATE SET label = excluded.label, \
                label_set_id = excluded.label_set_id, source = excluded.source, answered_at = excluded.answered_at, \
                text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
                            ELSE gold.text_hash END, \
                chosen = CASE WHEN excluded.chosen = 'import' THEN gold.chosen ELSE excluded.chosen END, \
-               in_random_sample = gold.in_random_sample OR excluded.in_random_sample \
+               in_random_sample = gold.in_random_sample OR excluded.in_random_sample, \
+               note = COALESCE(excluded.note, gold.note) \
              WHERE excluded.answered_at >= gold.answered_at",
         )
         .bind(answer.fullname.as_str())
@@ -150,6 +164,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(answer.source.as_str())
         .bind(answer.answered_at)
         .bind(answer.text_hash.is_some())
+        .bind(answer.note.as_deref())
         .execute(&mut **tx)
         .await
         .doing("store what people said")?;
@@ -171,7 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
         let rows: Vec<Said> = sqlx::query_as::<DB, _>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
-                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash \
+                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.reviewer",
         )
         .fetch_all(&self.pool)
@@ -188,6 +203,7 @@ impl<DB: Dialect> SqlStore<DB> {
             random,
             is_present,
             hash,
+            note,
         ): Said| {
             Ok(StoredGold {
                 answer: GoldAnswer {
@@ -199,6 +215,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     source: word(&name, &source)?,
                     answered_at: at,
                     text_hash: Some(word(&name, &topicmill_score::hex(&hash))?),
+                    note,
                 },
                 in_random_sample: random,
                 is_of_present_text: is_present,
@@ -227,13 +244,74 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("take an answer back")
     }
 
-    pub async fn forget_reviewer(&self, reviewer: &str) -> Result<u64> {
-        sqlx::query::<DB>("DELETE FROM gold WHERE reviewer = $1")
+    pub async fn forget_reviewer(
+        &self,
+        reviewer: &str,
+        post: Option<&Fullname>,
+    ) -> Result<ForgottenGold> {
+        again!(self.try_forget_reviewer(reviewer, post))
+    }
+
+    /// Removes answers, and the annotator's name from the label sets that were fitted to them, unless other answers
+    /// of the annotator are left.
+    async fn try_forget_reviewer(
+        &self,
+        reviewer: &str,
+        post: Option<&Fullname>,
+    ) -> Result<ForgottenGold> {
+        const WHAT: &str = "take answers back";
+        let mut tx = self.begin().await?;
+        let answers = sqlx::query::<DB>(
+            "DELETE FROM gold WHERE reviewer = $1 AND ($2 = '' OR fullname = $2)",
+        )
+        .bind(reviewer)
+        .bind(post.map(Fullname::as_str).unwrap_or_default())
+        .execute(&mut *tx)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing(WHAT)?;
+        let left = sqlx::query::<DB>("SELECT 1 FROM gold WHERE reviewer = $1 LIMIT 1")
             .bind(reviewer)
-            .execute(&self.pool)
+            .fetch_optional(&mut *tx)
             .await
-            .map(|done| DB::rows_affected(&done))
-            .doing("take answers back")
+            .doing(WHAT)?;
+        let rows: Vec<StoredFit> = sqlx::query_as::<DB, _>(FITS)
+            .fetch_all(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        let mut fits = Vec::new();
+        for (id, name, Json(mut stored)) in rows {
+            let fit = fit_row(id, name, &stored)?;
+            if !fit.learned.by.iter().any(|name| name == reviewer) {
+                continue;
+            }
+            if left.is_none() {
+                let by = fit.learned.by.iter().filter(|name| *name != reviewer);
+                stored["provenance"]["by"] = by.cloned().collect::<Vec<String>>().into();
+                sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
+                    .bind(fit.id)
+                    .bind(Json(stored))
+                    .execute(&mut *tx)
+                    .await
+                    .doing(WHAT)?;
+            }
+            fits.push(fit);
+        }
+        if answers == 0 && left.is_some() {
+            // The post had no answer of this annotator, so the fits did not change either.
+            fits.clear();
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(ForgottenGold { answers, fits })
+    }
+
+    pub async fn fits(&self) -> Result<Vec<FitRow>> {
+        let rows: Vec<StoredFit> = sqlx::query_as::<DB, _>(FITS)
+            .fetch_all(&self.pool)
+            .await
+            .doing("read the fitted label sets")?;
+        let read = |(id, name, Json(fitted)): StoredFit| fit_row(id, name, &fitted);
+        rows.into_iter().map(read).collect()
     }
 
     pub async fn closest_calls(
@@ -263,6 +341,37 @@ impl<DB: Dialect> SqlStore<DB> {
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
         self.unanswered(sql, target, reviewer, limit).await
+    }
+
+    pub async fn filtered_posts(
+        &self,
+        target: Target,
+        reviewer: Option<&str>,
+        filter: &ReviewFilter,
+        limit: u32,
+    ) -> Result<Vec<Fullname>> {
+        // In the order of the hashes, which is random, so that answers are typical of what the filter selects.
+        let (label, slug) = match &filter.label {
+            FilterLabel::Any => ("$7 = ''", ""),
+            FilterLabel::Slug(slug) => ("NOT c.abstained AND c.label = $7", slug.as_str()),
+            FilterLabel::Missing => ("c.abstained AND $7 = ''", ""),
+        };
+        let sql = format!(
+            "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 AND {label} \
+              ORDER BY p.text_hash, p.fullname LIMIT $4"
+        );
+        let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(reviewer.unwrap_or_default())
+            .bind(i64::from(limit))
+            .bind(filter.low)
+            .bind(filter.high)
+            .bind(slug)
+            .fetch_all(&self.pool)
+            .await
+            .doing("find posts that a filter selects")?;
+        found.iter().map(|name| word(name, name)).collect()
     }
 
     async fn unanswered(
@@ -320,6 +429,16 @@ impl<DB: Dialect> SqlStore<DB> {
             other; fullname = fullname; text_hash = text_hash)(row)
         .doing(WHAT)
     }
+}
+
+fn fit_row(id: i64, name: String, fitted: &Value) -> Result<FitRow> {
+    let learned = Deserialize::deserialize(&fitted["provenance"]);
+    let learned = learned.map_err(|error: serde_json::Error| StoreError::Corrupt {
+        table: "label_sets",
+        row: id.to_string(),
+        detail: error.to_string(),
+    })?;
+    Ok(FitRow { id, name, learned })
 }
 
 /// A word that topicmill wrote.

@@ -131,6 +131,26 @@ impl<DB: Dialect> SqlStore<DB> {
         .done("set the first model and label set")
     }
 
+    pub async fn replace_current(&self, former: Option<Target>, target: Target) -> Result<bool> {
+        const WHAT: &str = "replace the current model and label set";
+        let Some(former) = former else {
+            self.set_first_current(target).await?;
+            return Ok(self.current_target().await? == Some(target));
+        };
+        sqlx::query::<DB>(
+            "UPDATE current_target SET model_id = $1, label_set_id = $2 \
+              WHERE (model_id = $3 AND label_set_id = $4) OR (model_id = $1 AND label_set_id = $2)",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(former.model)
+        .bind(former.label_set)
+        .execute(&self.pool)
+        .await
+        .map(|done| DB::rows_affected(&done) > 0)
+        .doing(WHAT)
+    }
+
     pub async fn keep(&self, key: &str, value: &str) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \

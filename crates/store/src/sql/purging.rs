@@ -38,7 +38,10 @@ impl<DB: Dialect> SqlStore<DB> {
         // All posts of this transaction at once, because locks are taken in the order of the names. Chunk by chunk,
         // and first the dead and then the living, would be another order.
         Self::lock_posts(&mut tx, all).await?;
-        let mut purged = Purged::default();
+        let mut purged = Purged {
+            gold: Self::count_gold(&mut tx, out.iter().copied()).await?,
+            ..Purged::default()
+        };
         let gone: Vec<(&str, PurgeReason)> = gone.into_iter().collect();
         for chunk in gone.chunks(POSTS_A_STATEMENT) {
             let names: Vec<&str> = chunk.iter().map(|(name, _)| *name).collect();
@@ -80,6 +83,20 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         tx.commit().await.doing("purge posts")?;
         Ok(purged)
+    }
+
+    /// Counts the gold labels of posts. Nobody adds one while the posts are locked.
+    async fn count_gold(
+        tx: &mut Transaction<'static, DB>,
+        posts: impl Iterator<Item = &str>,
+    ) -> Result<u64> {
+        let count = format!("SELECT COUNT(*) FROM gold WHERE fullname IN {}", DB::AMONG);
+        let counted: i64 = sqlx::query_scalar::<DB, _>(AssertSqlSafe(count))
+            .bind(names(posts).as_str())
+            .fetch_one(&mut **tx)
+            .await
+            .doing("count the gold labels of purged posts")?;
+        Ok(counted.unsigned_abs())
     }
 
     /// Returns the posts that show a purged post, according to Reddit.

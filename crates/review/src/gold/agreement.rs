@@ -1,0 +1,129 @@
+//! Computes how far annotators agree: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
+//! Measurement* 20).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use topicmill_core::Fullname;
+use topicmill_store::StoredGold;
+
+/// The agreement of two annotators on the posts that both have answered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PairAgreement {
+    /// Their names, in alphabetical order.
+    pub annotators: [String; 2],
+    /// Number of posts that both have answered.
+    pub posts: usize,
+    /// Number of these posts with the same answer.
+    pub same: usize,
+    /// Cohen's kappa: 1 for full agreement, 0 for as much as by chance. `None` if both give one and the same answer to
+    /// every post, because chance then explains everything.
+    pub kappa: Option<f64>,
+}
+
+/// Returns the agreement of each pair of annotators with a common post, the pairs with the most posts first. Answers
+/// about an earlier text of their post are ignored.
+pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
+    let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
+    for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
+        let said = (answer.reviewer.as_str(), answer.label.as_deref());
+        posts.entry(&answer.fullname).or_default().push(said);
+    }
+    let mut pairs: BTreeMap<[&str; 2], Vec<[Option<&str>; 2]>> = BTreeMap::new();
+    for said in posts.values_mut() {
+        said.sort_unstable();
+        for (place, (a, of_a)) in said.iter().enumerate() {
+            for (b, of_b) in &said[place + 1..] {
+                pairs.entry([a, b]).or_default().push([*of_a, *of_b]);
+            }
+        }
+    }
+    let mut found: Vec<PairAgreement> = pairs
+        .into_iter()
+        .map(|(names, said)| PairAgreement {
+            annotators: names.map(str::to_owned),
+            posts: said.len(),
+            same: said.iter().filter(|[a, b]| a == b).count(),
+            kappa: kappa(&said),
+        })
+        .collect();
+    found.sort_by_key(|pair| std::cmp::Reverse(pair.posts));
+    found
+}
+
+/// Returns Cohen's kappa of pairs of answers.
+#[expect(clippy::cast_precision_loss, reason = "numbers of posts")]
+fn kappa(said: &[[Option<&str>; 2]]) -> Option<f64> {
+    let mut counts: BTreeMap<Option<&str>, [usize; 2]> = BTreeMap::new();
+    for [a, b] in said {
+        counts.entry(*a).or_default()[0] += 1;
+        counts.entry(*b).or_default()[1] += 1;
+    }
+    let all = said.len() as f64;
+    let same = said.iter().filter(|[a, b]| a == b).count() as f64 / all;
+    let by_chance: usize = counts.values().map(|[a, b]| a * b).sum();
+    let by_chance = by_chance as f64 / (all * all);
+    (by_chance < 1.0).then(|| (same - by_chance) / (1.0 - by_chance))
+}
+
+#[cfg(test)]
+mod tests {
+    use topicmill_core::{GoldSource, SampleReason, Timestamp};
+    use topicmill_store::GoldAnswer;
+
+    use super::*;
+
+    fn said(post: usize, who: &str, label: &str) -> StoredGold {
+        StoredGold {
+            answer: GoldAnswer {
+                fullname: format!("t3_{post}").parse().unwrap(),
+                reviewer: who.into(),
+                label: Some(label.to_owned()).filter(|label| !label.is_empty()),
+                label_set: None,
+                chosen: SampleReason::Random,
+                source: GoldSource::Review,
+                answered_at: Timestamp::EPOCH,
+                text_hash: None,
+                note: None,
+            },
+            in_random_sample: true,
+            is_of_present_text: true,
+        }
+    }
+
+    #[test]
+    fn kappa_is_agreement_beyond_chance() {
+        // The textbook table: both yes 20, both no 15, a alone 5, b alone 10. Observed 0.7, by chance 0.5.
+        let cells = [(20, "x", "x"), (5, "x", ""), (10, "", "x"), (15, "", "")];
+        let pairs = cells.into_iter().flat_map(|(n, a, b)| vec![(a, b); n]);
+        let mut answers: Vec<StoredGold> = pairs
+            .enumerate()
+            .flat_map(|(post, (a, b))| [said(post, "ben", b), said(post, "ada", a)])
+            .collect();
+        // Neither a post with one answer nor an answer about an earlier text counts.
+        answers.push(said(90, "ada", "x"));
+        answers.push(StoredGold {
+            is_of_present_text: false,
+            ..said(90, "ben", "y")
+        });
+        let [pair] = &agreement(&answers)[..] else {
+            panic!("one pair");
+        };
+        assert_eq!(pair.annotators, ["ada", "ben"]);
+        assert_eq!((pair.posts, pair.same), (50, 35));
+        assert!((pair.kappa.unwrap() - 0.4).abs() < 1e-12, "{pair:?}");
+    }
+
+    #[test]
+    fn constant_answers_have_no_kappa_and_pairs_are_sorted_by_posts() {
+        let mut answers = vec![said(1, "ada", "x"), said(1, "ben", "x")];
+        answers.extend((2..5).flat_map(|post| [said(post, "ben", "x"), said(post, "carl", "y")]));
+        let found = agreement(&answers);
+        let names: Vec<&[String; 2]> = found.iter().map(|pair| &pair.annotators).collect();
+        assert_eq!(names, [&["ben", "carl"], &["ada", "ben"]]);
+        // Always apart: 0 observed, and 0 by chance.
+        assert_eq!(found[0].kappa, Some(0.0));
+        assert_eq!(found[1].kappa, None);
+    }
+}
