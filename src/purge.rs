@@ -173,10 +173,12 @@ async fn run_steps(
     if let Some(days) = plan.thin_days {
         thin_history(worker, days, report).await?;
     }
-    if let (Some(check), Some(reddit)) = (plan.check, reddit) {
-        check_deleted(worker, check, reddit, progress, report).await?;
-    }
-    Ok(())
+    let checked = match (plan.check, reddit) {
+        (Some(check), Some(reddit)) => check_deleted(worker, check, reddit, progress, report).await,
+        _ => Ok(()),
+    };
+    warn_about_fits(worker, report.gold).await?;
+    checked
 }
 
 impl Worker<'_> {
@@ -216,6 +218,22 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
 fn add(report: &mut PurgeCounts, purged: Purged) {
     report.purged += purged.posts;
     report.crossposts += purged.crossposts;
+    report.gold += purged.gold;
+}
+
+/// Warns that fitted label sets keep what they learned from gold labels that were deleted with their posts.
+async fn warn_about_fits(worker: &Worker<'_>, gold: u64) -> Result<(), StoreError> {
+    if gold == 0 {
+        return Ok(());
+    }
+    for fit in worker.store.gold().fits().await? {
+        tracing::warn!(
+            gold,
+            "gold labels were deleted with their posts, but the label set {}",
+            fit.what_it_keeps()
+        );
+    }
+    Ok(())
 }
 
 async fn purge_requested(

@@ -163,6 +163,7 @@ impl Purge {
             missing = some(report.missing),
             requested = some(report.requested),
             crossposts = some(report.crossposts),
+            gold = some(report.gold),
             texts = some(report.texts),
             sightings = some(report.sightings),
             runs = some(report.runs),

@@ -6,8 +6,8 @@ mod list;
 use clap::{Args, Subcommand};
 
 use super::super::{CliError, Exit, Setup};
-use topicmill_core::FullnameError;
-use topicmill_store::Access;
+use topicmill_core::{Fullname, FullnameError};
+use topicmill_store::{Access, ForgottenGold};
 
 pub(in crate::cli) use self::import::login;
 
@@ -54,24 +54,24 @@ impl GoldCommand {
 impl Remove {
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::Existing).await?;
-        let removed = match &self.post {
-            None => store.gold().forget_reviewer(&self.reviewer).await?,
-            Some(post) => {
-                let post = post.parse().map_err(|error: FullnameError| {
-                    CliError::Usage(format!("remove a gold label: {error}"))
-                })?;
-                u64::from(store.gold().forget_gold(&post, &self.reviewer).await?)
-            }
-        };
+        let post = self.post.as_deref().map(str::parse).transpose();
+        let post: Option<Fullname> = post.map_err(|error: FullnameError| {
+            CliError::Usage(format!("remove a gold label: {error}"))
+        })?;
+        let gold = store.gold();
+        let removed = gold.forget_reviewer(&self.reviewer, post.as_ref()).await?;
         store.close().await?;
-        if removed == 0 {
+        if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(
                 "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by \
                  annotator",
                 self.reviewer
             )));
         }
-        tracing::info!(answers = removed, "removed gold labels");
+        tracing::info!(answers = removed.answers, "removed gold labels");
+        for fit in removed.fits {
+            tracing::warn!("the label set {}", fit.what_it_keeps());
+        }
         Ok(Exit::Done)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
-use topicmill_core::{Fullname, SampleReason, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
@@ -26,8 +26,8 @@ const UNKNOWN_REVIEWER: &str = "someone";
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label`
-    /// (a slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at`
-    /// and `text_hash` (of the text that was labelled, by default the stored one)
+    /// (a slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at`,
+    /// `note` and `text_hash` (of the text that was labelled, by default the stored one)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Use this annotator name if the file has none [default: your login name]
@@ -70,8 +70,13 @@ impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
-            for row in &mut rows {
+            for row in rows
+                .iter_mut()
+                .filter(|row| row.chosen != SampleReason::Random)
+            {
                 row.chosen = SampleReason::Random;
+                // Not drawn by the review page, whose draws also say that earlier posts belong to the sample.
+                row.source = GoldSource::Import;
             }
         }
         if rows.is_empty() {
@@ -198,6 +203,7 @@ async fn parse_rows(
             source: row.source,
             answered_at: row.answered_at.unwrap_or(now),
             text_hash: row.text_hash,
+            note: row.note,
         };
         match places.get_mut(&(row.id.clone(), reviewer.clone())) {
             None => {

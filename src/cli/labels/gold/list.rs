@@ -46,10 +46,11 @@ impl Export {
                 it.answered_at,
                 it.chosen,
                 it.source,
-                it.text_hash
+                it.text_hash,
+                it.note
             ])
         });
-        let columns = "id label reviewer answered_at chosen source text_hash";
+        let columns = "id label reviewer answered_at chosen source text_hash note";
         let table = output::table(columns.split(' '), rows);
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
@@ -96,6 +97,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     let chosen = count_by(answers, |one| one.answer.chosen.to_string());
     let posts = agreed.rows.len();
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
+    let agreement = gold::agreement(answers);
     let rows = [
         ("gold labels", json!(answers.len())),
         ("posts on which annotators agree", json!(posts)),
@@ -106,11 +108,21 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     let json = json!({
         "answers": answers.len(), "posts": posts, "random": agreed.random.len(),
         "before_an_edit": agreed.before_an_edit, "labels": labels, "reviewers": people, "chosen": chosen,
-        "disagreements": agreed.disagreements,
+        "disagreements": agreed.disagreements, "agreement": agreement,
     });
     let mut found = Printout::new(json).with("", key_value_table("what", rows));
     found.add_csv("Gold labels by label", table("label", &labels));
     found.add("Gold labels by annotator", table("reviewer", &people));
+    if !agreement.is_empty() {
+        let rows = agreement.iter().map(|pair| {
+            let kappa = pair
+                .kappa
+                .map(|kappa| format!("{kappa:.2}").replace('-', "−"));
+            json!([pair.annotators.join(", "), kappa, pair.same, pair.posts])
+        });
+        let columns = ["annotators", "Cohen's kappa", "same label", "posts"];
+        found.add("Agreement of annotators", output::table(columns, rows));
+    }
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
         let rows = shown.map(|post| {
