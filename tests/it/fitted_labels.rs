@@ -1,11 +1,15 @@
 //! Tests `topicmill labels fit`: labels learn from gold answers without inference, on both databases.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use crate::evaluate::Scene;
-use crate::support::builders::{LABELS, line, pipeline};
+use crate::support::builders::{LABELS, line, lines, pipeline};
+use crate::support::engine::repository;
 use crate::support::postgres::{databases, sqlite};
-use crate::support::program::words;
+use crate::support::program::{Program, finished, words};
 
 /// Returns `none` for the posts about games, which are every third one.
 fn not_games(i: usize) -> Option<&'static str> {
@@ -139,7 +143,12 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let others = "SELECT fullname, label, score FROM labeled_posts WHERE fullname <> 't3_k00001' ORDER BY fullname";
     let before = csv(&scene, others);
     let ids = scene.write("ids.txt", "t3_k00001\n");
-    scene.ok(&["purge", "--ids", &ids]);
+    let purged = scene.ok(&["purge", "--ids", &ids]);
+    purged.expect_stderr_all(&[
+        "gold labels were deleted with their posts, but the label set `first-fit24` keeps what it learned from 24 gold labels",
+        "gold=1",
+        "topicmill labels drop first-fit24",
+    ]);
     let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
     assert_eq!(counts["posts"], 0, "{counts}");
     assert_eq!(csv(&scene, others), before);
@@ -155,6 +164,49 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     // The next fit goes without the purged post.
     let again = scene.json(&["labels", "fit", "--make-current"]);
     assert_eq!(again["answers"], 23);
+    // A purge without gold labels says nothing of fits.
+    let ids = scene.write("ids.txt", "t3_k00029\n");
+    let purged = scene.ok(&["purge", "--ids", &ids]);
+    assert!(!purged.stderr.contains("keeps what"), "{}", purged.stderr);
+}
+
+#[test]
+fn removing_an_annotators_answers_removes_the_name_from_fits_and_says_what_they_keep() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let answers = first(&scene, "answers.csv", 24);
+        scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+        let one = scene.write("one.csv", "id,label\nk00028,food\n");
+        scene.ok(&["labels", "gold", "import", &one, "--reviewer", "ben"]);
+        let found = scene.json(&["labels", "fit", "--make-current"]);
+        let version = found["hash"].as_str().unwrap();
+        let names = || {
+            let sql = "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL";
+            let ran = scene.ok(&["sql", sql, "--format", "json"]).stdout;
+            ["ada", "ben"].map(|name| ran.contains(name))
+        };
+        let labels = || {
+            csv(
+                &scene,
+                "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
+            )
+        };
+        let before = labels();
+        assert_eq!(names(), [true, true]);
+        // One answer of several: the name stays.
+        let remove = ["labels", "gold", "remove", "--reviewer", "ada"];
+        let ran = scene.ok(&[&remove[..], &["--post", "k00001"]].concat());
+        ran.expect_stderr("`first-fit25` keeps what it learned from 25 gold labels");
+        assert_eq!(names(), [true, true]);
+        let ran = scene.ok(&remove);
+        ran.expect_stderr_all(&["answers=23", "`first-fit25` keeps what it learned"]);
+        assert_eq!(names(), [false, true]);
+        assert_eq!(scene.run(&remove).code, 2, "nothing is left to remove");
+        // The labels and the version of the label set are the same.
+        assert_eq!(labels(), before);
+        let all = scene.gold("all.csv", not_games);
+        assert_eq!(scene.evaluate(&all, &[])["label_set"]["hash"], version);
+    }
 }
 
 #[test]
@@ -190,4 +242,208 @@ fn unusable_answers_are_rejected_and_named() {
     scene.run(&share).expect_exit(2, "1.5 is not a share");
     let sets = csv(&scene, "SELECT COUNT(*) FROM label_sets");
     assert_eq!(sets, ["1"], "nothing is stored");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let sets = || csv(&scene, "SELECT COUNT(*) FROM label_sets");
+        let fit = |gold: &str| scene.run(&["labels", "fit", "--gold", gold]);
+        let answers = first(&scene, "answers.csv", 24);
+        // Contradictions in a file, and a label that the set lacks.
+        let twice = format!("{}k00001,music\n", scene.read("answers.csv"));
+        let twice = scene.write("twice.csv", twice);
+        fit(&twice).expect_exit(2, "`t3_k00001` is `food` in line 3, but `music` in line 26");
+        let lacking = scene.read("answers.csv").replace("none", "sailing");
+        let lacking = scene.write("lacking.csv", lacking);
+        fit(&lacking).expect_exit(2, "has no label `sailing` (8 rows)");
+        // Another model has other vectors, and these are not its own.
+        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+        let tiny = tiny.to_str().unwrap();
+        scene
+            .run(&["labels", "fit", "--gold", &answers, "--model", tiny])
+            .expect_exit(
+                2,
+                "24 have no stored results of the model `tiny-bert-nli`; the current labels are by the model `minilm-reddit-topics`",
+            );
+        assert_eq!(sets(), ["1"], "nothing is stored");
+        let ran = scene.ok(&["labels", "fit", "--gold", &lacking, "--others-out-of-scope"]);
+        ran.expect_stderr(
+            "gold labels that are not in the label set count as out of scope: sailing",
+        );
+
+        // In the database: posts on which annotators disagree, and answers about an earlier text.
+        scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+        let other = scene.write("other.csv", "id,label\nk00001,music\n");
+        scene.ok(&["labels", "gold", "import", &other, "--reviewer", "ben"]);
+        let edited = scene.write("edited.ndjson", line(2, "a new text"));
+        scene.ok(&["import", &edited]);
+        scene.ok(&["classify", "--pipeline", &scene.first]);
+        let ran = scene.ok(&["labels", "fit", "--make-current", "--format", "json"]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(found["answers"], 22);
+        ran.expect_stderr_all(&[
+            "posts on which annotators disagree are left out",
+            "gold labels of posts that have been edited since are left out",
+        ]);
+        // The fit is not for another model.
+        scene
+            .ok(&[
+                "classify",
+                "--pipeline",
+                &scene.first,
+                "--model",
+                tiny,
+                "--limit",
+                "1",
+            ])
+            .expect_stderr("was fitted with another model than `tiny-bert-nli`");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vector_that_is_not_a_number_stops_the_fit() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let answers = first(&scene, "answers.csv", 24);
+    // The scale of the vector, NaN as a little-endian f32.
+    database
+        .run(
+            "UPDATE text_vectors SET vector = CAST(X'0000C07F' || substr(vector, 5) AS BLOB) \
+              WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00004')",
+        )
+        .await;
+    let ran = scene.run(&["labels", "fit", "--gold", &answers, "--make-current"]);
+    ran.expect_exit(4, "text_vectors");
+    assert_eq!(csv(&scene, "SELECT COUNT(*) FROM label_sets"), ["1"]);
+}
+
+#[test]
+fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
+    for database in databases() {
+        let program = Program::with_database(&database.url);
+        let posts = program.write("posts.ndjson", lines(30, 30));
+        let first = program.write("first.toml", pipeline("first", "", &LABELS));
+        program.ok(&["import", &posts]);
+        program.ok(&["classify", "--pipeline", &first]);
+        // The model has random weights. What can be learned is that music is frequent, and games are rare.
+        let label = |i: usize| ["music", "food", "music", "music", "none"][i % 5];
+        let rows = (0..30).map(|i| format!("k{i:05},{}\n", label(i)));
+        let gold = program.write(
+            "gold.csv",
+            format!("id,label\n{}", rows.collect::<String>()),
+        );
+        let right = || {
+            let found = program.json(&["labels", "evaluate", "--gold", &gold]);
+            found["evaluation"]["outcome"]["of"].as_u64().unwrap()
+        };
+        let before = right();
+        let fit = ["labels", "fit", "--gold", &gold, "--make-current"];
+        let found = program.json(&fit);
+        assert_eq!((&found["answers"], &found["none"]), (&json!(30), &json!(6)));
+        assert!(found["gain"][0].as_f64().unwrap() > 0.05, "{found}");
+        assert!(right() > before.max(12), "{before}, then {}", right());
+        // Each class has its own scale and bias, and no weights.
+        let sql = "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL";
+        let kept = program.json(&["sql", sql]);
+        let text = kept[0]["fitted"].as_str().map(str::to_owned);
+        let kept: Value = match text {
+            Some(text) => serde_json::from_str(&text).unwrap(),
+            None => kept[0]["fitted"].clone(),
+        };
+        let classes = kept["labels"].as_array().unwrap();
+        assert_eq!(classes.len(), 3);
+        assert!(
+            classes.iter().all(|class| class.get("weights").is_none()),
+            "{kept}"
+        );
+        let number = |class: usize, name: &str| classes[class][name].as_f64().unwrap();
+        assert!(number(2, "bias") > number(0, "bias") + 0.3, "{kept}");
+        // From stored logits: no text was read again, and a post that is labelled anew gets the same score.
+        let scores = "SELECT fullname, label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts ORDER BY fullname";
+        let stored = program.ok(&["sql", scores, "--format", "csv"]).stdout;
+        let again = program.json(&fit);
+        assert_eq!(again["hash"], found["hash"]);
+        program.ok(&["labels", "drop", "first-fit30", "--yes"]);
+        program.ok(&["labels", "use", "first"]);
+        program.ok(&fit);
+        assert_eq!(
+            program.ok(&["sql", scores, "--format", "csv"]).stdout,
+            stored
+        );
+        // A new post is scored by the model and corrected by the fit.
+        let new = program.write("new.ndjson", line(31, "an entirely new post"));
+        program.ok(&["import", &new]);
+        let ran = program.ok(&["classify", "--pipeline", &first]);
+        ran.expect_stderr("labelling with `first-fit30`");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fit_does_not_replace_a_label_set_that_became_current_meanwhile() {
+    use sqlx::{Connection, Executor};
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let answers = first(&scene, "answers.csv", 24);
+    let other = scene.write("other.toml", pipeline("other", "", &LABELS[..2]));
+    scene.ok(&["classify", "--pipeline", &other]);
+    // The fit reads, and waits for its first write.
+    let mut holder = sqlx::SqliteConnection::connect(&database.url)
+        .await
+        .unwrap();
+    holder.execute("BEGIN IMMEDIATE").await.unwrap();
+    let mut command = scene.command(&["labels", "fit", "--gold", &answers, "--make-current"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut fitting = command.spawn().unwrap();
+    let mut told = String::new();
+    let mut stdout = BufReader::new(fitting.stdout.take().unwrap());
+    while !told.contains("calibration error") {
+        assert!(stdout.read_line(&mut told).unwrap() > 0, "{told}");
+    }
+    let change =
+        "UPDATE current_target SET label_set_id = (SELECT id FROM label_sets WHERE name = 'other')";
+    holder.execute(change).await.unwrap();
+    holder.execute("COMMIT").await.unwrap();
+    let ran = finished(fitting.wait_with_output().unwrap());
+    ran.expect_exit(75, "another label set became current during the fit");
+    let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
+    assert_eq!(csv(&scene, current), ["other"]);
+    // The fit is kept, and can be made current.
+    ran.expect_stderr("`first-fit24` is stored but not current");
+    scene.ok(&[
+        "labels",
+        "fit",
+        "--gold",
+        &answers,
+        "--label-set",
+        "first",
+        "--make-current",
+    ]);
+    assert_eq!(csv(&scene, current), ["first-fit24"]);
+}
+
+#[test]
+fn two_fits_at_once_make_one_label_set() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let answers = first(&scene, "answers.csv", 24);
+        let fit = || {
+            let mut command =
+                scene.command(&["labels", "fit", "--gold", &answers, "--make-current"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let both = [fit(), fit()];
+        for fitting in both {
+            let ran = finished(fitting.wait_with_output().unwrap());
+            // The other one may still hold a few posts.
+            assert!([0, 75].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
+        }
+        assert_eq!(csv(&scene, "SELECT COUNT(*) FROM label_sets"), ["2"]);
+        let labelled = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM labeled_posts";
+        assert_eq!(csv(&scene, labelled), ["30,30"]);
+        assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
+        scene.ok(&["db", "check"]);
+    }
 }

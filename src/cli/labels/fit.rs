@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::setup::ModelFlags;
+use super::super::setup::{ModelFlags, run_blocking};
 use super::super::{CliError, Exit, OutputFormat, Setup, backlog, output};
 use super::gold_source::{self, share};
 use super::{NamedSet, Printout, WhichModel, find_stored_model, label_vectors, short_hash};
-use crate::classify::{MakeCurrent, Options};
 use crate::pipeline::Context;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::Quality;
@@ -17,7 +16,7 @@ use topicmill_review::fit::{FitGoal, FittedSet, GoldText, fit_label_set};
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Provenance};
-use topicmill_store::{Access, Store};
+use topicmill_store::{Access, Store, Target};
 
 /// With fewer random gold labels, figures use all of them.
 const MIN_RANDOM: usize = 30;
@@ -53,8 +52,63 @@ pub struct FitLabels {
     format: OutputFormat,
 }
 
+/// What became of a fit.
+pub(in crate::cli) enum FitVerdict {
+    /// It does not improve the labels: nothing was stored.
+    NoGain,
+    /// No threshold reaches the target: nothing was stored.
+    MissesTarget,
+    /// The label set is stored, but not current.
+    Stored,
+    /// All posts have its labels, or some could not be labelled.
+    Current(Exit),
+}
+
+/// A fit, and the label set that was current before.
+pub(in crate::cli) struct LabelSetFit {
+    base: LabelSet,
+    pub fitted: FittedSet,
+    former: Option<Target>,
+    /// Id of the stored model.
+    model: i64,
+}
+
+impl Default for FitLabels {
+    /// The fit of the review page.
+    fn default() -> Self {
+        Self {
+            gold: "db".to_owned(),
+            label_set: "current".to_owned(),
+            make_current: true,
+            target_precision: None,
+            target_recall: None,
+            others_out_of_scope: false,
+            model: ModelFlags::default(),
+            format: OutputFormat::default(),
+        }
+    }
+}
+
 impl FitLabels {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let context = setup.context(setup.store(Access::Existing).await?);
+        let fit = self.fit(setup, &context.store).await?;
+        printout(&fit.base, &fit.fitted).print(self.format)?;
+        let verdict = self.apply(setup, &context, &fit).await?;
+        context.store.close().await?;
+        Ok(match verdict {
+            FitVerdict::NoGain | FitVerdict::MissesTarget => Exit::Partial,
+            FitVerdict::Stored => Exit::Done,
+            FitVerdict::Current(exit) => exit,
+        })
+    }
+
+    /// Fits the label set, and stores nothing.
+    pub(in crate::cli) async fn fit(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<LabelSetFit, CliError> {
         let wanted = self.wanted()?;
         if self.gold == "topic" {
             return Err(CliError::Usage(
@@ -62,39 +116,66 @@ impl FitLabels {
                  label: give `db` or a file".into(),
             ));
         }
-        let context = setup.context(setup.store(Access::Existing).await?);
-        let store = &context.store;
+        let former = store.labels().current_target().await?;
         let base = self.base(setup, store).await?;
         let folder = setup.model_choice(&self.model)?.folder()?;
-        let (texts, people) = self.gold_texts(setup, store, &folder, &base).await?;
+        let model = find_stored_model(store, &folder).await?;
+        let (texts, people) = self
+            .gold_texts(setup, store, (&folder, model), &base)
+            .await?;
         let now = setup.clock.now();
         let provenance = Provenance {
             by: people.into_iter().collect(),
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
             ..Provenance::default()
         };
-        let fitted = fit_label_set(&base, &folder.manifest_hash, &texts, wanted, provenance);
-        let mut fitted = fitted.map_err(|error| {
+        let (set, model_hash) = (base.clone(), folder.manifest_hash);
+        // On another thread, because the server of the review page goes on.
+        let fitted =
+            run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, wanted, provenance)));
+        let mut fitted = fitted.await?.map_err(|error| {
             CliError::Usage(format!(
                 "the gold labels of `{}` cannot be fitted: {error}",
                 self.gold
             ))
         })?;
         fitted.set.name = format!("{}-fit{}", base.name, fitted.answers);
-        printout(&base, &fitted).print(self.format)?;
+        Ok(LabelSetFit {
+            base,
+            fitted,
+            former,
+            model: model.expect("the gold texts have stored results of it"),
+        })
+    }
+
+    /// Stores the fitted label set, if it is better, and labels all posts with it, if it is to become current.
+    pub(in crate::cli) async fn apply(
+        &self,
+        setup: &Setup,
+        context: &Context,
+        fit: &LabelSetFit,
+    ) -> Result<FitVerdict, CliError> {
+        let LabelSetFit {
+            base,
+            fitted,
+            former,
+            model,
+        } = fit;
+        let store = &context.store;
+        let now = setup.clock.now();
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
                 "the fit does not improve the labels: nothing was stored; more gold labels may help"
             );
-            return Ok(Exit::Partial);
+            return Ok(FitVerdict::NoGain);
         }
         if !fitted.reaches {
             tracing::warn!(
                 "no threshold reaches the target on the held-out gold labels: nothing was stored; lower the target, or \
                  collect more gold labels"
             );
-            return Ok(Exit::Partial);
+            return Ok(FitVerdict::MissesTarget);
         }
         if !fitted.is_better() {
             tracing::warn!(
@@ -102,11 +183,9 @@ impl FitLabels {
                 "the improvement on these gold labels is not significant: add about 25 gold labels and fit again"
             );
         }
-        store.labels().ensure_label_set(&base, now.into()).await?;
-        store
-            .labels()
-            .ensure_label_set(&fitted.set, now.into())
-            .await?;
+        let labels = store.labels();
+        labels.ensure_label_set(base, now.into()).await?;
+        let label_set = labels.ensure_label_set(&fitted.set, now.into()).await?;
         let version = fitted.set.hash();
         if !self.make_current {
             tracing::info!(
@@ -114,9 +193,30 @@ impl FitLabels {
                 "stored as `{}`; add --make-current to label all posts with it and make it the current label set",
                 fitted.set.name
             );
-            return Ok(Exit::Done);
+            return Ok(FitVerdict::Stored);
         }
-        self.label_all(setup, &context, &fitted.set).await
+        let target = Target {
+            model: *model,
+            label_set,
+        };
+        // Before the label set becomes current, because a model that cannot be opened labels nothing.
+        let (of_thread, flags) = (setup.clone(), self.model.clone());
+        let engines = run_blocking(move || of_thread.engines(&flags)).await?;
+        if !labels.replace_current(*former, target).await? {
+            return Err(CliError::Message(
+                Exit::TryAgain,
+                format!(
+                    "another label set became current during the fit, so `{}` is stored but not current: run `topicmill \
+                     labels fit` again to learn for the current one, or make this one current with `topicmill labels use {}`",
+                    fitted.set.name,
+                    short_hash(&version)
+                ),
+            ));
+        }
+        // Texts with a stored vector need no inference.
+        let options = setup.backlog_options();
+        let labelled = backlog::label(context, engines, &fitted.set, &options).await?;
+        Ok(FitVerdict::Current(labelled))
     }
 
     fn wanted(&self) -> Result<FitGoal, CliError> {
@@ -161,7 +261,7 @@ impl FitLabels {
         &self,
         setup: &Setup,
         store: &Store,
-        folder: &ModelFolder,
+        (folder, model): (&ModelFolder, Option<i64>),
         base: &LabelSet,
     ) -> Result<(Vec<GoldText>, BTreeSet<String>), CliError> {
         let gold_labels = gold_source::read(store, &self.gold).await?;
@@ -173,7 +273,7 @@ impl FitLabels {
         let hashes = store.posts().text_hashes(&names).await?;
         let hashes: BTreeMap<Fullname, TextHash> = hashes.into_iter().collect();
         let mut known = HashMap::new();
-        if let Some(model) = find_stored_model(store, folder).await? {
+        if let Some(model) = model {
             let vectors = label_vectors(setup, &self.model, store, folder, base).await?;
             let set = Rescorer::new(store, (&folder.kind, model), base, vectors).await?;
             known = set
@@ -195,9 +295,22 @@ impl FitLabels {
         let texts: Vec<GoldText> = gold.posts.into_iter().filter_map(text).collect();
         let (unknown, unscored) = (all - there, there - texts.len());
         if texts.is_empty() {
+            let models = store.labels().models().await?;
+            let current = store.labels().current_target().await?;
+            let other = current.filter(|current| Some(current.model) != model);
+            let other = models
+                .iter()
+                .find(|(id, _)| Some(*id) == other.map(|one| one.model));
+            let remedy = match other {
+                Some((_, row)) => format!(
+                    "the current labels are by the model `{}`: give its folder with --model, or in the setting `classify.model`",
+                    row.name
+                ),
+                None => "run `topicmill classify` with this model first".to_owned(),
+            };
             return Err(CliError::Usage(format!(
                 "none of the {all} gold posts can be used: {unknown} are not in the database, and {unscored} have no \
-                 stored results of the model `{}`; run `topicmill classify` with this model first",
+                 stored results of the model `{}`; {remedy}",
                 folder.name
             )));
         }
@@ -209,23 +322,6 @@ impl FitLabels {
             );
         }
         Ok((texts, people))
-    }
-
-    /// Labels every stored post with the fitted label set. Texts with a stored vector need no inference.
-    async fn label_all(
-        &self,
-        setup: &Setup,
-        context: &Context,
-        set: &LabelSet,
-    ) -> Result<Exit, CliError> {
-        let engines = setup.engines(&self.model)?;
-        let options = Options {
-            make_current: MakeCurrent::Always,
-            ..setup.backlog_options()
-        };
-        let labelled = backlog::label(context, engines, set, &options).await;
-        context.store.close().await?;
-        labelled
     }
 }
 

@@ -31,6 +31,7 @@ use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
 
+pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
 pub(super) use self::list::selected_labels;
 
