@@ -1,14 +1,19 @@
 //! `topicmill serve`: serves web pages to browse the database.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use tokio::runtime::Handle;
 
-use super::labels::login;
+use super::labels::{FitLabels, FitVerdict, login};
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
-use topicmill_pages::serve::{DEFAULT_SEARCHED_POSTS, ReviewOptions, ServeOptions, Server};
+use topicmill_pages::serve::{
+    DEFAULT_SEARCHED_POSTS, FitOutcome, Fitter, ReviewOptions, ServeOptions, Server,
+};
+use topicmill_review::calibrate::Proportion;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -77,7 +82,7 @@ impl Serve {
             store = setup.store(Access::ReadOnly) => store?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
         };
-        let clock = std::sync::Arc::clone(&setup.clock);
+        let clock = Arc::clone(&setup.clock);
         let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
         let metrics = self.metrics.start(setup).await?;
         tracing::info!(
@@ -92,7 +97,7 @@ impl Serve {
         Ok(Exit::Done)
     }
 
-    /// Returns the options of the review page, with the only writable connection.
+    /// Returns the options of the review page, with a connection that can write.
     async fn review_options(&self, setup: &Setup) -> Result<Option<ReviewOptions>, CliError> {
         if !self.review {
             return Ok(None);
@@ -108,7 +113,75 @@ impl Serve {
             store: setup.store(Access::Existing).await?,
             reviewer: reviewer.unwrap_or_else(|| "someone".to_owned()),
             random_share: self.random_share,
+            fitter: Some(Arc::new(ReviewFitter(setup.clone()))),
         }))
+    }
+}
+
+/// Runs `labels fit --make-current` for the review page, on a connection of its own.
+#[derive(Debug)]
+struct ReviewFitter(Setup);
+
+impl Fitter for ReviewFitter {
+    fn fit(&self) -> FitOutcome {
+        // On this thread, because the work holds engines, which cannot move between threads.
+        let fitted = Handle::current().block_on(self.run());
+        fitted.unwrap_or_else(|error| {
+            tracing::warn!("the fit of the review page failed: {error}");
+            FitOutcome::Failed(format!("The fit failed: {error}."))
+        })
+    }
+}
+
+impl ReviewFitter {
+    async fn run(&self) -> Result<FitOutcome, CliError> {
+        let setup = &self.0;
+        let context = setup.context(setup.store(Access::Existing).await?);
+        let command = FitLabels::default();
+        let fit = command.fit(setup, &context.store).await?;
+        let verdict = command.apply(setup, &context, &fit).await;
+        context.store.close().await?;
+        let (answers, name) = (fit.fitted.answers, &fit.fitted.set.name);
+        let (before, after) = (&fit.fitted.before.accuracy, &fit.fitted.held_out.accuracy);
+        Ok(match verdict? {
+            FitVerdict::Current(exit) => {
+                let rest = match exit {
+                    Exit::Done => "",
+                    _ => " Some posts are not labelled yet: `topicmill status` shows why.",
+                };
+                let chance = if fit.fitted.is_better() {
+                    ""
+                } else {
+                    " This may be chance: give more answers, and fit again."
+                };
+                FitOutcome::Fitted(format!(
+                    "Learned from {answers} answers: {} right, {} before, measured on {} answers that the fit had not seen. \
+                     All posts now have the labels of {name}.{chance}{rest}",
+                    percent(after),
+                    percent(before),
+                    fit.fitted.judged
+                ))
+            }
+            FitVerdict::NoGain | FitVerdict::MissesTarget | FitVerdict::Stored => {
+                FitOutcome::Unchanged(format!(
+                    "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."
+                ))
+            }
+        })
+    }
+}
+
+/// Formats a share as a percentage with its confidence interval.
+fn percent(share: &Proportion) -> String {
+    let whole = |share: f64| format!("{:.0}", share * 100.0);
+    match share.share {
+        Some(of) => format!(
+            "{} % ({} to {})",
+            whole(of),
+            whole(share.low),
+            whole(share.high)
+        ),
+        None => "–".to_owned(),
     }
 }
 

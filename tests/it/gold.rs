@@ -25,7 +25,7 @@ impl Scene {
         Self::of(Program::with_database(&database.url), database, posts).await
     }
 
-    async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
+    pub async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
         let file = program.write("posts.ndjson", builders::lines(posts, posts));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self { program };
@@ -69,7 +69,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(
             lines[0],
-            "id,label,reviewer,answered_at,chosen,source,text_hash"
+            "id,label,reviewer,answered_at,chosen,source,text_hash,note"
         );
         for (line, start) in [
             (
@@ -79,6 +79,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             (2, "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import,"),
         ] {
             let hash = lines[line].strip_prefix(start);
+            let hash = hash.and_then(|rest| rest.strip_suffix(','));
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
         }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
@@ -227,6 +228,61 @@ async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
             (json!("random"), json!(40)),
             "the close call does not count"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_declared_random_say_nothing_of_others() {
+    for database in databases() {
+        let scene = Scene::new(&database, 40).await;
+        let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
+        // Close calls of the review page, written to a file.
+        let close: String = (0..10)
+            .map(|i| format!("k{i:05},food,ada,closest,review\n"))
+            .collect();
+        let head = "id,label,reviewer,chosen,source\n";
+        assert_eq!(
+            scene
+                .import("close.csv", &format!("{head}{close}"), &[])
+                .code,
+            0
+        );
+        // A random sample of the user's own. Its rows say that the review page asked about them.
+        let mine: String = (20..40)
+            .map(|i| format!("k{i:05},food,ada,closest,review\n"))
+            .collect();
+        let ran = scene.import("mine.csv", &format!("{head}{mine}"), &["--random"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(in_sample(), 20, "the close calls are not in the sample");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_is_imported_exported_and_kept_by_files_without_one() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let csv = "id,label,reviewer,note\nk00000,food,ada,\"half of it, \"\"a recipe\"\"\"\nk00001,food,ada,\n";
+        assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
+        let noted = || {
+            let rows = scene.json(&["sql", "SELECT note FROM gold ORDER BY fullname"]);
+            [0, 1].map(|row| rows[row]["note"].clone())
+        };
+        let expected = [json!("half of it, \"a recipe\""), Value::Null];
+        assert_eq!(noted(), expected);
+        let out = scene.ok(&["labels", "gold", "export"]).stdout;
+        database.run("DELETE FROM gold").await;
+        assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
+        assert_eq!(noted(), expected);
+        // A file without notes changes the answer, and not the note.
+        let bare = "id,label,reviewer\nk00000,music,ada\n";
+        assert_eq!(scene.import("bare.csv", bare, &[]).code, 0);
+        assert_eq!(noted(), expected);
+        let long = format!(
+            "id,label,reviewer,note\nk00000,food,ada,{}\n",
+            "x".repeat(600)
+        );
+        assert_eq!(scene.import("long.csv", &long, &[]).code, 0);
+        assert_eq!(noted()[0].as_str().unwrap().len(), 500);
     }
 }
 
@@ -448,7 +504,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         assert_eq!(before_an_edit(), 2);
         assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
         assert_eq!(before_an_edit(), 2);
-        let bare = out.lines().map(|line| line.rsplit_once(',').unwrap().0);
+        let bare = out.lines().map(|line| line.rsplitn(3, ',').last().unwrap());
         let bare: Vec<&str> = bare.collect();
         assert_eq!(scene.import("bare.csv", &bare.join("\n"), &[]).code, 0);
         assert_eq!(before_an_edit(), 2);

@@ -10,6 +10,7 @@ use crate::gold::Scene;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{databases, sqlite};
+use crate::support::program::Program;
 
 /// A server with the review page.
 struct Served {
@@ -484,4 +485,406 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         send(form(&page)).await;
         assert_eq!(answers(), 2);
     }
+}
+
+/// Returns the fields of the form of a page, and these in addition.
+fn answer_form(page: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let hidden = ["token", "who", "post", "text", "set"];
+    let mut form = hidden.map(|name| (name, field(page, name))).to_vec();
+    form.extend(
+        more.iter()
+            .map(|(name, value)| (*name, (*value).to_owned())),
+    );
+    form
+}
+
+impl Served {
+    /// Sends an answer to the post of a page; returns the next page.
+    async fn answer(&self, page: &str, query: &str, more: &[(&'static str, &str)]) -> String {
+        let form = answer_form(page, more);
+        let form: Vec<(&str, &str)> = form.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let (status, page) = self
+            .post(&format!("/review/answer{query}"), &form, None)
+            .await;
+        assert_eq!(status, 200, "{page}");
+        page
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_selects_by_label_and_score_and_never_counts_as_random() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        // Posts 0, 3, 6 and 9 are labelled gaming; 4 has no label.
+        database
+            .run("UPDATE classifications SET score = 0.4 WHERE fullname IN ('t3_k00003', 't3_k00006')")
+            .await;
+        database
+            .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00004'")
+            .await;
+        let served = Served::start(&scene, &["--random-share", "1"]);
+        // Without a filter, a random post is reserved; a filter asks about others.
+        served.get("/review").await;
+        let query = "?label=gaming&from=0.3&to=0.5";
+        let mut page = served.get(&format!("/review{query}")).await;
+        let expected = "Posts labelled video games with a score of 0.30 to 0.50";
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            assert!(page.contains(expected), "{page}");
+            asked.push(field(&page, "post"));
+            page = served.answer(&page, query, &[("label", "gaming")]).await;
+        }
+        asked.sort_unstable();
+        assert_eq!(asked, ["t3_k00003", "t3_k00006"]);
+        assert!(page.contains("No further posts match"), "{page}");
+        let page = served.get("/review?label=unlabelled").await;
+        assert_eq!(field(&page, "post"), "t3_k00004");
+        let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
+        assert_eq!(chosen, json!({"filter": 2}));
+        // The page claims nothing of all posts.
+        let page = served.get("/review").await;
+        assert!(
+            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
+            "{page}"
+        );
+        assert!(page.contains("random sample</span>"), "{page}");
+        scene
+            .ok(&["labels", "evaluate", "--gold", "db"])
+            .expect_stderr("are not representative");
+        // An undone answer comes back with its filter, and keeps its reason.
+        let page = served.get(&format!("/review{query}")).await;
+        let token = field(&page, "token");
+        let form = [("token", &*token), ("who", "ada")];
+        let (_, page) = served
+            .post(&format!("/review/undo{query}"), &form, None)
+            .await;
+        assert!(page.contains("<span>filter</span>"), "{page}");
+        served.answer(&page, query, &[("none", "1")]).await;
+        let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
+        assert_eq!(chosen, json!({"filter": 2}));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
+    for database in databases() {
+        let scene = Scene::new(&database, 20).await;
+        let close: String = (0..8)
+            .map(|i| format!("k{i:05},food,ada,closest,review\n"))
+            .collect();
+        let close = format!("id,label,reviewer,chosen,source\n{close}");
+        let close = scene.program.write("close.csv", close);
+        scene.ok(&["labels", "gold", "import", &close]);
+        let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
+        let random = format!("id,label,reviewer\n{random}");
+        let random = scene.program.write("random.csv", random);
+        scene.ok(&["labels", "gold", "import", &random, "--random"]);
+        let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
+        assert_eq!(in_sample(), 8);
+        let served = Served::start(&scene, &["--random-share", "0"]);
+        // A close call answered here does not take their weight from the random ones.
+        let page = served.get("/review?as=carl").await;
+        let page = served.answer(&page, "", &[("none", "1")]).await;
+        let shown = "<dd>8</dd><dt>random posts reviewed</dt>";
+        assert!(page.contains(shown), "{page}");
+        for i in 8..16 {
+            let page = served.get("/review?as=ben").await;
+            let (token, post) = (field(&page, "token"), format!("t3_k{i:05}"));
+            let form = [("token", &*token), ("who", "ben"), ("post", &*post)];
+            let (status, page) = served.post("/review/reopen", &form, None).await;
+            assert_eq!(status, 200);
+            assert!(page.contains("will replace the earlier one"), "{page}");
+            assert_eq!(field(&page, "post"), post);
+            served.answer(&page, "", &[("label", "music")]).await;
+        }
+        assert_eq!(in_sample(), 8, "the close calls stay out of the sample");
+        let labels = scene.json(&["labels", "gold", "list"])["labels"].clone();
+        assert_eq!(labels["music"], 8);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_annotators() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        database
+            .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'")
+            .await;
+        let served = Served::start(&scene, &["--random-share", "0"]);
+        let told = |page: &str| {
+            let (_, rest) = page.split_once("role=\"status\">").unwrap();
+            let text = rest.split("</p>").next().unwrap();
+            let mut told = String::new();
+            let mut is_tag = false;
+            for c in text.chars() {
+                match c {
+                    '<' => is_tag = true,
+                    '>' => is_tag = false,
+                    c if !is_tag => told.push(c),
+                    _ => {}
+                }
+            }
+            told
+        };
+        let page = served.get("/review").await;
+        assert!(
+            !page.contains("0.75"),
+            "the prediction is hidden before the answer"
+        );
+        let page = served.answer(&page, "", &[("label", "gaming")]).await;
+        assert!(
+            told(&page)
+                .ends_with("you say video games; the model predicted video games, 0.75: right"),
+            "{}",
+            told(&page)
+        );
+        let page = served
+            .answer(&page, "", &[("none", "1"), ("note", "a+pan")])
+            .await;
+        assert!(
+            told(&page).ends_with(
+                "you say none of these; the model predicted food and cooking, 0.75: wrong"
+            ),
+            "{}",
+            told(&page)
+        );
+        let page = served.answer(&page, "", &[("none", "1")]).await;
+        assert!(
+            told(&page).ends_with("the model predicted no label; its best is music, 0.75: right"),
+            "{}",
+            told(&page)
+        );
+        assert!(!page.contains("Agreement"), "{page}");
+        // Ben says the same of two posts, and something else of the one with a note.
+        let ben = "id,label,reviewer\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
+        let ben = scene.program.write("ben.csv", ben);
+        scene.ok(&["labels", "gold", "import", &ben]);
+        let page = served.get("/review").await;
+        // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.
+        let text = "<bdi>ada</bdi> and <bdi>ben</bdi>: Cohen\u{2019}s kappa 0.50, the same answer to 2 of 3 posts";
+        assert!(page.contains(text), "{page}");
+        let listed = scene.json(&["labels", "gold", "list"])["agreement"].clone();
+        let kappa = listed[0]["kappa"].as_f64().unwrap();
+        assert!((kappa - 0.5).abs() < 1e-12, "{listed}");
+        assert_eq!(listed[0]["annotators"], json!(["ada", "ben"]));
+        let page = served.get("/review/disagreements?as=ben&a=ada&b=ben").await;
+        for text in [
+            "/posts/t3_k00001",
+            "none of these",
+            "a pan",
+            "food and cooking",
+            "kappa 0.50",
+            "answer again",
+        ] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        assert!(
+            !page.contains("t3_k00000") && !page.contains("t3_k00007"),
+            "{page}"
+        );
+        let others = served
+            .get("/review/disagreements?as=carl&a=ada&b=carl")
+            .await;
+        assert!(
+            others.contains("no posts with different answers"),
+            "{others}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_label_has_its_descriptions_next_to_it() {
+    let database = sqlite();
+    let scene = Scene::new(&database, 6).await;
+    let described = pipeline("described", "", &LABELS).replace(
+        "label = \"music\"\n",
+        "label = \"music\"\ndescriptions = [\"Songs & bands.\", \"Concerts.\"]\n",
+    );
+    let described = scene.program.write("described.toml", described);
+    scene.ok(&["classify", "--pipeline", &described, "--make-current"]);
+    let served = Served::start(&scene, &[]);
+    let page = served.get("/review").await;
+    let about = "Songs &#38; bands. Concerts.";
+    assert!(
+        page.contains(&format!("<small><bdi>{about}</bdi></small>")),
+        "{page}"
+    );
+    assert!(page.contains(&format!("title=\"{about}\"")), "{page}");
+    assert_eq!(page.matches("<small>").count(), 1);
+}
+
+/// The program with the default model, whose vectors a fit needs.
+async fn fit_scene(database: &crate::support::postgres::TestDatabase) -> Scene {
+    let program = Program::with_database(&database.url).with_default_model();
+    Scene::of(program, database, 40).await
+}
+
+/// Answers posts until so many have an answer: games are none of the labels, the rest is right.
+async fn answer_posts(served: &Served, answers: usize) -> String {
+    let mut page = served.get("/review").await;
+    for _ in 0..answers {
+        let (_, title) = page.split_once("<h1 class=\"post").unwrap();
+        let title = title.split("</h1>").next().unwrap();
+        let said = match key_of(title) {
+            "1" => ("none", "1"),
+            "2" => ("label", "food"),
+            _ => ("label", "music"),
+        };
+        page = served.answer(&page, "", &[said]).await;
+    }
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
+    for database in databases() {
+        let scene = fit_scene(&database).await;
+        let served = Served::start(&scene, &[]);
+        let page = answer_posts(&served, 24).await;
+        assert!(!page.contains("fit now"), "{page}");
+        let page = served.answer(&page, "", &[("label", "food")]).await;
+        assert!(page.contains("fit now"), "{page}");
+        let token = field(&page, "token");
+        let form = [("token", &*token), ("who", "ada")];
+        let runs = || {
+            let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
+            scene.json(&["sql", runs])[0]["n"].clone()
+        };
+        let elsewhere = Some("http://evil.example");
+        assert_eq!(served.post("/review/fit", &form, elsewhere).await.0, 403);
+        let wrong = [("token", "0"), ("who", "ada")];
+        assert_eq!(served.post("/review/fit", &wrong, None).await.0, 403);
+        assert!(
+            !served.get("/review/fit").await.contains("data-poll"),
+            "nothing runs"
+        );
+        let (first, second) = tokio::join!(
+            served.post("/review/fit", &form, None),
+            served.post("/review/fit", &form, None)
+        );
+        assert_eq!((first.0, second.0), (200, 200));
+        let mut state = String::new();
+        for _ in 0..600 {
+            state = served.get("/review/fit").await;
+            if !state.contains("data-poll") {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(state.contains("Learned from 25 answers"), "{state}");
+        assert!(
+            state.contains("All posts now have the labels of first-fit25"),
+            "{state}"
+        );
+        assert!(state.contains("<a href=\"/\">"), "{state}");
+        assert!(!state.contains("fit now"), "{state}");
+        assert_eq!(runs(), 2, "one of the scene, and one of the fit");
+        let current =
+            "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
+        assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
+        // A form from before the fit is still valid: the labels that it offers are the same.
+        let next = served.answer(&page, "", &[("label", "food")]).await;
+        assert!(!next.contains("changed in the meantime"), "{next}");
+        assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fit_that_fails_says_why_and_changes_nothing() {
+    let database = sqlite();
+    // The model has no stored results: the labels are another model's.
+    let scene = Scene::new(&database, 40).await;
+    database.run("DELETE FROM pair_logits").await;
+    let served = Served::start(&scene, &[]);
+    let page = answer_posts(&served, 25).await;
+    let token = field(&page, "token");
+    let form = [("token", &*token), ("who", "ada")];
+    served.post("/review/fit", &form, None).await;
+    let mut state = served.get("/review/fit").await;
+    for _ in 0..600 {
+        if !state.contains("data-poll") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        state = served.get("/review/fit").await;
+    }
+    assert!(
+        state.contains("The fit failed: none of the 25 gold posts can be used"),
+        "{state}"
+    );
+    assert!(state.contains("fit now"), "it can be repeated: {state}");
+    let sets = scene.json(&["labels", "list"]);
+    assert_eq!(sets.as_array().unwrap().len(), 1, "{sets}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
+    let database = sqlite();
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let scene = fit_scene(&database).await;
+    let served = Served::start(&scene, &[]);
+    answer_posts(&served, 24).await;
+    let url = format!("{}/review", served.url);
+    browser.open(&url, 1280, Scheme::Light).await;
+    // Each label has its description next to it.
+    assert_eq!(browser.count(".fit").await, 0);
+    let title = browser.text(".asked h1").await;
+    // The note takes keys that are labels elsewhere, and Enter leaves it without an answer.
+    browser.press("/").await;
+    browser
+        .until("document.activeElement.name === 'note'")
+        .await;
+    browser.press("1 u 0").await;
+    browser.press("\u{e007}").await;
+    browser
+        .until("document.activeElement.name !== 'note'")
+        .await;
+    assert_eq!(browser.text(".asked h1").await, title);
+    browser
+        .press_and_navigate(if key_of(&title) == "1" {
+            "0"
+        } else {
+            key_of(&title)
+        })
+        .await;
+    browser
+        .until("document.querySelector('.told').textContent.includes('the model predicted')")
+        .await;
+    let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
+    assert_eq!(scene.json(&["sql", noted])[0]["note"], "1 u 0");
+    // Undo brings the note back.
+    browser.press_and_navigate("u").await;
+    browser
+        .until("document.querySelector('[name=note]').value === '1 u 0'")
+        .await;
+    let title = browser.text(".asked h1").await;
+    browser
+        .press_and_navigate(if key_of(&title) == "1" {
+            "0"
+        } else {
+            key_of(&title)
+        })
+        .await;
+    browser.until("document.querySelector('.fit button')").await;
+    browser.screenshot("review-fit-due").await;
+    browser.click(".fit button").await;
+    // The outcome replaces the button without a reload, and a note in progress stays.
+    browser.type_into("[name=note]", "in progress").await;
+    browser.until("document.querySelector('.fit a')").await;
+    assert!(
+        browser
+            .text(".fit")
+            .await
+            .contains("Learned from 25 answers")
+    );
+    let value = browser
+        .eval("return document.querySelector('[name=note]').value")
+        .await;
+    assert_eq!(value, "in progress");
+    browser.check().await;
+    browser.screenshot("review-fit-done").await;
+    browser.click(".fit a").await;
+    browser.until("location.pathname === '/'").await;
 }

@@ -2,7 +2,7 @@
 //!
 //! Requests come from this machine or from clients with the token. `guard` authorises them, `index` holds the columns
 //! and the full-text index that lists need in memory, and `pages` and `api` respond. Only `review` writes to the
-//! database.
+//! database: answers on a connection of its own, and labels by a fit that the program runs on another one.
 
 mod api;
 mod guard;
@@ -22,11 +22,11 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::guard::Guard;
 use self::index::Index;
-pub use self::review::ReviewOptions;
+pub use self::review::{FitOutcome, Fitter, ReviewOptions};
 use crate::listener::{BindError, LimitedListener};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
@@ -198,7 +198,8 @@ impl Server {
         let keeping = AbortOnDropHandle::new(keeping);
         let drawing = tokio::spawn(pages::overview::keep(Arc::clone(&self.serving)));
         let drawing = AbortOnDropHandle::new(drawing);
-        let review = review::router(self.review, &self.serving.clock);
+        let fits = TaskTracker::new();
+        let review = review::router(self.review, &self.serving.clock, fits.clone());
         let router = router(Arc::clone(&self.serving), self.guard, review);
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(self.listener, router)
@@ -208,12 +209,18 @@ impl Server {
             stop.cancelled().await;
             clock.sleep(SHUTDOWN_TIMEOUT).await;
         };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
             ended = keeping => unreachable!("the index task never ends: {ended:?}"),
             ended = drawing => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
+        };
+        // A fit finishes its work in progress when it is stopped.
+        if stop.is_cancelled() {
+            fits.close();
+            fits.wait().await;
         }
+        ended
     }
 }
 

@@ -1,5 +1,4 @@
-//! The queue that assigns posts to annotators, and stores their answers. Its connection is the only one of the server
-//! that writes, and only to the table `gold`.
+//! The queue that assigns posts to annotators, and stores their answers. Its connection writes only to the table `gold`.
 //!
 //! Several annotators can work concurrently. A post is assigned to one of them for some minutes, while others get other
 //! posts. Answers are stored; assignments and skipped posts are lost when the server stops.
@@ -14,11 +13,11 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::evaluate;
-use topicmill_review::gold::{self, Consensus};
+use topicmill_review::gold::{self, Consensus, PairAgreement};
 use topicmill_review::join::{self, Labelling};
 use topicmill_review::sampling;
 use topicmill_score::LabelSet;
-use topicmill_store::{GoldAnswer, ReviewPost, Store, StoreError, Target};
+use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, Target};
 
 /// Time limit of an assignment; the post is then assigned to another annotator.
 const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -27,7 +26,7 @@ const CLOSE_CALLS: u32 = 500;
 
 /// Assigns posts to annotators, and stores their answers.
 pub struct ReviewQueue {
-    store: Store,
+    pub store: Store,
     pub clock: SharedClock,
     random_share: f64,
     state: Mutex<QueueState>,
@@ -57,13 +56,18 @@ struct Annotator {
 struct Assignment {
     post: Fullname,
     chosen: SampleReason,
+    source: GoldSource,
+    /// The filter that was on.
+    filter: Option<ReviewFilter>,
+    /// The note of an undone or earlier answer.
+    note: String,
     since: DateTime<Utc>,
 }
 
 /// The next task of an annotator.
 pub enum NextPost {
     /// Label this post.
-    Ask(Box<ReviewPost>, SampleReason),
+    Ask(Box<ReviewPost>, SampleReason, String),
     /// Only skipped posts are left; with their number.
     Skipped(usize),
     /// All posts are labelled.
@@ -76,6 +80,8 @@ pub struct ReviewProgress {
     pub posts: usize,
     /// Number of posts on which annotators disagree.
     pub disagreements: usize,
+    /// Agreement of each pair of annotators.
+    pub agreement: Vec<PairAgreement>,
     /// Accuracy on randomly sampled posts.
     pub random: Proportion,
 }
@@ -102,18 +108,29 @@ impl ReviewQueue {
         )))
     }
 
-    /// Returns the assigned post of an annotator, or assigns the next one.
-    pub async fn next(&self, who: &str, target: Target) -> Result<NextPost, StoreError> {
+    /// Returns the assigned post of an annotator, or assigns the next one that the filter selects.
+    pub async fn next(
+        &self,
+        who: &str,
+        target: Target,
+        filter: Option<&ReviewFilter>,
+    ) -> Result<NextPost, StoreError> {
         let mut state = self.state.lock().await;
         if state.target != Some(target) {
             (state.target, state.closest) = (Some(target), VecDeque::new());
         }
-        let assignment = state.annotator(who).assignment.clone();
-        if let Some(Assignment { post, chosen, .. }) = assignment {
-            if let Some(post) = self.store.gold().review_posts(target, &[post]).await?.pop() {
-                return Ok(NextPost::Ask(Box::new(post), chosen));
+        if let Some(one) = state.annotator(who).assignment.take() {
+            if one.filter.as_ref() == filter {
+                let posts = [one.post.clone()];
+                // If there is none, it was purged.
+                if let Some(post) = self.store.gold().review_posts(target, &posts).await?.pop() {
+                    let (chosen, note) = (one.chosen, one.note.clone());
+                    state.annotator(who).assignment = Some(one);
+                    return Ok(NextPost::Ask(Box::new(post), chosen, note));
+                }
+            } else if one.chosen == SampleReason::Closest {
+                state.closest.push_front(one.post);
             }
-            state.annotator(who).assignment = None; // It was purged.
         }
         let now = self.clock.now();
         state.remove_idle_annotators(who, now);
@@ -128,6 +145,11 @@ impl ReviewQueue {
             SampleReason::Random => SampleReason::Closest,
             _ => SampleReason::Random,
         };
+        let kinds = match filter {
+            // Not random, even if the filter selects by chance, because it selects.
+            Some(_) => vec![SampleReason::Filter],
+            None => vec![first, second],
+        };
         // First unanswered posts, then posts that others answered, which measures agreement, and finally posts assigned
         // to others, so that annotators never wait.
         let skipped = state.annotator(who).skipped.clone();
@@ -136,17 +158,27 @@ impl ReviewQueue {
             (Some(who), &unavailable),
             (Some(who), &skipped),
         ] {
-            for chosen in [first, second] {
-                let found = self
-                    .find(&mut state, target, chosen, reviewer, unavailable)
-                    .await?;
+            for chosen in kinds.iter().copied() {
+                let found = match filter {
+                    Some(filter) => {
+                        self.find_filtered(target, filter, reviewer, unavailable)
+                            .await?
+                    }
+                    None => {
+                        self.find(&mut state, target, chosen, reviewer, unavailable)
+                            .await?
+                    }
+                };
                 if let Some(post) = found {
                     state.annotator(who).assignment = Some(Assignment {
                         post: post.fullname.clone(),
                         chosen,
+                        source: GoldSource::Review,
+                        filter: filter.cloned(),
+                        note: String::new(),
                         since: now,
                     });
-                    return Ok(NextPost::Ask(Box::new(post), chosen));
+                    return Ok(NextPost::Ask(Box::new(post), chosen, String::new()));
                 }
             }
         }
@@ -154,6 +186,25 @@ impl ReviewQueue {
             0 => NextPost::Done,
             skipped => NextPost::Skipped(skipped),
         })
+    }
+
+    /// Returns the first available post that a filter selects.
+    async fn find_filtered(
+        &self,
+        target: Target,
+        filter: &ReviewFilter,
+        reviewer: Option<&str>,
+        unavailable: &HashSet<Fullname>,
+    ) -> Result<Option<ReviewPost>, StoreError> {
+        let limit = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
+        let gold = self.store.gold();
+        let found = gold.filtered_posts(target, reviewer, filter, limit.saturating_add(1));
+        let free = found
+            .await?
+            .into_iter()
+            .find(|post| !unavailable.contains(post));
+        let free: Vec<Fullname> = free.into_iter().collect();
+        Ok(gold.review_posts(target, &free).await?.pop())
     }
 
     /// Returns the first available post of a kind.
@@ -216,7 +267,7 @@ impl ReviewQueue {
         let mut state = self.state.lock().await;
         let annotator = state.annotator(&answer.reviewer);
         if let Some(one) = annotator.assignment.take_if(|one| one.post == *post) {
-            answer.chosen = one.chosen;
+            (answer.chosen, answer.source) = (one.chosen, one.source);
         } else if let Some(earlier) = self
             .store
             .gold()
@@ -226,7 +277,7 @@ impl ReviewQueue {
             .find(|one| one.answer.fullname == *post && one.answer.reviewer == answer.reviewer)
         {
             // A correction, or a form that was sent twice.
-            answer.chosen = earlier.answer.chosen;
+            (answer.chosen, answer.source) = drawn_as(&earlier.answer);
         }
         let post = &answer.fullname;
         // The answer is about the text that was shown.
@@ -288,18 +339,19 @@ impl ReviewQueue {
     }
 
     /// Undoes the last answer of an annotator, and assigns its post again. Returns false if there is no answer.
-    pub async fn undo(&self, who: &str) -> Result<bool, StoreError> {
+    pub async fn undo(&self, who: &str, filter: Option<ReviewFilter>) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?;
-        let mine = answers
-            .into_iter()
-            .filter(|one| one.answer.reviewer == who && one.answer.source == GoldSource::Review);
-        let mine: Vec<GoldAnswer> = mine.map(|one| one.answer).collect();
+        let mine = answers.into_iter().map(|one| one.answer);
+        let mine: Vec<GoldAnswer> = mine.filter(|one| one.reviewer == who).collect();
         let annotator = state.annotator(who);
         // Answers from before the server started are ordered by time only.
         let last = loop {
             match annotator.answered.pop() {
-                None => break mine.iter().max_by_key(|one| one.answered_at),
+                None => {
+                    let given = mine.iter().filter(|one| one.source == GoldSource::Review);
+                    break given.max_by_key(|one| one.answered_at);
+                }
                 Some(post) => {
                     let found = mine.iter().find(|one| one.fullname == post);
                     if found.is_some() {
@@ -313,12 +365,29 @@ impl ReviewQueue {
         };
         let undone = self.store.gold().forget_gold(&last.fullname, who).await?;
         annotator.answers = annotator.answers.saturating_sub(1);
-        annotator.assignment = Some(Assignment {
-            post: last.fullname.clone(),
-            chosen: last.chosen,
-            since: self.clock.now(),
-        });
+        annotator.assignment = Some(Assignment::again(last, filter, self.clock.now()));
         Ok(undone)
+    }
+
+    /// Assigns a post that the annotator has answered. The answer stays until another one replaces it. Returns false if
+    /// there is none.
+    pub async fn reopen(&self, who: &str, post: &Fullname) -> Result<bool, StoreError> {
+        let mut state = self.state.lock().await;
+        let answers = self.store.gold().answers().await?.into_iter();
+        let mut mine = answers.map(|one| one.answer);
+        let mine = mine.find(|one| one.reviewer == who && one.fullname == *post);
+        let Some(mine) = mine else {
+            return Ok(false);
+        };
+        let annotator = state.annotator(who);
+        annotator.assignment = Some(Assignment::again(&mine, None, self.clock.now()));
+        Ok(true)
+    }
+
+    /// Returns the number of posts on which annotators agree.
+    pub async fn count(&self) -> Result<usize, StoreError> {
+        let answers = self.store.gold().answers().await?;
+        Ok(gold::consensus(answers).rows.len())
     }
 
     /// Returns the progress of the review.
@@ -327,13 +396,15 @@ impl ReviewQueue {
         target: Target,
         set: &LabelSet,
     ) -> Result<ReviewProgress, StoreError> {
+        let answers = self.store.gold().answers().await?;
+        let agreement = gold::agreement(&answers);
         let Consensus {
             mut rows,
             random,
             disagreements,
             offered,
             ..
-        } = gold::consensus(self.store.gold().answers().await?);
+        } = gold::consensus(answers);
         let posts = rows.len();
         // Answers under another label set count if their labels are in this one, too.
         gold::remove_partly_offered(&self.store, &mut rows, &offered, &[set]).await?;
@@ -351,12 +422,36 @@ impl ReviewQueue {
         Ok(ReviewProgress {
             posts,
             disagreements: disagreements.len(),
+            agreement,
             random,
         })
     }
 }
 
+/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random, they
+/// were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
+fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
+    let source = match earlier.chosen {
+        SampleReason::Random => earlier.source,
+        _ => GoldSource::Review,
+    };
+    (earlier.chosen, source)
+}
+
 impl Assignment {
+    /// Assigns the post of an earlier answer.
+    fn again(answer: &GoldAnswer, filter: Option<ReviewFilter>, since: DateTime<Utc>) -> Self {
+        let (chosen, source) = drawn_as(answer);
+        Self {
+            post: answer.fullname.clone(),
+            chosen,
+            source,
+            filter,
+            note: answer.note.clone().unwrap_or_default(),
+            since,
+        }
+    }
+
     /// Returns true if the assignment has not timed out.
     fn is_fresh(&self, now: DateTime<Utc>) -> bool {
         (now - self.since)
@@ -419,6 +514,9 @@ mod tests {
             Some(Assignment {
                 post: post.parse().unwrap(),
                 chosen,
+                source: GoldSource::Review,
+                filter: None,
+                note: String::new(),
                 since: start,
             })
         };

@@ -1,0 +1,128 @@
+//! The page of posts on which annotators disagree, for all of them or for two.
+
+use std::collections::{BTreeMap, HashMap};
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::super::listing::address;
+use super::super::pages::{PageError, html};
+use super::{NOTE_SHOWN, SHORT_TITLE, Shared, agreement_view, label_words, model_words, name};
+use crate::display;
+use topicmill_core::Fullname;
+use topicmill_review::gold::agreement;
+use topicmill_store::{GoldAnswer, ReviewPost};
+
+/// The most posts on the page.
+const POSTS: usize = 200;
+
+/// Query parameters of the page.
+#[derive(Debug, Deserialize)]
+pub struct DisagreementQuery {
+    #[serde(rename = "as")]
+    who: Option<String>,
+    a: Option<String>,
+    b: Option<String>,
+}
+
+/// An answer, formatted for display.
+struct SaidView {
+    who: String,
+    label: String,
+    note: String,
+}
+
+/// A post, formatted for display.
+struct DisagreementView {
+    fullname: Fullname,
+    title: String,
+    said: Vec<SaidView>,
+    model: String,
+    /// True if the visitor is one of the annotators.
+    is_mine: bool,
+}
+
+#[derive(Template)]
+#[template(path = "serve/disagreements.html")]
+struct DisagreementPage {
+    token: String,
+    /// URL of the review page.
+    back: String,
+    who: String,
+    pair: Option<[String; 2]>,
+    /// The agreement of the pair.
+    agreement: Option<String>,
+    all: usize,
+    posts: Vec<DisagreementView>,
+}
+
+/// Renders the page.
+pub async fn page(
+    State(review): State<Shared>,
+    query: Query<DisagreementQuery>,
+) -> Result<Response, PageError> {
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let pair = name(query.a.as_deref()).zip(name(query.b.as_deref()));
+    let pair = pair.map(|(a, b)| [a, b]);
+    let answers = review.queue.store.gold().answers().await?;
+    let of_pair = agreement(&answers).into_iter().find(|found| {
+        let names = pair.as_ref().map(|names| names.each_ref());
+        names.is_some_and(|[a, b]| found.annotators.contains(a) && found.annotators.contains(b))
+    });
+    let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
+    for one in answers.into_iter().filter(|one| one.is_of_present_text) {
+        let is_asked = |pair: &[String; 2]| pair.contains(&one.answer.reviewer);
+        if pair.as_ref().is_none_or(is_asked) {
+            let said = posts.entry(one.answer.fullname.clone()).or_default();
+            said.push(one.answer);
+        }
+    }
+    posts.retain(|_, said| said.iter().any(|one| one.label != said[0].label));
+    let all = posts.len();
+    let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
+    let current = review.queue.current().await?;
+    let mut shown: HashMap<Fullname, ReviewPost> = HashMap::new();
+    if let Some((target, _)) = &current {
+        let found = review.queue.store.gold().review_posts(*target, &names);
+        shown.extend(
+            found
+                .await?
+                .into_iter()
+                .map(|post| (post.fullname.clone(), post)),
+        );
+    }
+    let labels = current.map_or_else(Vec::new, |(_, set)| set.labels);
+    let view = |(fullname, said): (Fullname, Vec<GoldAnswer>)| {
+        let post = shown.get(&fullname);
+        DisagreementView {
+            title: post.map_or_else(
+                || fullname.to_string(),
+                |post| display::single_line(&post.title, SHORT_TITLE * 2),
+            ),
+            model: post.map_or_else(String::new, |post| model_words(post, &labels)),
+            is_mine: said.iter().any(|one| one.reviewer == who),
+            said: said
+                .into_iter()
+                .map(|one| SaidView {
+                    label: label_words(one.label.as_deref(), &labels),
+                    note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE_SHOWN),
+                    who: one.reviewer,
+                })
+                .collect(),
+            fullname,
+        }
+    };
+    let page = DisagreementPage {
+        token: review.token.clone(),
+        agreement: of_pair.as_ref().map(agreement_view),
+        posts: posts.into_iter().take(POSTS).map(view).collect(),
+        all,
+        pair,
+        back: address("/review", [("as", who.as_str())].into_iter()),
+        who,
+    };
+    Ok(html(StatusCode::OK, &page))
+}

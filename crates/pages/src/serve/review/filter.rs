@@ -1,0 +1,138 @@
+//! The filter of the review page: a label and a range of scores, as query parameters.
+
+use serde::Deserialize;
+
+use super::super::listing::address;
+use crate::display;
+use topicmill_score::LabelSet;
+use topicmill_store::{FilterLabel, ReviewFilter};
+
+/// Value of `label` for posts without a label, unless a label has this slug. The list of posts uses the same word.
+pub const UNLABELLED: &str = "unlabelled";
+
+/// Query parameters of the filter. Empty ones select everything.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct FilterQuery {
+    pub label: Option<String>,
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+impl FilterQuery {
+    /// Returns the filter; `None` if it selects every post. Anything that is not a number from 0 to 1 is ignored.
+    pub fn filter(&self, set: &LabelSet) -> Option<ReviewFilter> {
+        let score = |text: &Option<String>| {
+            let number: f64 = text.as_ref()?.trim().parse().ok()?;
+            (0.0..=1.0).contains(&number).then_some(number)
+        };
+        let (low, high) = (score(&self.from), score(&self.to));
+        let word = self.label.as_deref().unwrap_or_default();
+        let label = match set.labels.iter().find(|label| label.slug == word) {
+            Some(label) => FilterLabel::Slug(label.slug.clone()),
+            None if word == UNLABELLED => FilterLabel::Missing,
+            None => FilterLabel::Any,
+        };
+        if label == FilterLabel::Any && low.or(high).is_none() {
+            return None;
+        }
+        Some(ReviewFilter {
+            label,
+            low: low.unwrap_or(0.0),
+            high: high.unwrap_or(1.0),
+        })
+    }
+
+    /// Returns the parameters that are set.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("label", &self.label),
+            ("from", &self.from),
+            ("to", &self.to),
+        ];
+        let pairs = all.map(|(name, value)| (name, value.as_deref().unwrap_or_default().trim()));
+        pairs.into_iter().filter(|(_, value)| !value.is_empty())
+    }
+
+    /// Returns the query string, to append to the path of a form.
+    pub fn query(&self) -> String {
+        address("", self.pairs()).trim_start_matches('/').to_owned()
+    }
+}
+
+/// Describes the posts that a filter selects.
+pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
+    let label = |slug: &str| {
+        let label = set.labels.iter().find(|label| label.slug == slug);
+        label.map_or(slug, |label| &label.label).to_owned()
+    };
+    let posts = match &filter.label {
+        FilterLabel::Any => "Posts".to_owned(),
+        FilterLabel::Slug(slug) => format!("Posts labelled {}", label(slug)),
+        FilterLabel::Missing => "Posts without a label".to_owned(),
+    };
+    match (filter.low, filter.high) {
+        (0.0, 1.0) => posts,
+        (low, high) => format!(
+            "{posts} with a score of {} to {}",
+            display::score(low),
+            display::score(high)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topicmill_score::{Label, Mode};
+
+    #[test]
+    fn parameters_select_a_label_and_a_range() {
+        let set = LabelSet {
+            name: "t".into(),
+            template: "About {}.".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: vec![Label {
+                slug: "food".into(),
+                label: "food and cooking".into(),
+                descriptions: vec![],
+            }],
+            background: None,
+            fitted: None,
+        };
+        let said = |label: &str, from: &str, to: &str| {
+            let text = |text: &str| Some(text.to_owned());
+            let query = FilterQuery {
+                label: text(label),
+                from: text(from),
+                to: text(to),
+            };
+            let filter = query.filter(&set);
+            (filter.map(|one| describe(&one, &set)), query.query())
+        };
+        for (parameters, expected, query) in [
+            (("", "", ""), None, ""),
+            (("sailing", "2", "x"), None, "?label=sailing&from=2&to=x"),
+            (
+                ("food", "", " 0.5 "),
+                Some("Posts labelled food and cooking with a score of 0.00 to 0.50"),
+                "?label=food&to=0.5",
+            ),
+            (
+                ("unlabelled", "", ""),
+                Some("Posts without a label"),
+                "?label=unlabelled",
+            ),
+            (
+                ("", "0.9", ""),
+                Some("Posts with a score of 0.90 to 1.00"),
+                "?from=0.9",
+            ),
+        ] {
+            let (label, from, to) = parameters;
+            let found = said(label, from, to);
+            assert_eq!(found, (expected.map(str::to_owned), query.to_owned()));
+        }
+    }
+}
