@@ -52,14 +52,14 @@ class Program:
     @staticmethod
     def read() -> "Program":
         lane, writing = "src/classify/lane.rs", "src/classify/lane/writing.rs"
-        claiming = "crates/store/src/sql/claiming.rs"
+        claims = "crates/store/src/sql/claims.rs"
         return Program(
             lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
             window=int(constant(lane, r"^const WINDOW_POSTS: usize = ([\d_]+);")),
             windows_in_flight=int(constant(lane, r"^const WINDOWS_IN_FLIGHT: usize = ([\d_]+);")),
             write_posts=int(constant(writing, r"^const WRITE_POSTS: usize = ([\d_]+);")),
             write_secs=constant(writing, r"^const WRITE_EVERY: Duration = Duration::from_secs\((\d+)\);"),
-            suspects=int(constant(claiming, r"Ok\(deaths\) if deaths < ALONE_AFTER => ([\d_]+) >> \(2 \* deaths\)")),
+            suspects=int(constant(claims, r"Ok\(crashes\) if crashes < ALONE_AFTER => ([\d_]+) >> \(2 \* crashes\)")),
         )
 
 
@@ -100,7 +100,7 @@ class Bill:
         )
 
 
-def deaths(world: World, chance: random.Random):
+def crashes(world: World, chance: random.Random):
     """Returns a function from the start of a machine to its end; in bursts, several machines share an end."""
     if world.lives == "exponential":
         return lambda now: now + chance.expovariate(1 / world.life_secs)
@@ -120,7 +120,7 @@ def deaths(world: World, chance: random.Random):
 def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
     """Workers that claim windows under leases."""
     chance = random.Random(seed)
-    dies_at = deaths(world, chance)
+    dies_at = crashes(world, chance)
     bill = Bill()
     left, done = world.posts, 0
     # Posts by the number of workers that crashed on them, and those that become free later.

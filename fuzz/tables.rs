@@ -3,7 +3,7 @@
 use std::io::{BufRead, Cursor, Write};
 
 use serde::de::IgnoredAny;
-use topicmill_sources::file::dump::{self, Reading};
+use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::row::{FileRow, PostRows as _};
 use topicmill_sources::file::table::{Column, FIELDS, Posts};
 use topicmill_tables::csv::Csv;
@@ -48,7 +48,7 @@ pub fn csv_with_map(bytes: &[u8]) {
                 assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
             }
             FileRow::Rejected(rejected) => assert!(!rejected.reason.is_empty()),
-            FileRow::Quiet => {}
+            FileRow::Skipped => {}
         }
         assert_eq!(position.rows, count);
     }
@@ -174,9 +174,9 @@ pub fn json_array(bytes: &[u8]) {
 pub fn parquet(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
-    let posts = Reading {
+    let posts = FileOptions {
         format: Some(TableFormat::Parquet),
-        ..Reading::default()
+        ..FileOptions::default()
     };
     if let Ok(mut blocks) = dump::blocks(file.path(), &posts) {
         loop {

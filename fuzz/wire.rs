@@ -97,7 +97,7 @@ fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
         match row {
             FileRow::Record(record) => records.push(record),
             FileRow::Rejected(_) => rejected += 1,
-            FileRow::Quiet => {}
+            FileRow::Skipped => {}
         }
         let position = lines.position();
         assert!(position.bytes >= before && position.bytes <= bytes.len() as u64);
@@ -125,10 +125,10 @@ pub fn dump_line(bytes: &[u8]) {
         Filter::new(Some(["food", "a"]), None, None),
         Filter::new(None::<[&str; 0]>, secs(1_000), secs(1_700_000_002)),
     ] {
-        let wanted = all.iter().filter(|record| filter.takes(&record.post));
+        let wanted = all.iter().filter(|record| filter.matches(&record.post));
         let wanted: Vec<Record> = wanted.cloned().collect();
         let (mut found, _) = rows(bytes, filter.clone());
-        found.retain(|record| filter.takes(&record.post));
+        found.retain(|record| filter.matches(&record.post));
         assert_eq!(found, wanted);
     }
 }

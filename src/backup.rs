@@ -96,7 +96,7 @@ pub async fn backup(
     let Address::File(from) = address else {
         return Err(BackupError::OnServer);
     };
-    if address.has(file) {
+    if address.includes(file) {
         return Err(BackupError::Itself(file.to_owned()));
     }
     if file.symlink_metadata().is_ok() && !overwrite {

@@ -232,7 +232,7 @@ impl Read<'_> {
                 Err(error) => {
                     report.outcome = error.outcome();
                     report.detail = Some(error.to_string());
-                    if error.is_of_every_topic() {
+                    if error.affects_all_topics() {
                         return Err(CollectError::Source(error));
                     }
                     // A subreddit that closes while it is read is not mixed with the next one.

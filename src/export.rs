@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use self::columns::{SelectedColumns, statement};
 use topicmill_core::{FailureKind, Timestamp};
 use topicmill_score::LabelSet;
-use topicmill_store::{ColumnReading, Store, StoreError, Target, batches};
+use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
 use self::card::Facts;
 use self::columns::{DatasetColumn, columns};
@@ -126,7 +126,7 @@ pub struct Destination {
 /// Options for running the statement.
 pub struct Terms {
     /// True if a PostgreSQL superuser may run the user's expression.
-    pub any_user: bool,
+    pub allow_superuser: bool,
     /// The time when all stored posts had last been checked on Reddit, for the data card.
     pub reconciled_at: Option<Timestamp>,
     /// Cancels the export.
@@ -151,9 +151,9 @@ pub async fn export(
         statements.push(statement(subject, filters, SelectedColumns::ForSplit));
     }
     statements.push(statement(subject, filters, SelectedColumns::All));
-    let reading = ColumnReading {
+    let reading = ColumnQuery {
         statements,
-        any_user: terms.any_user || filters.expression.is_none(),
+        allow_superuser: terms.allow_superuser || filters.expression.is_none(),
         stop: terms.stop.clone(),
     };
     let is_split = destination.split.is_some() && destination.format.is_some();
@@ -162,10 +162,10 @@ pub async fn export(
         facts: Facts::read(store, subject, terms.reconciled_at).await?,
         to: destination,
     };
-    let (into, batches) = batches();
+    let (into, batches) = batch_channel();
     // Compression is CPU-bound: on a blocking thread it does not delay signals, and overlaps with reading.
     let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &on_rows));
-    let read = store.read(reading, into).await;
+    let read = store.read_columns(reading, into).await;
     let written = written.await.expect("the writer does not panic");
     if terms.stop.is_cancelled() {
         // The writer deletes its temporary file.

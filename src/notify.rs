@@ -97,9 +97,9 @@ impl Notify {
             (WORKS, FAILED, "failed")
         };
         let is_new = if works {
-            store.keep_instead(&key, from, to).await?
+            store.compare_and_set_meta(&key, from, to).await?
         } else {
-            store.keep_new(&key, to).await?
+            store.set_meta_if_changed(&key, to).await?
         };
         if !is_new {
             return Ok(());
@@ -110,7 +110,7 @@ impl Notify {
             tracing::warn!(
                 "the notification was not sent ({event}): {error}; the next run retries"
             );
-            store.keep_instead(&key, to, from).await?;
+            store.compare_and_set_meta(&key, to, from).await?;
         }
         Ok(())
     }

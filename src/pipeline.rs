@@ -25,7 +25,7 @@ use topicmill_core::{AuthorPolicy, FailureKind, Outcome, RunStatus, Stage, Topic
 
 use crate::worker::Worker;
 use topicmill_score::{LabelSet, Models, hex};
-use topicmill_sources::file::dump::{self, DumpError, Reading};
+use topicmill_sources::file::dump::{self, FileError, FileOptions};
 use topicmill_sources::page::Source;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{ImportState, RunId, Store, StoreError};
@@ -65,7 +65,7 @@ pub struct ImportOrder<'a> {
     /// The files.
     pub files: &'a [PathBuf],
     /// The format of the files, and filters.
-    pub reading: &'a Reading,
+    pub reading: &'a FileOptions,
     /// Topics that records are mapped to.
     pub topics: &'a [Topic],
     /// True if the topic of a record is mapped from its label to its slug.
@@ -84,7 +84,7 @@ pub enum ImportError {
     Store(#[from] StoreError),
     /// A file cannot be read.
     #[error(transparent)]
-    Dump(#[from] DumpError),
+    Dump(#[from] FileError),
 }
 
 impl ImportError {

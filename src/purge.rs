@@ -13,7 +13,7 @@ use topicmill_core::record::PurgeCounts;
 use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
-use topicmill_sources::reddit::{Fates, INFO_LIMIT, PostFate, Reddit};
+use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
 use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 
 /// Posts per transaction in steps without requests.
@@ -148,7 +148,7 @@ async fn rewrite(
     }
     let on_bytes = |done, total| progress(PurgeStep::Rewriting { done, total });
     let rewritten = worker.store.purging().rewrite(&on_bytes).await?;
-    report.lingers = rewritten != Rewritten::Whole;
+    report.lingers = rewritten != Rewritten::Complete;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of what was purged linger in the database's files: {remedy}");
     }
@@ -189,7 +189,7 @@ impl Worker<'_> {
     /// Returns the time some hours ago, by the clock of the database if it has one.
     async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
         let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));
-        let now = self.store.purging().shared_now(self.now()).await?;
+        let now = self.store.purging().database_now(self.now()).await?;
         Ok((now.as_datetime() - age).into())
     }
 }
@@ -202,7 +202,7 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     match worker
         .store
         .runs()
-        .last_run(before.into(), after.into())
+        .last_run_start(before.into(), after.into())
         .await?
     {
         _ if matches!(worker.store, Store::Postgres(_)) => Ok(()),
@@ -269,7 +269,7 @@ async fn purge_old_texts(
     let future = worker
         .store
         .purging()
-        .shared_now(worker.now())
+        .database_now(worker.now())
         .await?
         .as_datetime()
         + TimeDelta::days(1);
@@ -306,7 +306,7 @@ async fn thin_history(
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
-        let Some(thinned) = worker.store.purging().thin_a_day(before).await? else {
+        let Some(thinned) = worker.store.purging().thin_day(before).await? else {
             break;
         };
         report.sightings += thinned.sightings;
@@ -332,25 +332,25 @@ async fn check_deleted(
     while report.requests < budget && !worker.stop.is_cancelled() {
         // Posts without a verdict stay due and come first again; skip them.
         let limit = INFO_LIMIT + unclear;
-        let due = worker.store.purging().due(due, limit).await?;
+        let due = worker.store.purging().posts_due(due, limit).await?;
         let due: Vec<Fullname> = due.into_iter().skip(unclear as usize).collect();
         if due.is_empty() {
             break;
         }
         let answer = tokio::select! {
-            answer = fetch_fates(worker.store, reddit, &due, report, budget) => answer?,
+            answer = fetch_states(worker.store, reddit, &due, report, budget) => answer?,
             () = worker.stop.cancelled() => break,
         };
         report.checked += due.len() as u64;
         progress(PurgeStep::Checked(due.len() as u64));
-        let Some(Fates { fates, shows }) = answer else {
+        let Some(PostStates { states, crossposts }) = answer else {
             unclear += u32::try_from(due.len()).expect("at most INFO_LIMIT");
             report.unclear += due.len() as u64;
             continue;
         };
-        let mut checked = classify_fates(due, &fates, report);
-        add_crosspost_fates(&mut checked, &fates, report);
-        checked.shows = shows;
+        let mut checked = classify_states(due, &states, report);
+        add_crosspost_states(&mut checked, &states, report);
+        checked.crossposts = crossposts;
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
         add(
@@ -367,22 +367,22 @@ async fn check_deleted(
     Ok(())
 }
 
-/// Requests the fates of posts; `None` if they are unknown.
+/// Requests the states of posts; `None` if they are unknown.
 ///
 /// A purge is irreversible, so a response without any of the posts is verified: the next request adds posts that Reddit
 /// showed recently. Only if one of these is in the response do the others count as missing.
-async fn fetch_fates(
+async fn fetch_states(
     store: &Store,
     reddit: &Reddit,
     due: &[Fullname],
     report: &mut PurgeCounts,
     budget: u64,
-) -> Result<Option<Fates>, PurgeError> {
+) -> Result<Option<PostStates>, PurgeError> {
     report.requests += 1;
     let Some(answer) = reddit.info(due).await? else {
         return Ok(None);
     };
-    let knows = |name: &Fullname| answer.fates.contains_key(name);
+    let knows = |name: &Fullname| answer.states.contains_key(name);
     if due.iter().any(knows) {
         return Ok(Some(answer));
     }
@@ -391,29 +391,29 @@ async fn fetch_fates(
         return Ok(None);
     }
     let sample = reddit.kind() == SourceKind::Sample;
-    let mut controls = store.purging().last_seen(sample, CONTROLS).await?;
+    let mut controls = store.purging().last_checked(sample, CONTROLS).await?;
     controls.retain(|fullname| !due.contains(fullname));
     // The controls take part of the hundred. The first response did not have the omitted posts either.
     let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
     let answer = reddit.info(&question).await?;
-    let shown = |fates: &HashMap<_, _>| question.iter().any(|name| fates.contains_key(name));
+    let shown = |states: &HashMap<_, _>| question.iter().any(|name| states.contains_key(name));
     // A small database may have no controls.
     let few = controls.is_empty() && due.len() < CONTROLS as usize;
-    Ok(answer.filter(|answer| few || shown(&answer.fates)))
+    Ok(answer.filter(|answer| few || shown(&answer.states)))
 }
 
 /// Adds deleted posts that were not requested: responses with crossposts include their parents.
-fn add_crosspost_fates(
+fn add_crosspost_states(
     checked: &mut Checked,
-    fates: &HashMap<Fullname, PostFate>,
+    states: &HashMap<Fullname, PostState>,
     report: &mut PurgeCounts,
 ) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
-    for (fullname, fate) in fates {
-        if let PostFate::Gone(reason) = fate
+    for (fullname, state) in states {
+        if let PostState::Gone(reason) = state
             && !known.contains(fullname)
         {
             report.count(*reason);
@@ -423,21 +423,21 @@ fn add_crosspost_fates(
     checked.gone.append(&mut more);
 }
 
-fn classify_fates(
+fn classify_states(
     due: Vec<Fullname>,
-    fates: &HashMap<Fullname, PostFate>,
+    states: &HashMap<Fullname, PostState>,
     report: &mut PurgeCounts,
 ) -> Checked {
     let mut checked = Checked::default();
     for fullname in due {
-        let fate = fates.get(&fullname).copied();
-        match fate.unwrap_or(PostFate::Gone(PurgeReason::Missing)) {
-            PostFate::Alive => checked.alive.push(fullname),
-            PostFate::Authorless => {
-                checked.authorless.push(fullname.clone());
-                checked.alive.push(fullname);
+        let state = states.get(&fullname).copied();
+        match state.unwrap_or(PostState::Gone(PurgeReason::Missing)) {
+            PostState::Visible => checked.visible.push(fullname),
+            PostState::AuthorDeleted => {
+                checked.author_deleted.push(fullname.clone());
+                checked.visible.push(fullname);
             }
-            PostFate::Gone(reason) => {
+            PostState::Gone(reason) => {
                 report.count(reason);
                 checked.gone.push((fullname, reason));
             }

@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::pipeline;
 use topicmill_core::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, Stage, Timestamp};
 use topicmill_store::{
-    Beside, Failure, Gap, LabelledBeside, LabellingState, LastRun, Newest, RunRow, SlotRow,
-    StageRuns, Store, StoreError,
+    Failure, Gap, LabellingState, LastRun, NewestPost, OtherBacklog, OtherLabels, RunRow,
+    ScheduledRunRow, StageRuns, Store, StoreError,
 };
 
 pub use self::limits::{Limits, Problem};
@@ -42,7 +42,7 @@ pub struct StatusReport {
     /// True if the counts in `backlog` are estimates.
     pub is_estimate: bool,
     /// The times of the newest posts.
-    pub newest: Newest,
+    pub newest: NewestPost,
     /// The active runs.
     pub running: Vec<ActiveRun>,
     /// The last finished run of each stage.
@@ -60,9 +60,9 @@ pub struct StatusReport {
     /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
     /// Other label sets under which posts are unlabelled.
-    pub beside: Vec<Beside>,
+    pub other_backlogs: Vec<OtherBacklog>,
     /// The label set and model under which the newest unlabelled posts do have labels, if all of them do.
-    pub labelled_beside: Option<LabelledBeside>,
+    pub other_labels: Option<OtherLabels>,
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// The latest runs.
@@ -87,8 +87,8 @@ pub struct FailedScheduledRun {
     pub error: Option<String>,
 }
 
-impl From<SlotRow> for FailedScheduledRun {
-    fn from(slot: SlotRow) -> Self {
+impl From<ScheduledRunRow> for FailedScheduledRun {
+    fn from(slot: ScheduledRunRow) -> Self {
         Self {
             schedule: slot.schedule,
             due_at: slot.due_at,
@@ -128,18 +128,24 @@ impl StatusReport {
     ) -> Result<Self, StoreError> {
         let (backlog, is_estimate) = if exact {
             (
-                store.outlook().standing(max_attempts, now.into()).await?,
+                store
+                    .status()
+                    .labelling_state(max_attempts, now.into())
+                    .await?,
                 false,
             )
         } else {
-            let about = store.outlook().about(max_attempts, now.into()).await?;
-            (about.standing, about.is_estimate)
+            let about = store
+                .status()
+                .estimate_labelling(max_attempts, now.into())
+                .await?;
+            (about.state, about.is_estimate)
         };
         let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
         let mut stages = store.runs().last_runs().await?;
         let mut running = Vec::new();
         let dead = pipeline::crashed_runs(store, me).await?;
-        for run in store.runs().running().await? {
+        for run in store.runs().unfinished_runs().await? {
             // The next run that begins records the crash; this function only reads.
             if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
                 mark_crashed(&mut runs, run.id.0, run.seen_at, why);
@@ -156,21 +162,21 @@ impl StatusReport {
                 });
             }
         }
-        let failures = if backlog.set_aside > 0 {
+        let failures = if backlog.parked > 0 {
             store.backlog().failures(max_attempts).await?
         } else {
             Vec::new()
         };
-        let posts_per_sec = store.runs().pace(MIN_POSTS_FOR_PACE).await?;
-        let labelled_beside = if backlog.unlabelled > 0 {
-            store.outlook().labelled_beside().await?
+        let posts_per_sec = store.runs().labelling_rate(MIN_POSTS_FOR_PACE).await?;
+        let other_labels = if backlog.unlabelled > 0 {
+            store.status().other_labels().await?
         } else {
             None
         };
         let (since, until) = (now - FAILED_RUN_AGE, now + MAX_CLOCK_SETBACK);
         let failed = store
             .schedules()
-            .failed_slots(since.into(), until.into())
+            .failed_scheduled_runs(since.into(), until.into())
             .await?;
         Ok(Self {
             now: now.into(),
@@ -178,8 +184,8 @@ impl StatusReport {
             backlog,
             is_estimate,
             newest: store
-                .outlook()
-                .newest((now + MAX_CLOCK_SKEW).into())
+                .status()
+                .newest_post((now + MAX_CLOCK_SKEW).into())
                 .await?,
             running,
             stages,
@@ -188,11 +194,13 @@ impl StatusReport {
                 .runs_since((now - TimeDelta::days(1)).into())
                 .await?,
             posts_per_sec,
-            failed_topics: topics::failed(&store.runs().outcomes(RECENT_COLLECT_RUNS).await?),
+            failed_topics: topics::failed(
+                &store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?,
+            ),
             failed_scheduled_runs: failed.into_iter().map(FailedScheduledRun::from).collect(),
             failures,
-            beside: store.outlook().beside().await?,
-            labelled_beside,
+            other_backlogs: store.status().other_backlogs().await?,
+            other_labels,
             gaps: store.posts().gaps().await?,
             runs,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
@@ -202,7 +210,7 @@ impl StatusReport {
 
     /// Number of posts in the backlog that are not parked.
     pub fn waiting(&self) -> i64 {
-        (self.backlog.unlabelled - self.backlog.set_aside).max(0)
+        (self.backlog.unlabelled - self.backlog.parked).max(0)
     }
 
     /// True if a run of the stage is active.

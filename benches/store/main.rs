@@ -28,7 +28,7 @@ use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 use topicmill_store::{
-    Access, Claim, Claimant, Classified, LabelWrite, ModelRow, RunId, Store, Suspicion, Target,
+    Access, Claim, Claimant, Classified, CrashFilter, LabelWrite, ModelRow, RunId, Store, Target,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -101,7 +101,7 @@ const SIZES: &str = "SELECT relname::text, pg_relation_size(oid) FROM pg_class \
 
 /// Returns the statement with which `claim` selects posts, from its source file.
 const PICK: &str = "SELECT fullname FROM backlog WHERE model_id = 1 AND label_set_id = 1 AND lease_id IS NULL \
-    AND deaths = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
+    AND crashes = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
 
 macro_rules! on {
     ($url:expr, $connection:ident, $body:expr) => {
@@ -317,7 +317,7 @@ impl Bench {
             let now = self.clock.now().into();
             let claim = store
                 .backlog()
-                .claim(target, &self.claimant(), Suspicion::Any, WINDOW, now)
+                .claim(target, &self.claimant(), CrashFilter::Any, WINDOW, now)
                 .await?;
             let claimed = self.clock.elapsed();
             let hashes: Vec<_> = claim.posts.iter().map(|post| post.text_hash).collect();
@@ -407,9 +407,9 @@ impl Bench {
     /// Runs the queries of users.
     async fn look(&self) -> Outcome<()> {
         let now = self.clock.now().into();
-        let standing = self.store.outlook().standing(3, now);
+        let standing = self.store.status().labelling_state(3, now);
         self.time("status", standing).await??;
-        let about = self.store.outlook().about(3, now);
+        let about = self.store.status().estimate_labelling(3, now);
         self.time("about", about).await??;
         for sql in [
             "SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL",

@@ -8,9 +8,10 @@ fn main() {
     std::fs::write(&file, list).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// A list of the files of a folder in Rust: of `0001_initial.sql` the version 1, `initial`, and what it says.
+/// Returns Rust code for a list of migrations: for `0001_initial.sql`, the version 1, the description `initial`, and
+/// the content.
 ///
-/// The macro of sqlx that reads them is built with all drivers of sqlx once more, for the compiler, SQLite among them.
+/// sqlx's own macro would compile all drivers of sqlx a second time for the build, including SQLite.
 fn migrations(database: &str) -> String {
     let folder = Path::new(&env("CARGO_MANIFEST_DIR"))
         .join("../../migrations")
@@ -21,7 +22,7 @@ fn migrations(database: &str) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .iter()
         .map(std::fs::DirEntry::path)
-        // Editors leave files of their own.
+        // Skips files of editors.
         .filter(|file| file.extension().is_some_and(|end| end == "sql"))
         .filter(|file| {
             !file
@@ -45,7 +46,7 @@ fn migration(file: &Path) -> String {
         .and_then(|name| name.to_str()?.split_once('_'))
         .and_then(|(version, rest)| Some((version.parse::<i64>().ok()?, rest.replace('_', " "))))
         .filter(|(_, rest)| !rest.contains('.'))
-        .unwrap_or_else(|| panic!("{path}: call it as in 0001_initial.sql"));
+        .unwrap_or_else(|| panic!("{path}: name it like 0001_initial.sql"));
     format!("    ({version}, {description:?}, include_str!({path:?})),\n")
 }
 

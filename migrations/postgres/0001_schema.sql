@@ -27,20 +27,20 @@ CREATE TABLE schedules (
 
 -- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
-    id           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
-    schedule     TEXT NOT NULL, -- the name of the schedule
-    due_at       TIMESTAMPTZ NOT NULL, -- when the run was due
-    status       TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
-    missed       BIGINT NOT NULL DEFAULT 0, -- missed due times directly before this one; a run that is `missed` itself counts as one of them
-    missed_since TIMESTAMPTZ, -- the first missed due time
-    worker       TEXT, -- host and process that claimed it last
-    takes        BIGINT NOT NULL DEFAULT 0, -- the fencing token: grows when a process claims the run, and when the lease of a crashed process expires; only the holder of the latest token may write
-    deaths       BIGINT NOT NULL DEFAULT 0, -- how often its process crashed
-    lease_until  TIMESTAMPTZ, -- after this time, another process may take it over
-    started_at   TIMESTAMPTZ, -- when a process claimed it first
-    finished_at  TIMESTAMPTZ, -- when it ended
-    outcomes     JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
-    error        TEXT, -- why it failed, or was not started
+    id            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
+    schedule      TEXT NOT NULL, -- the name of the schedule
+    due_at        TIMESTAMPTZ NOT NULL, -- when the run was due
+    status        TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
+    missed        BIGINT NOT NULL DEFAULT 0, -- missed due times directly before this one; a run that is `missed` itself counts as one of them
+    missed_since  TIMESTAMPTZ, -- the first missed due time
+    worker        TEXT, -- host and process that claimed it last
+    fencing_token BIGINT NOT NULL DEFAULT 0, -- grows when a process claims the run, and when the lease of a crashed process expires; only the holder of the latest token may write
+    crashes       BIGINT NOT NULL DEFAULT 0, -- how often its process crashed
+    lease_until   TIMESTAMPTZ, -- after this time, another process may take it over
+    started_at    TIMESTAMPTZ, -- when a process claimed it first
+    finished_at   TIMESTAMPTZ, -- when it ended
+    outcomes      JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
+    error         TEXT, -- why it failed, or was not started
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
@@ -375,11 +375,11 @@ CREATE TABLE backlog (
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
     lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease that covers it
     attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
-    deaths       BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
+    crashes      BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
     error        TEXT, -- the error of the last failure
     PRIMARY KEY (model_id, label_set_id, fullname)
 );
-CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, deaths, attempts, fullname) WHERE lease_id IS NULL;
+CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, crashes, attempts, fullname) WHERE lease_id IS NULL;
 CREATE INDEX backlog_lease ON backlog (lease_id) WHERE lease_id IS NOT NULL;
 CREATE INDEX backlog_fullname ON backlog (fullname);
 

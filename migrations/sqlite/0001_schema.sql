@@ -27,20 +27,20 @@ CREATE TABLE schedules (
 
 -- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
-    id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    schedule     TEXT NOT NULL,
-    due_at       TEXT NOT NULL,
-    status       TEXT NOT NULL,
-    missed       INTEGER NOT NULL DEFAULT 0,
-    missed_since TEXT,
-    worker       TEXT,
-    takes        INTEGER NOT NULL DEFAULT 0,
-    deaths       INTEGER NOT NULL DEFAULT 0,
-    lease_until  TEXT,
-    started_at   TEXT,
-    finished_at  TEXT,
-    outcomes     TEXT NOT NULL DEFAULT '[]',
-    error        TEXT,
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    schedule      TEXT NOT NULL,
+    due_at        TEXT NOT NULL,
+    status        TEXT NOT NULL,
+    missed        INTEGER NOT NULL DEFAULT 0,
+    missed_since  TEXT,
+    worker        TEXT,
+    fencing_token INTEGER NOT NULL DEFAULT 0,
+    crashes       INTEGER NOT NULL DEFAULT 0,
+    lease_until   TEXT,
+    started_at    TEXT,
+    finished_at   TEXT,
+    outcomes      TEXT NOT NULL DEFAULT '[]',
+    error         TEXT,
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
@@ -346,11 +346,11 @@ CREATE TABLE backlog (
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     lease_id     INTEGER REFERENCES leases (id) ON DELETE SET NULL,
     attempts     INTEGER NOT NULL DEFAULT 0,
-    deaths       INTEGER NOT NULL DEFAULT 0,
+    crashes      INTEGER NOT NULL DEFAULT 0,
     error        TEXT,
     PRIMARY KEY (model_id, label_set_id, fullname)
 ) WITHOUT ROWID;
-CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, deaths, attempts, fullname) WHERE lease_id IS NULL;
+CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, crashes, attempts, fullname) WHERE lease_id IS NULL;
 CREATE INDEX backlog_lease ON backlog (lease_id) WHERE lease_id IS NOT NULL;
 CREATE INDEX backlog_fullname ON backlog (fullname);
 

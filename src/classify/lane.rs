@@ -27,7 +27,7 @@ use topicmill_score::labeler::{ComputeStats, PairState, Pairs, PreparedLabels};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};
 use topicmill_store::{
-    Claim, Claimant, ClaimedPost, Classified, Lease, StoreError, Suspicion, Target,
+    Claim, Claimant, ClaimedPost, Classified, CrashFilter, Lease, StoreError, Target,
 };
 
 /// Maximum number of posts of one claim: enough to sort by length and fill batches, and small enough that a crashed
@@ -353,7 +353,13 @@ impl Shared<'_> {
             let now = clock.now().into();
             store
                 .backlog()
-                .claim(self.target, &claimant, Suspicion::Clear, wanted, now)
+                .claim(
+                    self.target,
+                    &claimant,
+                    CrashFilter::WithoutCrash,
+                    wanted,
+                    now,
+                )
                 .await
         });
         let clean = clean.await?;
@@ -371,7 +377,7 @@ impl Shared<'_> {
             let now = clock.now().into();
             store
                 .backlog()
-                .claim(self.target, &claimant, Suspicion::Suspect, wanted, now)
+                .claim(self.target, &claimant, CrashFilter::WithCrash, wanted, now)
                 .await
         });
         Ok((suspected.await?, Some(permit)))

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::retry::Retry;
 use crate::worker::Worker;
-use topicmill_store::{Lease, Store, StoreError, died};
+use topicmill_store::{Lease, Store, StoreError, has_worker_exited};
 
 /// Maximum timeout of a renewal; at most a third of the lease.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
@@ -31,7 +31,7 @@ pub(super) async fn heartbeat(
                 .backlog()
                 .renew(id, worker.clock.now().into(), lease);
             let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(lease / 3), renewed).await;
-            (id, renewed.unwrap_or(Err(StoreError::Away)))
+            (id, renewed.unwrap_or(Err(StoreError::NotResponding)))
         });
         let mut failed = None;
         for (id, renewed) in join_all(renewals).await {
@@ -81,9 +81,9 @@ impl LiveLeases {
 /// Reclaims the posts of crashed processes on this machine, so that the run need not wait for their leases to expire.
 pub(super) async fn reclaim_from_crashed(store: &Store, me: &str) -> Result<(), StoreError> {
     for (lease, worker) in store.backlog().lease_holders().await? {
-        if died(&worker, me) {
+        if has_worker_exited(&worker, me) {
             tracing::info!(lease = lease.0, %worker, "reclaiming the posts of a crashed worker");
-            store.backlog().bury(lease).await?;
+            store.backlog().reclaim(lease).await?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_review::rescore::{stored_logits, vector_logits};
 use topicmill_score::labeler::{PairState, PreparedLabels};
 use topicmill_score::{LabelSet, LabelerError, Models};
-use topicmill_store::{Missing, Sought, Store, StoreError};
+use topicmill_store::{ExistingTarget, Store, StoreError, WorkEstimate};
 
 /// Number of texts in the sample.
 const SAMPLE: u32 = 2_000;
@@ -26,10 +26,10 @@ pub async fn dry_run(
     clock: &SharedClock,
     mut models: Models,
     set: &LabelSet,
-) -> Result<(Missing, EstimatedCost), BacklogError> {
+) -> Result<(WorkEstimate, EstimatedCost), BacklogError> {
     let prepared = prepare(store, &mut models, set).await?;
     let sought = sought(store, &models, set, &prepared).await?;
-    let missing = store.labels().missing(&sought, SAMPLE).await?;
+    let missing = store.labels().estimate_work(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
     // Stored pairs cost nothing, which matters for a label set with a few new labels.
     let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; hashes.len()];
@@ -64,7 +64,7 @@ pub async fn dry_run(
 }
 
 /// Returns the texts of the sample.
-fn sample_texts(missing: &Missing) -> Vec<String> {
+fn sample_texts(missing: &WorkEstimate) -> Vec<String> {
     missing
         .sample
         .iter()
@@ -77,11 +77,11 @@ async fn sought(
     models: &Models,
     set: &LabelSet,
     prepared: &PreparedLabels,
-) -> Result<Sought, StoreError> {
+) -> Result<ExistingTarget, StoreError> {
     let model = models_row(models);
     store
         .labels()
-        .seek(&model, &set.hash(), prepared.keys())
+        .find_existing(&model, &set.hash(), prepared.keys())
         .await
 }
 
@@ -104,9 +104,9 @@ pub async fn tune(
 ) -> Result<(Models, Option<FoundBudget>), BacklogError> {
     let prepared = prepare(store, &mut models, set).await?;
     let sought = sought(store, &models, set, &prepared).await?;
-    let missing = store.labels().missing(&sought, SAMPLE).await?;
+    let missing = store.labels().estimate_work(&sought, SAMPLE).await?;
     let to_label = missing.texts.min(limit.unwrap_or(u64::MAX));
-    if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
+    if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.missing_pairs == 0 {
         return Ok((models, None));
     }
     let texts = sample_texts(&missing);
@@ -118,7 +118,8 @@ pub async fn tune(
         let tokens: usize = rows.iter().map(|row| row.len).sum();
         let per_text = tokens as f64 / texts.len() as f64;
         // Pairs of a label set's older labels may be stored, so fewer than texts × labels are computed.
-        let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
+        let share = missing.missing_pairs as f64
+            / (missing.missing_pairs + missing.stored_pairs).max(1) as f64;
         let labels = prepared.keys().len();
         let scored = models.scored_labels(labels);
         let share = share * scored as f64 / labels as f64;

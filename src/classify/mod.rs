@@ -34,7 +34,7 @@ use crate::worker::Worker;
 use topicmill_core::FailureKind;
 use topicmill_core::record::{ClassifyCounts, GpuSample, LabelAgreement, RunSettings};
 use topicmill_review::compare::Moves;
-use topicmill_store::{Store, StoreError, Target, Waiting, Watch, is_stop};
+use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
 /// Interval at which a watcher polls the backlog: the lease of a crashed worker expires without a notification.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -187,7 +187,7 @@ async fn release_leases(store: &Store, leases: &LiveLeases) {
                 "claimed posts stay claimed until the lease expires: {error}"
             );
             // The other releases would wait for the same database.
-            if is_stop(&error) {
+            if is_cancelled(&error) {
                 return;
             }
         }
@@ -196,7 +196,7 @@ async fn release_leases(store: &Store, leases: &LiveLeases) {
 
 /// Compares the labels under two targets; `None` if that fails.
 async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<LabelAgreement> {
-    match store.labels().compare(from, to).await {
+    match store.labels().compare_labels(from, to).await {
         Ok(counts) => {
             let moves = Moves::from_iter(counts);
             Some(LabelAgreement {
@@ -255,7 +255,7 @@ impl Shared<'_> {
             self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
         // Posts that stayed claimable to the end belong to a stalled worker.
         let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
-        (done.held_elsewhere, done.parked) = (waiting.held + unclaimed, waiting.set_aside);
+        (done.held_elsewhere, done.parked) = (waiting.claimed + unclaimed, waiting.parked);
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl Shared<'_> {
     }
 
     /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
-    async fn poll(&self) -> Result<(Waiting, Duration), StoreError> {
+    async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let mut poll_time = Duration::ZERO;
         let enqueue = async || {
@@ -319,10 +319,10 @@ impl Shared<'_> {
     }
 
     /// Counts the backlog.
-    async fn count(&self) -> Result<Waiting, StoreError> {
+    async fn count(&self) -> Result<BacklogCounts, StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
-        let count = async || store.backlog().waiting(self.target, most, now).await;
+        let count = async || store.backlog().count_backlog(self.target, most, now).await;
         self.retry.run(count).await
     }
 

@@ -51,7 +51,7 @@ impl<'a> Retry<'a> {
     ) -> Result<T, StoreError> {
         self.run(async || {
             let ended = tokio::time::timeout(CALL_TIMEOUT, call()).await;
-            ended.unwrap_or(Err(StoreError::Away))
+            ended.unwrap_or(Err(StoreError::NotResponding))
         })
         .await
     }
@@ -67,7 +67,7 @@ impl<'a> Retry<'a> {
         loop {
             let error = match ended {
                 // The run was stopped while it waited, so it must not wait again.
-                Err(error @ StoreError::Stopped { .. }) => return Err(error),
+                Err(error @ StoreError::Cancelled { .. }) => return Err(error),
                 Err(error) if error.is_transient() => error,
                 ended => {
                     if self.unreachable.swap(false, Ordering::Relaxed) {

@@ -74,7 +74,7 @@ pub(super) async fn vectors_of_small(
     // No label set has an empty hash, so only the model is looked up.
     Ok(store
         .labels()
-        .seek(&model_row(folder), "", &[])
+        .find_existing(&model_row(folder), "", &[])
         .await?
         .model)
 }
@@ -90,7 +90,10 @@ pub(super) async fn prepare(
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set has an empty hash, so only the model and the hypotheses are looked up.
-        let sought = store.labels().seek(&logits_row(models), "", &keys).await?;
+        let sought = store
+            .labels()
+            .find_existing(&logits_row(models), "", &keys)
+            .await?;
         if let Some(model) = sought.model {
             let ids: Vec<i64> = sought
                 .hypotheses

@@ -29,7 +29,7 @@ async fn tune_batch_tokens(
         Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),
     };
     tracing::debug!(key, "looking up the token budget of a batch");
-    let kept = context.store.kept(&key).await?;
+    let kept = context.store.meta(&key).await?;
     let kept = kept.and_then(|kept| kept.parse().ok());
     let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
         (kept, BudgetOrigin::Searched)
@@ -43,7 +43,10 @@ async fn tune_batch_tokens(
         // An incomplete search counts for this run only.
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best token budget of a batch");
-            context.store.keep(&key, &batch_tokens.to_string()).await?;
+            context
+                .store
+                .set_meta(&key, &batch_tokens.to_string())
+                .await?;
             if let Err(why) = budget.remember(batch_tokens) {
                 tracing::debug!("the token budget is stored only in this database: {why}");
             }
@@ -204,7 +207,7 @@ fn log_result(done: &ClassifyCounts) {
     if done.parked > 0 {
         tracing::warn!(
             posts = done.parked,
-            "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` \
+            "posts parked after repeated failures: `topicmill status` crossposts the errors, `classify --select failed` \
              retries them"
         );
     }

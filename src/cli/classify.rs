@@ -8,7 +8,7 @@ use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags
 use super::{CliError, Exit, OutputFormat, Setup, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
-use topicmill_store::{Access, Missing, Table};
+use topicmill_store::{Access, Table, WorkEstimate};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -97,13 +97,16 @@ impl Classify {
     }
 }
 
-fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
+fn table((missing, cost): &(WorkEstimate, EstimatedCost)) -> Table {
     let mut rows = vec![
         ("posts without a label".to_owned(), json!(missing.posts)),
         ("distinct texts of these posts".into(), json!(missing.texts)),
-        ("pairs to compute".into(), json!(missing.pairs)),
-        ("pairs already computed".into(), json!(missing.known)),
-        ("posts that need no inference".into(), json!(missing.ready)),
+        ("pairs to compute".into(), json!(missing.missing_pairs)),
+        ("pairs already computed".into(), json!(missing.stored_pairs)),
+        (
+            "posts that need no inference".into(),
+            json!(missing.posts_without_inference),
+        ),
     ];
     for (what, estimate) in [
         ("tokens to compute", cost.tokens),

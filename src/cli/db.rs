@@ -115,7 +115,7 @@ impl Db {
             Self::Vacuum => return vacuum(setup).await,
             Self::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
-                let written_by = store.kept(WRITTEN_BY).await?;
+                let written_by = store.meta(WRITTEN_BY).await?;
                 let table = info_table(&store.info().await?, written_by.as_deref());
                 output::print_wrapped_table(&table, format)?;
             }

@@ -41,7 +41,8 @@ impl Demo {
             ..CollectFlags::default()
         };
         let collector = Collector::prepare(setup, &pipeline, &flags).await?;
-        let context = setup.context(Store::open_until(url, Access::Create, &setup.stop).await?);
+        let context =
+            setup.context(Store::open_cancellable(url, Access::Create, &setup.stop).await?);
 
         let collected = collector.run(setup, &context).await?;
         if collected != Exit::Done || setup.stop.is_cancelled() {
@@ -86,7 +87,7 @@ async fn write_report(
     store: &Store,
     url: &str,
 ) -> Result<Option<PathBuf>, CliError> {
-    let database = match Address::of(url)? {
+    let database = match Address::parse(url)? {
         Address::File(path) => path,
         Address::Server(_) => PathBuf::new(),
     };

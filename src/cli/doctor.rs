@@ -218,7 +218,7 @@ async fn database(setup: &Setup) -> Finding {
 }
 
 fn is_missing_file(url: &str) -> bool {
-    matches!(Address::of(url), Ok(Address::File(path)) if !path.exists())
+    matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 
 async fn credentials(setup: &Setup, offline: bool) -> Finding {

@@ -7,7 +7,7 @@ use clap::Args;
 use super::output::thousands;
 use super::{CliError, Exit, Setup};
 use crate::telemetry::Progress;
-use topicmill_store::{Dropped, Store};
+use topicmill_store::{DropTarget, Store};
 
 /// Flags of both commands.
 #[derive(Debug, Clone, Args)]
@@ -26,31 +26,31 @@ pub struct DropFlags {
 pub async fn run(
     setup: &Setup,
     store: &Store,
-    what: Dropped,
+    what: DropTarget,
     name: &str,
     hypotheses: &[i64],
     flags: &DropFlags,
 ) -> Result<Exit, CliError> {
     let dependents = store
         .labels()
-        .hanging(what, setup.clock.now().into())
+        .dependents(what, setup.clock.now().into())
         .await?;
     if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
             "drop {name}: the views show its labels; switch to others with `topicmill labels use`, or add --current"
         )));
     }
-    if dependents.held > 0 {
+    if dependents.claimed > 0 {
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
                 "drop {name}: a worker is labelling {} posts with it; stop the worker, or wait until it is done",
-                thousands(dependents.held)
+                thousands(dependents.claimed)
             ),
         ));
     }
     // A run that waits for posts has claimed none, but would label again what is dropped here.
-    let running = store.runs().running().await?;
+    let running = store.runs().unfinished_runs().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
         return Err(CliError::Message(
             Exit::TryAgain,
@@ -77,8 +77,8 @@ pub async fn run(
         }
     }
     let model = match what {
-        Dropped::Model(id) => Some(id),
-        Dropped::LabelSet(_) => None,
+        DropTarget::Model(id) => Some(id),
+        DropTarget::LabelSet(_) => None,
     };
     if model.is_some() || !hypotheses.is_empty() {
         for first in 0..=u8::MAX {

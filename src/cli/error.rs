@@ -27,7 +27,7 @@ use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
 use topicmill_score::onnx::OnnxError;
 use topicmill_sources::SourceError;
-use topicmill_sources::file::dump::DumpError;
+use topicmill_sources::file::dump::FileError;
 use topicmill_store::StoreError;
 
 /// The outcome of a command, as an exit code.
@@ -115,7 +115,7 @@ pub enum CliError {
     #[error(transparent)]
     Collect(#[from] CollectError),
     #[error(transparent)]
-    Dump(#[from] DumpError),
+    Dump(#[from] FileError),
     #[error(transparent)]
     Gold(#[from] GoldError),
     #[error(transparent)]

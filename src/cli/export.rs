@@ -174,11 +174,13 @@ impl Export {
             None
         } else {
             let attempts = setup.settings().classify.max_attempts;
-            let standing = store.outlook().standing(attempts, setup.clock.now().into());
+            let standing = store
+                .status()
+                .labelling_state(attempts, setup.clock.now().into());
             standing.await?.reconciled_at
         };
         let terms = Terms {
-            any_user: self.allow_superuser || setup.settings().database.allow_superuser,
+            allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
             reconciled_at,
             stop: setup.stop.clone(),
         };

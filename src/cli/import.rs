@@ -12,9 +12,9 @@ use crate::collect::{NamedTopics, RefillPlan};
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
 use topicmill_core::{RunStatus, Timestamp, Topic};
-use topicmill_sources::file::dump::{self, Reading};
+use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
-use topicmill_sources::file::table::{Column, FIELDS, Given};
+use topicmill_sources::file::table::{Column, DefaultValue, FIELDS};
 use topicmill_store::Access;
 use topicmill_tables::bytes;
 
@@ -130,7 +130,7 @@ impl Import {
         {
             return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
         }
-        let reading = Reading {
+        let reading = FileOptions {
             format: self.format.and_then(ImportFormat::table_format),
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
@@ -304,10 +304,10 @@ impl Import {
         self.columns.iter().map(parse).collect()
     }
 
-    fn given(&self) -> Result<Vec<Given>, CliError> {
+    fn given(&self) -> Result<Vec<DefaultValue>, CliError> {
         let parse = |given: &String| {
             let (field, value) = parse_field("--set", "VALUE", given)?;
-            Ok(Given { field, value })
+            Ok(DefaultValue { field, value })
         };
         self.given.iter().map(parse).collect()
     }

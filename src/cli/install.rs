@@ -19,7 +19,7 @@ use topicmill_score::onnx::library::{
 };
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
-use topicmill_store::is_gone;
+use topicmill_store::has_process_exited;
 
 /// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
@@ -288,7 +288,10 @@ impl StagingFolder {
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
             // Only staging folders have a process id there.
-            if process.and_then(|id| id.parse().ok()).is_some_and(is_gone) {
+            if process
+                .and_then(|id| id.parse().ok())
+                .is_some_and(has_process_exited)
+            {
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
         }

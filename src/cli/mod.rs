@@ -52,7 +52,7 @@ use self::output::OutputFormat;
 use self::setup::Setup;
 use crate::telemetry::{self, LogFormat};
 use topicmill_core::redact_url;
-use topicmill_store::is_stop;
+use topicmill_store::is_cancelled;
 use topicmill_tables::panics;
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
@@ -264,7 +264,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
         match (ended, signals.exit()) {
             // After a signal, the exit code reports the signal, even on success.
             (Ok(_), Some(exit)) => Ok(exit),
-            (Err(error), Some(exit)) if is_stop(&error) => {
+            (Err(error), Some(exit)) if is_cancelled(&error) => {
                 tracing::warn!("{error}");
                 Ok(exit)
             }

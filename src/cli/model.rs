@@ -16,7 +16,7 @@ use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::telemetry::Progress;
 use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::{Graph, Manifest};
-use topicmill_store::{Access, Dropped, Table};
+use topicmill_store::{Access, DropTarget, Table};
 
 /// The folder for downloaded models.
 const MODELS_FOLDER: &str = "models";
@@ -90,7 +90,7 @@ impl Model {
                 let models = store.labels().models().await?;
                 let (id, row) = named_model(&models, &model)?;
                 let (what, name) = (
-                    Dropped::Model(*id),
+                    DropTarget::Model(*id),
                     format!("the model {}", model_display_name(row)),
                 );
                 let ended = drop_labels::run(setup, &store, what, &name, &[], &flags).await;

@@ -180,13 +180,13 @@ impl Setup {
 
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
         let url = self.settings().database.url.reveal();
-        Ok(Store::open_until(url, access, &self.stop).await?)
+        Ok(Store::open_cancellable(url, access, &self.stop).await?)
     }
 
     /// Returns an error if `output` is the file of the database.
     pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
-        let address = Address::of(self.settings().database.url.reveal());
-        if address.is_ok_and(|address| address.has(output)) {
+        let address = Address::parse(self.settings().database.url.reveal());
+        if address.is_ok_and(|address| address.includes(output)) {
             let output = output.display();
             return Err(CliError::Usage(format!(
                 "write `{output}`: it is the database itself; name another file"

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::Receiver;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::telemetry::sanitize;
 use topicmill_store::analysis;
-use topicmill_store::{Access, Answered, Inquiry, Part};
+use topicmill_store::{Access, Part, QueryEnd, QueryRequest};
 
 /// After a signal, the time to cancel the query on the server.
 const GRACE: Duration = Duration::from_secs(4);
@@ -90,26 +90,26 @@ impl Sql {
             store = setup.store(Access::ReadOnly) => store?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
         };
-        let at_most = self.timeout.map(Duration::from_secs);
+        let timeout = self.timeout.map(Duration::from_secs);
         let stop = setup.stop.child_token();
-        let inquiry = Inquiry {
+        let request = QueryRequest {
             sql,
             limit: self.limit,
-            at_most,
-            patience: Some(READER_TIMEOUT),
-            longest: None,
-            any_user: self.allow_superuser || setup.settings().database.allow_superuser,
+            timeout,
+            receive_timeout: Some(READER_TIMEOUT),
+            max_row_bytes: None,
+            allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
             stop: stop.clone(),
         };
-        let (into, parts) = topicmill_store::parts();
+        let (into, parts) = topicmill_store::part_channel();
         let (format, safe_csv) = (self.format, self.safe_csv);
         // On another thread, because a slow reader must not block signal handling.
         let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));
-        let mut running = pin!(store.ask(inquiry, into));
+        let mut running = pin!(store.run_query(request, into));
         let (answer, is_late) = tokio::select! {
             answer = &mut running => (answer, false),
-            () = setup.clock.sleep(at_most.unwrap_or_default()), if at_most.is_some() => {
-                // Cancel from here; the server's own `at_most` is for clients that are gone.
+            () = setup.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
+                // Cancel from here; the server's own `timeout` is for clients that are gone.
                 stop.cancel();
                 (running.await, true)
             }
@@ -127,9 +127,9 @@ impl Sql {
                 format!("the query was cancelled after {secs} s: narrow it, or raise `--timeout`");
             return Err(CliError::Message(Exit::Partial, text));
         }
-        if self.format == OutputFormat::Table && answer != Answered::Stopped {
+        if self.format == OutputFormat::Table && answer != QueryEnd::Cancelled {
             let s = if rows == 1 { "" } else { "s" };
-            let more = Some("; there are more").filter(|_| answer == Answered::Cut);
+            let more = Some("; there are more").filter(|_| answer == QueryEnd::Truncated);
             let more = more.unwrap_or_default();
             output::print(&format!("({rows} row{s}{more})\n"))?;
         }

@@ -25,7 +25,7 @@ pub(super) fn text(error: &clap::Error) -> Option<&'static str> {
         return None;
     }
     let setup = Setup::load(&Global::default()).ok()?;
-    match Address::of(setup.settings().database.url.reveal()) {
+    match Address::parse(setup.settings().database.url.reveal()) {
         Ok(Address::File(path)) if !path.exists() => Some(TEXT),
         _ => None,
     }

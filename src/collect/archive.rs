@@ -12,12 +12,14 @@ use std::collections::HashSet;
 use super::{Reader, Result, take};
 use topicmill_core::Timestamp;
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_of};
+use topicmill_sources::page::{
+    ArchiveSource, LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_for,
+};
 
 impl Reader<'_, '_> {
     pub(super) async fn read_archive(
         &mut self,
-        archive: &dyn Archived,
+        archive: &dyn ArchiveSource,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
         self.log_unread_range(known);
@@ -83,8 +85,8 @@ impl Reader<'_, '_> {
                 limit = (2 * given).min(PAGE_LIMIT);
             // The archive gave a smaller page than requested, or the largest one: no other page would reach further.
             } else if given < limit || limit == LARGEST_PAGE {
-                return Ok(Err(SourceError::Crowded {
-                    site: site_of(self.read.source.kind()),
+                return Ok(Err(SourceError::PageOverflow {
+                    site: site_for(self.read.source.kind()),
                     what: format!("r/{}", self.subreddit),
                     at: next.as_datetime(),
                 }));

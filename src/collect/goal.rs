@@ -92,8 +92,8 @@ impl Reader<'_, '_> {
 
     pub(super) async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
         let read = match self.read.source.paging() {
-            Paging::Listed(reddit) => self.read_listing(reddit).await?,
-            Paging::Archived(archive) => self.read_archive(archive).await?,
+            Paging::Listing(reddit) => self.read_listing(reddit).await?,
+            Paging::Archive(archive) => self.read_archive(archive).await?,
         };
         // Not for a closed subreddit, because the next subreddit is read instead.
         if let Err(error) = &read

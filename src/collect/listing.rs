@@ -7,7 +7,7 @@ use super::goal::Goal;
 use super::{Reader, Result, take};
 use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Listed, PAGE_LIMIT};
+use topicmill_sources::page::{ListingSource, PAGE_LIMIT};
 
 /// Number of posts from which a listing may be cut off by Reddit's maximum. A shorter one is complete.
 const FULL_LISTING: usize = 900;
@@ -93,7 +93,7 @@ fn unpinned(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
 impl Reader<'_, '_> {
     pub(super) async fn read_listing(
         &mut self,
-        reddit: &dyn Listed,
+        reddit: &dyn ListingSource,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
         self.log_unread_range(known);

@@ -8,7 +8,7 @@ use super::{CollectError, MAX_LOGGED_REJECTIONS, Sink};
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
-use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostFate, Reddit};
+use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostState, Reddit};
 
 /// The plan for fetching posts by id.
 pub struct RefillPlan<'a> {
@@ -92,31 +92,32 @@ async fn fetch(
     };
     done.requests += 1;
     done.asked += requested;
-    let FoundPosts { page, fates } = found;
+    let FoundPosts { page, states } = found;
     for Rejected { at, reason } in page.rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
             tracing::warn!(%at, "skipped: {reason}");
         }
         done.rejected.add(&reason);
     }
-    let Some(fates) = fates else {
+    let Some(states) = states else {
         // The response does not show which posts are gone, so the next run requests them again.
         done.unclear += requested;
         (plan.progress)(requested);
         return Ok(true);
     };
     for id in ids {
-        match fates.fates.get(id) {
-            Some(PostFate::Alive | PostFate::Authorless) => {}
-            Some(PostFate::Gone(PurgeReason::Deleted)) => done.deleted += 1,
-            Some(PostFate::Gone(_)) => done.removed += 1,
+        match states.states.get(id) {
+            Some(PostState::Visible | PostState::AuthorDeleted) => {}
+            Some(PostState::Gone(PurgeReason::Deleted)) => done.deleted += 1,
+            Some(PostState::Gone(_)) => done.removed += 1,
             None => done.missing += 1,
         }
     }
     let is_there = |post: &Post| {
-        let fate = fates.fates.get(&post.fullname);
+        let state = states.states.get(&post.fullname);
         // Only requested posts that still exist: Reddit also returns deleted posts, without their texts.
-        matches!(fate, Some(PostFate::Alive | PostFate::Authorless)) && ids.contains(&post.fullname)
+        matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
+            && ids.contains(&post.fullname)
     };
     let posts = page.posts.into_iter().filter(is_there);
     let posts: Vec<_> = posts

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{Filters, Subject};
 use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time, Vector};
 use topicmill_core::Timestamp;
-use topicmill_store::ReadStatement;
+use topicmill_store::ColumnStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DatasetColumn {
@@ -216,7 +216,7 @@ pub(super) fn statement(
     subject: &Subject,
     filters: &Filters,
     selected: SelectedColumns,
-) -> ReadStatement {
+) -> ColumnStatement {
     let is_selected = |name: &str| match selected {
         SelectedColumns::All => subject.vectors || name != VECTOR,
         SelectedColumns::ForSplit => SPLIT_COLUMNS.contains(&name),
@@ -235,7 +235,7 @@ pub(super) fn statement(
         .map(|expression| format!("WHERE (\n{expression}\n) "))
         .collect();
     let sql = format!("SELECT {names} FROM ({rows}) AS exported {condition}ORDER BY fullname");
-    ReadStatement { sql, kinds, list }
+    ColumnStatement { sql, kinds, list }
 }
 
 /// Builds the subquery with all columns and all filters except the user's expression.

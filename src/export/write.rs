@@ -13,7 +13,7 @@ use super::folder;
 use super::split::{self, Assigned, Splitter};
 use super::{DatasetColumn, Destination, ExportError};
 use crate::atomic_file::{self, IfExists};
-use topicmill_store::{ColumnBatch, Incoming};
+use topicmill_store::{BatchReceiver, ColumnBatch};
 
 /// Approximate rows per file of a folder: some hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
@@ -123,7 +123,7 @@ fn temp_name(part: &str, number: u64) -> String {
 
 /// Writes all batches. For a split, the rows come twice, first with the columns that decide the parts.
 pub(super) fn write(
-    mut batches: Incoming,
+    mut batches: BatchReceiver,
     order: &Order,
     on_rows: &dyn Fn(u64),
 ) -> Result<Option<FinishedDataset>, ExportError> {
@@ -155,7 +155,7 @@ pub(super) fn write(
             assigned = Some(decided);
         }
         let rows = batch.rows as u64;
-        last = Some(batch.picked(&[]));
+        last = Some(batch.filter(&[]));
         let begin = usize::try_from(counts.rows).unwrap_or(usize::MAX);
         let parts = match &assigned {
             None => None,
@@ -211,7 +211,7 @@ impl Files<'_> {
         }
         for part in 0..self.parts.len() {
             let wanted: Vec<bool> = parts.iter().map(|p| usize::from(*p) == part).collect();
-            let picked = batch.picked(&wanted);
+            let picked = batch.filter(&wanted);
             if picked.rows > 0 {
                 self.add(part, picked)?;
             }

@@ -8,7 +8,9 @@ use super::exposition::{Exposition, real, whole};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp};
 use topicmill_review::drift::Drift;
-use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
+use topicmill_store::{
+    LabellingEstimate, LastRun, NewestPost, RecentLabelCount, Store, StoreError,
+};
 
 /// Number of newest posts in the label mix: enough that chance alone moves sixteen labels by an index of 0.02.
 const RECENT_POSTS: u32 = 2_000;
@@ -21,12 +23,12 @@ const REST: &str = "_rest";
 
 /// The figures of one read.
 pub(super) struct DatabaseFigures {
-    about: About,
-    newest: Newest,
+    about: LabellingEstimate,
+    newest: NewestPost,
     last_runs: Vec<LastRun>,
     under_way: usize,
     gaps: usize,
-    mix: Vec<MixPart>,
+    mix: Vec<RecentLabelCount>,
     /// The counts of the last run of `collect`.
     collected: RunCounts,
     now: DateTime<Utc>,
@@ -43,17 +45,20 @@ impl DatabaseFigures {
         collections.retain(|run| run.finished_at.is_some());
         let collected = collections.into_iter().next();
         Ok(Self {
-            about: store.outlook().about(max_attempts, now.into()).await?,
+            about: store
+                .status()
+                .estimate_labelling(max_attempts, now.into())
+                .await?,
             newest: store
-                .outlook()
-                .newest((now + MAX_CLOCK_SKEW).into())
+                .status()
+                .newest_post((now + MAX_CLOCK_SKEW).into())
                 .await?,
             last_runs: store.runs().last_runs().await?,
-            under_way: store.runs().running().await?.len(),
+            under_way: store.runs().unfinished_runs().await?.len(),
             gaps: store.posts().gaps().await?.len(),
             mix: store
-                .outlook()
-                .recent_mix(RECENT_POSTS, EARLIER_POSTS)
+                .status()
+                .recent_label_counts(RECENT_POSTS, EARLIER_POSTS)
                 .await?,
             collected: collected
                 .map(|run| RunCounts::read(run.stage, &run.counts))
@@ -73,13 +78,13 @@ impl DatabaseFigures {
     }
 
     pub(super) fn put(&self, exposition: &mut Exposition) {
-        let standing = &self.about.standing;
-        let waiting = (standing.unlabelled - standing.set_aside).max(0);
+        let standing = &self.about.state;
+        let waiting = (standing.unlabelled - standing.parked).max(0);
         for (name, posts) in [
             ("topicmill_posts", standing.posts),
             ("topicmill_backlog_posts", waiting),
             ("topicmill_claimed_posts", standing.claimed),
-            ("topicmill_parked_posts", standing.set_aside),
+            ("topicmill_parked_posts", standing.parked),
         ] {
             exposition.put(name, &[], whole(posts));
         }
@@ -119,7 +124,7 @@ impl DatabaseFigures {
     /// Adds the mix of labels, and its drift from the earlier posts.
     fn put_mix(&self, exposition: &mut Exposition) {
         let all: u64 = self.mix.iter().map(|part| part.newer).sum();
-        let mut parts: Vec<&MixPart> = self.mix.iter().collect();
+        let mut parts: Vec<&RecentLabelCount> = self.mix.iter().collect();
         parts.sort_by(|a, b| b.newer.cmp(&a.newer).then_with(|| a.label.cmp(&b.label)));
         let mut shown: BTreeMap<&str, u64> = BTreeMap::new();
         for (place, part) in parts.iter().enumerate() {

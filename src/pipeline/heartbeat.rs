@@ -9,7 +9,7 @@ use super::Context;
 use crate::notify::EndedWork;
 use topicmill_core::RunStatus;
 use topicmill_core::record::RunCounts;
-use topicmill_store::{RunId, Running, Store, StoreError};
+use topicmill_store::{RunId, Store, StoreError, UnfinishedRun};
 
 /// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --follow`, which polls once a minute
 /// anyway.
@@ -29,12 +29,12 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 pub(super) async fn send_heartbeats(context: &Context, run: RunId) -> Infallible {
     loop {
         tokio::time::sleep(context.heartbeat).await;
-        if let Err(error) = context.store.runs().beat(run).await {
+        if let Err(error) = context.store.runs().record_heartbeat(run).await {
             // Nine more heartbeats may be missed.
             tracing::debug!("a heartbeat was not recorded: {error}");
         }
         // Checkpoints the WAL, so that a copy of the SQLite file alone contains most of the run.
-        if let Err(error) = context.store.fold_a_little().await {
+        if let Err(error) = context.store.checkpoint_passive().await {
             tracing::debug!("the WAL was not checkpointed: {error}");
         }
     }
@@ -57,18 +57,18 @@ pub(super) async fn stop_grace_over(stop: &CancellationToken) {
 pub async fn crashed_runs(
     store: &Store,
     me: &str,
-) -> Result<Vec<(Running, &'static str)>, StoreError> {
-    let runs = store.runs().running().await?.into_iter();
+) -> Result<Vec<(UnfinishedRun, &'static str)>, StoreError> {
+    let runs = store.runs().unfinished_runs().await?.into_iter();
     let crashed = runs.filter_map(|run| {
         // Earlier versions write no heartbeats, so a run without any may still be running.
-        let timeout = if run.beats {
+        let timeout = if run.has_heartbeat {
             TIMEOUT
         } else {
             TIMEOUT_WITHOUT_HEARTBEATS
         };
-        let why = if topicmill_store::died(&run.worker, me) {
+        let why = if topicmill_store::has_worker_exited(&run.worker, me) {
             "its process was killed"
-        } else if run.silent > timeout {
+        } else if run.heartbeat_age > timeout {
             "it stopped sending heartbeats"
         } else {
             return None;
@@ -83,7 +83,7 @@ pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreEr
     let store = &context.store;
     for (run, why) in crashed_runs(store, &context.worker).await? {
         tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run crashed: {why}");
-        store.runs().note_death(run.id, why).await?;
+        store.runs().mark_crashed(run.id, why).await?;
         if let Some(row) = store.runs().run(run.id).await? {
             context
                 .notify_ended(&EndedWork {

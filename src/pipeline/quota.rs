@@ -24,7 +24,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
                 let (store, clock, id) = &*shared;
                 store
                     .quotas()
-                    .reserve_slot(id, terms, clock.now())
+                    .reserve_request(id, terms, clock.now())
                     .await
                     .map_err(failed)
             })
@@ -35,7 +35,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
                 let (store, clock, id) = &*shared;
                 store
                     .quotas()
-                    .hold_quota(id, wait, clock.now())
+                    .throttle_quota(id, wait, clock.now())
                     .await
                     .map_err(failed)
             })

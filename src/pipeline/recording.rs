@@ -12,7 +12,7 @@ use crate::notify::EndedWork;
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
-use topicmill_store::{RunId, StoreError, is_stop};
+use topicmill_store::{RunId, StoreError, is_cancelled};
 
 /// The database key of the version of the program that began the last run.
 pub const WRITTEN_BY: &str = "written_by";
@@ -57,8 +57,8 @@ impl Context {
         // Before this run is recorded, so that `status` is right from here on.
         heartbeat::record_crashed_runs(self).await?;
         // For `db info`. A database role may lack the permission, which is not an error.
-        match self.store.keep(WRITTEN_BY, crate::VERSION).await {
-            Err(error) if is_stop(&error) => return Err(error.into()),
+        match self.store.set_meta(WRITTEN_BY, crate::VERSION).await {
+            Err(error) if is_cancelled(&error) => return Err(error.into()),
             Err(error) => {
                 tracing::debug!("the version of this program was not recorded: {error}");
             }
@@ -101,7 +101,7 @@ impl Context {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
             Err(_) => Some("it panicked, see the log".to_owned()),
         };
-        let was_stopped = matches!(&ended, Ok(Err(error)) if is_stop(error));
+        let was_stopped = matches!(&ended, Ok(Err(error)) if is_cancelled(error));
         let status = match error {
             Some(_) if was_stopped => RunStatus::Stopped,
             Some(_) => RunStatus::Failed,
@@ -111,10 +111,10 @@ impl Context {
         let stored = json!(counts);
         let written = tokio::select! {
             written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
-            () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::Away),
+            () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::NotResponding),
         };
         // Checkpoints the WAL, so that a copy of the SQLite file contains this run.
-        match self.store.fold().await {
+        match self.store.checkpoint().await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(
                 "another program reads an older snapshot of the database, so its file lacks the last writes of this \

@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::entry::Entry;
 use topicmill_core::{CatchUp, MAX_CLOCK_SETBACK, Overlap, ScheduledRunStatus, Timestamp};
-use topicmill_store::{NewSlot, Planned, ScheduleState};
+use topicmill_store::{PlannedRun, PlanningState, ScheduleState};
 
 /// Maximum delay of a run that counts as on time: the minute of its due time, and another one for a busy machine.
 pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
@@ -25,7 +25,7 @@ pub(super) struct Decided {
     /// The end of the new plan.
     pub until: Timestamp,
     /// The new runs, in the order of their due times.
-    pub slots: Vec<NewSlot>,
+    pub runs: Vec<PlannedRun>,
     /// True if the previous plan ends too far in the future, because a clock was wrong.
     pub clock_was_wrong: bool,
 }
@@ -38,7 +38,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         return Some(Decided {
             from: None,
             until: since,
-            slots: Vec::new(),
+            runs: Vec::new(),
             clock_was_wrong: false,
         });
     };
@@ -47,7 +47,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         return Some(Decided {
             from: Some(planned.until),
             until: state.now,
-            slots: Vec::new(),
+            runs: Vec::new(),
             clock_was_wrong: true,
         });
     }
@@ -62,7 +62,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
     Some(Decided {
         from: Some(planned.until),
         until: last.into(),
-        slots: slots(entry, state, due),
+        runs: runs(entry, state, due),
         clock_was_wrong: false,
     })
 }
@@ -83,7 +83,7 @@ pub(super) fn is_from_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
 }
 
 /// True if the plan was made with this cron line and time zone.
-pub(super) fn has_same_line(planned: &Planned, entry: &Entry) -> bool {
+pub(super) fn has_same_line(planned: &PlanningState, entry: &Entry) -> bool {
     planned.cron == entry.timetable.line() && planned.timezone == entry.timetable.zone().name()
 }
 
@@ -115,10 +115,10 @@ impl Due {
     }
 }
 
-fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
+fn runs(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<PlannedRun> {
     let now = state.now.as_datetime();
-    let running = state.running.as_ref().filter(|slot| !slot.is_expired);
-    let mut slots = Vec::new();
+    let running = state.running.as_ref().filter(|run| !run.is_expired);
+    let mut runs = Vec::new();
     // Missed runs without a row so far: count, first and last.
     let mut missed = due
         .first
@@ -132,11 +132,11 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     let mut waiting = usize::try_from(state.waiting).unwrap_or(usize::MAX);
     let last = due.latest.len().saturating_sub(1);
     for (place, at) in due.latest.into_iter().enumerate() {
-        let overlaps = running.filter(|slot| at > slot.started_at.as_datetime());
+        let overlaps = running.filter(|run| at > run.started_at.as_datetime());
         let is_late = now - at > ON_TIME;
         let why = match overlaps {
-            Some(slot) if entry.overlap == Overlap::Skip => {
-                let earlier = slot.due_at.as_datetime().format("%Y-%m-%d %H:%M");
+            Some(run) if entry.overlap == Overlap::Skip => {
+                let earlier = run.due_at.as_datetime().format("%Y-%m-%d %H:%M");
                 Some(format!("the run of {earlier} UTC was still running"))
             }
             _ if waiting >= MAX_WAITING => Some(format!("{waiting} runs are already waiting")),
@@ -159,7 +159,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
             waiting += 1;
             ScheduledRunStatus::Waiting
         };
-        slots.push(NewSlot {
+        runs.push(PlannedRun {
             due_at: at.into(),
             status,
             missed: missed.take().map(|(count, first, _)| (count, first.into())),
@@ -168,14 +168,14 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     }
     // No run follows that could carry the count, so the missed runs get their own row.
     if let Some((count, first, latest)) = missed {
-        slots.push(NewSlot {
+        runs.push(PlannedRun {
             due_at: latest.into(),
             status: ScheduledRunStatus::Missed,
             missed: Some((count, first.into())),
             error: Some("no scheduler ran".to_owned()),
         });
     }
-    slots
+    runs
 }
 
 /// Returns the time until the next due time by this clock, at most `most`.
@@ -191,7 +191,7 @@ mod tests {
     use crate::schedule::Timetable;
     use ScheduledRunStatus::{Missed, Skipped, Waiting};
     use chrono_tz::Tz;
-    use topicmill_store::{RunningSlot, SlotLease};
+    use topicmill_store::{RunningScheduledRun, ScheduledRunLease};
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::from_epoch_secs(1_750_000_500 + 60 * minutes).unwrap()
@@ -212,7 +212,7 @@ mod tests {
     fn state(now: i64) -> ScheduleState {
         ScheduleState {
             now: at(now),
-            planned: Some(Planned {
+            planned: Some(PlanningState {
                 until: at(0),
                 cron: "*/15 * * * *".into(),
                 timezone: "UTC".into(),
@@ -224,12 +224,11 @@ mod tests {
 
     /// Returns minute, status and missed runs of each decision.
     fn decided(entry: &Entry, state: &ScheduleState) -> Vec<(i64, ScheduledRunStatus, u64)> {
-        let slots = decide(entry, state, at(0)).map_or(Vec::new(), |decided| decided.slots);
-        slots
-            .iter()
-            .map(|slot| {
-                let minute = (slot.due_at.as_datetime() - at(0).as_datetime()).num_minutes();
-                (minute, slot.status, slot.missed.map_or(0, |(n, _)| n))
+        let runs = decide(entry, state, at(0)).map_or(Vec::new(), |decided| decided.runs);
+        runs.iter()
+            .map(|run| {
+                let minute = (run.due_at.as_datetime() - at(0).as_datetime()).num_minutes();
+                (minute, run.status, run.missed.map_or(0, |(n, _)| n))
             })
             .collect()
     }
@@ -270,8 +269,8 @@ mod tests {
     #[test]
     fn an_overlapping_run_is_skipped_or_queued() {
         let mut running = state(30);
-        running.running = Some(RunningSlot {
-            lease: SlotLease { slot: 1, take: 1 },
+        running.running = Some(RunningScheduledRun {
+            lease: ScheduledRunLease { id: 1, token: 1 },
             due_at: at(0),
             started_at: at(0),
             worker: "one".into(),
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(decide(&one, &state(-120), at(0)), None);
         // A plan a week ahead comes from a wrong clock.
         let found = decide(&one, &state(-7 * 24 * 60), at(0)).unwrap();
-        assert!(found.clock_was_wrong && found.slots.is_empty());
+        assert!(found.clock_was_wrong && found.runs.is_empty());
         assert_eq!(found.until, at(-7 * 24 * 60));
         // `next_due` agrees with `decide`.
         let next = |now: i64| next_due(&one, &state(now));
@@ -327,14 +326,14 @@ mod tests {
         new.planned = None;
         let found = decide(&one, &new, at(100)).unwrap();
         assert_eq!(
-            (found.from, found.until, found.slots.len()),
+            (found.from, found.until, found.runs.len()),
             (None, at(100), 0)
         );
         // With another line nothing is due from before it was followed.
         let mut other = state(605);
         other.planned.as_mut().unwrap().cron = "0 3 * * *".into();
         let found = decide(&one, &other, at(580)).unwrap();
-        let due: Vec<_> = found.slots.iter().map(|slot| slot.due_at).collect();
+        let due: Vec<_> = found.runs.iter().map(|run| run.due_at).collect();
         assert_eq!(due, [at(585), at(600)]);
     }
 }

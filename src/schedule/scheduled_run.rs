@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::{Event, EventKind};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{CatchUp, ScheduledRunStatus, format_duration};
-use topicmill_store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
+use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, Store, StoreError};
 
 /// Time for a cancelled stage to stop before it is abandoned.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
@@ -63,7 +63,7 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(context: &RunnerContext, lease: SlotLease, halt: CancellationToken) -> Self {
+    fn start(context: &RunnerContext, lease: ScheduledRunLease, halt: CancellationToken) -> Self {
         let lost = Arc::new(AtomicBool::new(false));
         let beats = tokio::spawn(beat(context.clone(), lease, halt, lost.clone()));
         Self { beats, lost }
@@ -86,7 +86,7 @@ impl Drop for Heartbeat {
 )]
 async fn beat(
     context: RunnerContext,
-    lease: SlotLease,
+    lease: ScheduledRunLease,
     halt: CancellationToken,
     lost: Arc<AtomicBool>,
 ) {
@@ -97,11 +97,11 @@ async fn beat(
         let renewed = context
             .store
             .schedules()
-            .renew_slot(lease, context.lease, now);
+            .renew_scheduled_run(lease, context.lease, now);
         // The response may be lost in the network.
         let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(context.lease / 3), renewed).await;
         wait = context.lease / 3;
-        match renewed.unwrap_or(Err(StoreError::Away)) {
+        match renewed.unwrap_or(Err(StoreError::NotResponding)) {
             Ok(true) => {}
             Ok(false) => {
                 lost.store(true, Ordering::SeqCst);
@@ -109,7 +109,7 @@ async fn beat(
             }
             Err(error) => {
                 tracing::warn!(
-                    slot = lease.slot,
+                    id = lease.id,
                     "the lease of a scheduled run was not renewed: {error}"
                 );
                 wait = context.lease / 12;
@@ -122,7 +122,7 @@ async fn beat(
 pub(super) async fn run(
     context: RunnerContext,
     entry: &Entry,
-    taken: TakenSlot,
+    taken: ClaimedScheduledRun,
     stop: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     on_event: &dyn Fn(&Event<'_>),
@@ -140,7 +140,7 @@ pub(super) async fn run(
     };
     emit(EventKind::Started {
         late: late.unwrap_or_default(),
-        crashes: taken.deaths,
+        crashes: taken.crashes,
     });
     let halt = stop.child_token();
     let heartbeat = Heartbeat::start(&context, taken.lease, halt.clone());
@@ -148,7 +148,7 @@ pub(super) async fn run(
     let ended = stages(&context, entry, &taken, &halt, work, &mut outcomes).await;
     let mut end = match ended {
         StagesEnd::Finished => summary(outcomes),
-        StagesEnd::TimedOut(stage) => SlotEnd {
+        StagesEnd::TimedOut(stage) => ScheduledRunEnd {
             status: ScheduledRunStatus::Failed,
             outcomes,
             error: Some(format!(
@@ -161,7 +161,7 @@ pub(super) async fn run(
                 )
             )),
         },
-        StagesEnd::Cancelled => SlotEnd {
+        StagesEnd::Cancelled => ScheduledRunEnd {
             status: match entry.catch_up {
                 CatchUp::None => ScheduledRunStatus::Stopped,
                 CatchUp::One | CatchUp::All => ScheduledRunStatus::Waiting,
@@ -180,7 +180,7 @@ pub(super) async fn run(
         return None;
     }
     emit(EventKind::Ended {
-        id: taken.lease.slot,
+        id: taken.lease.id,
         status: end.status,
         took: clock.elapsed().saturating_sub(begun),
         error: end.error.as_deref(),
@@ -201,7 +201,7 @@ enum StagesEnd {
 async fn stages(
     context: &RunnerContext,
     entry: &Entry,
-    taken: &TakenSlot,
+    taken: &ClaimedScheduledRun,
     halt: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     outcomes: &mut Vec<Value>,
@@ -226,7 +226,7 @@ async fn stages(
         let begun = clock.elapsed();
         let order = StageOrder {
             schedule: &entry.name,
-            scheduled_run: taken.lease.slot,
+            scheduled_run: taken.lease.id,
             words,
             stop: halt,
         };
@@ -249,7 +249,7 @@ async fn stages(
         if let Err(error) = context
             .store
             .schedules()
-            .note_stages(taken.lease, outcomes)
+            .record_stages(taken.lease, outcomes)
             .await
         {
             tracing::warn!(schedule = %entry.name, "the end of a stage was not recorded: {error}");
@@ -267,7 +267,7 @@ fn stop_reason(is_over: &AtomicBool, stage: String) -> StagesEnd {
 }
 
 /// Combines the results of the stages.
-fn summary(outcomes: Vec<Value>) -> SlotEnd {
+fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
     let is = |outcome: &Value, status: ScheduledRunStatus| outcome["status"] == json!(status);
     let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
     let status = if any(ScheduledRunStatus::Failed) {
@@ -282,7 +282,7 @@ fn summary(outcomes: Vec<Value>) -> SlotEnd {
         Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
     };
     let errors: Vec<String> = outcomes.iter().filter_map(said).collect();
-    SlotEnd {
+    ScheduledRunEnd {
         status,
         error: Some(errors.join("; ")).filter(|text| !text.is_empty()),
         outcomes,
@@ -292,14 +292,19 @@ fn summary(outcomes: Vec<Value>) -> SlotEnd {
 /// Records the end, with retries while the database is unavailable. Returns false if another process reclaimed the run.
 async fn record(
     context: &RunnerContext,
-    lease: SlotLease,
-    end: &SlotEnd,
+    lease: ScheduledRunLease,
+    end: &ScheduledRunEnd,
     stop: &CancellationToken,
 ) -> bool {
     let mut waits = RETRY_WAITS_SECS.into_iter();
     loop {
         let now = context.clock.now().into();
-        let error: StoreError = match context.store.schedules().end_slot(lease, end, now).await {
+        let error: StoreError = match context
+            .store
+            .schedules()
+            .finish_scheduled_run(lease, end, now)
+            .await
+        {
             Ok(is_ours) => return is_ours,
             Err(error) => error,
         };
@@ -308,7 +313,7 @@ async fn record(
             .filter(|wait| *wait <= 2 || !stop.is_cancelled());
         let Some(wait) = wait else {
             tracing::error!(
-                slot = lease.slot,
+                id = lease.id,
                 "the end of a scheduled run was not recorded, so it will run again: {error}"
             );
             return false;

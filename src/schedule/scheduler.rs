@@ -19,8 +19,10 @@ use super::scheduled_run::{self, RunnerContext, StageEnd, StageOrder};
 use super::{Event, EventKind};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{ScheduledRunStatus, Timestamp};
-use topicmill_store::died;
-use topicmill_store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
+use topicmill_store::has_worker_exited;
+use topicmill_store::{
+    CRASHED_TOO_OFTEN, SchedulePlan, ScheduleState, ScheduledRunClaimant, Store, StoreError,
+};
 
 /// Maximum sleep, and so the delay after which a changed file, a crashed process or a changed clock is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
@@ -57,14 +59,14 @@ struct FollowedSchedule {
 struct OwnRuns(Arc<Mutex<BTreeSet<i64>>>);
 
 impl OwnRuns {
-    fn contains(&self, slot: i64) -> bool {
-        self.0.lock().expect(NO_PANIC).contains(&slot)
+    fn contains(&self, run: i64) -> bool {
+        self.0.lock().expect(NO_PANIC).contains(&run)
     }
 
     /// Adds a run until the returned guard is dropped.
-    fn take(&self, slot: i64) -> OwnRun {
-        self.0.lock().expect(NO_PANIC).insert(slot);
-        OwnRun(self.clone(), slot)
+    fn take(&self, run: i64) -> OwnRun {
+        self.0.lock().expect(NO_PANIC).insert(run);
+        OwnRun(self.clone(), run)
     }
 }
 
@@ -212,7 +214,7 @@ impl Scheduler {
             let state = self.plan(place, on_event).await?;
             let entry = &self.followed[place].entry;
             if let Some(held) = state.running.as_ref().filter(|held| !held.is_expired) {
-                if !died(&held.worker, &self.worker) {
+                if !has_worker_exited(&held.worker, &self.worker) {
                     continue;
                 }
                 tracing::info!(
@@ -222,11 +224,11 @@ impl Scheduler {
                 self.context
                     .store
                     .schedules()
-                    .expire_slot(held.lease)
+                    .expire_scheduled_run(held.lease)
                     .await?;
             }
-            let held = state.running.as_ref().map(|held| held.lease.slot);
-            let is_ours = held.is_some_and(|slot| self.own_runs.contains(slot));
+            let held = state.running.as_ref().map(|held| held.lease.id);
+            let is_ours = held.is_some_and(|run| self.own_runs.contains(run));
             if is_ours || state.running.is_none() && state.waiting == 0 {
                 continue;
             }
@@ -234,35 +236,35 @@ impl Scheduler {
             let store = &self.context.store;
             // Only possible for an expired lease; checked first, because this is a write.
             if held.is_some()
-                && let Some((slot, due_at)) = store
+                && let Some((run, due_at)) = store
                     .schedules()
-                    .give_slot_up(&entry.name, MAX_CRASHES, now)
+                    .fail_crashing_scheduled_run(&entry.name, MAX_CRASHES, now)
                     .await?
             {
                 on_event(&Event {
                     schedule: &entry.name,
                     due_at,
                     kind: EventKind::Ended {
-                        id: slot,
+                        id: run,
                         status: ScheduledRunStatus::Failed,
                         took: Duration::ZERO,
-                        error: Some(DEADLY),
+                        error: Some(CRASHED_TOO_OFTEN),
                     },
                 });
                 let ended = (entry.name.clone(), Some(ScheduledRunStatus::Failed));
                 running.push(Box::pin(std::future::ready(ended)));
             }
-            let claimant = SlotTaker {
+            let claimant = ScheduledRunClaimant {
                 worker: &self.worker,
                 lease: self.context.lease,
             };
             if let Some(taken) = store
                 .schedules()
-                .take_slot(&entry.name, &claimant, now)
+                .claim_scheduled_run(&entry.name, &claimant, now)
                 .await?
             {
                 let (context, entry) = (self.context.clone(), entry.clone());
-                let held = self.own_runs.take(taken.lease.slot);
+                let held = self.own_runs.take(taken.lease.id);
                 running.push(Box::pin(async move {
                     let _held = held;
                     let ended =
@@ -315,16 +317,22 @@ impl Scheduler {
             let Some(decided) = plan::decide(entry, &state, since) else {
                 return Ok(state);
             };
-            let plan = SlotPlan {
+            let plan = SchedulePlan {
                 name: &entry.name,
                 cron: entry.timetable.line(),
                 timezone: entry.timetable.zone().name(),
                 from: decided.from,
                 until: decided.until,
-                slots: &decided.slots,
+                runs: &decided.runs,
             };
             // On false another process was faster: read the state again.
-            if self.context.store.schedules().plan_slots(&plan).await? {
+            if self
+                .context
+                .store
+                .schedules()
+                .plan_scheduled_runs(&plan)
+                .await?
+            {
                 emit_decided(entry, &state, &decided, on_event);
             }
         }
@@ -354,18 +362,18 @@ fn emit_decided(
             "the cron line has changed; if two schedulers run, give them the same pipeline file"
         );
     }
-    for slot in &decided.slots {
-        let due_at = slot.due_at;
-        if let Some((slots, since)) = slot.missed {
-            let kind = EventKind::Missed(slots, since);
+    for run in &decided.runs {
+        let due_at = run.due_at;
+        if let Some((runs, since)) = run.missed {
+            let kind = EventKind::Missed(runs, since);
             on_event(&Event {
                 schedule,
                 due_at,
                 kind,
             });
         }
-        if slot.status == ScheduledRunStatus::Skipped {
-            let kind = EventKind::Skipped(slot.error.as_deref().unwrap_or_default());
+        if run.status == ScheduledRunStatus::Skipped {
+            let kind = EventKind::Skipped(run.error.as_deref().unwrap_or_default());
             on_event(&Event {
                 schedule,
                 due_at,

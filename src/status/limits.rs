@@ -58,7 +58,7 @@ impl Limits {
             problems.push(failed("scheduled_run_failed", text, run.finished_at));
         }
         problems.extend(self.too_old(status));
-        let (posts, classify) = (status.backlog.set_aside, status.classify());
+        let (posts, classify) = (status.backlog.parked, status.classify());
         if posts > 0 {
             let text = format!(
                 "{posts} posts are parked after repeated failures: `{classify} --select failed` retries them"
@@ -104,7 +104,7 @@ impl Limits {
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
         let mut waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
-        if let (Some(found), Some(labelled)) = (&mut waiting, &status.labelled_beside) {
+        if let (Some(found), Some(labelled)) = (&mut waiting, &status.other_labels) {
             let command = use_command(labelled);
             found.problem.extend([format!(
                 "; the newest of them have labels of another model or label set: `{command}` makes those current"

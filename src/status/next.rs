@@ -5,7 +5,7 @@ use topicmill_score::{LabelSet, Mode};
 
 use super::StatusReport;
 use topicmill_core::{RunStatus, Stage};
-use topicmill_store::LabelledBeside;
+use topicmill_store::OtherLabels;
 
 /// A recommended command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,7 +58,7 @@ impl StatusReport {
         if waiting > 0 && !self.is_running(Stage::Classify) {
             return self.label(waiting);
         }
-        if standing.set_aside > 0 {
+        if standing.parked > 0 {
             return run(
                 &format!("{} --select failed", self.classify()),
                 "posts are parked after repeated failures: fix the cause, then retry them",
@@ -96,7 +96,7 @@ impl StatusReport {
         } else {
             "posts wait"
         };
-        if let Some(theirs) = &self.labelled_beside {
+        if let Some(theirs) = &self.other_labels {
             let why = format!(
                 "{waiting} {posts} for a label of the current model and label set, but the newest have one of {} under \
                  {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
@@ -168,7 +168,7 @@ impl StatusReport {
 
 /// Returns the command that makes other stored labels current. Used when `classify` runs with another model or label
 /// set, which never reduces the backlog of the current ones.
-pub(super) fn use_command(other: &LabelledBeside) -> String {
+pub(super) fn use_command(other: &OtherLabels) -> String {
     let (set, model) = (
         short_hash(&other.label_set_hash),
         short_hash(&other.model_hash),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use topicmill_core::{PurgeReason, Stage, TextHash};
 use topicmill_score::reddit::post_text;
 use topicmill_store::{
-    Checked, Claim, Claimant, Classified, Lease, RunId, Store, Suspicion, Target, Written,
+    Checked, Claim, Claimant, Classified, CrashFilter, Lease, RunId, Store, Target, Written,
 };
 
 use crate::support::builders::{self, at};
@@ -38,7 +38,7 @@ enum Event {
     Complete(usize, u8),
     Fail(usize, usize),
     Release(usize),
-    Bury(usize),
+    Reclaim(usize),
     RetryFailed,
     Wait(i64),
 }
@@ -57,7 +57,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (claim.clone(), any::<u8>()).prop_map(|(claim, mask)| Event::Complete(claim, mask)),
         2 => (claim.clone(), post).prop_map(|(claim, post)| Event::Fail(claim, post)),
         1 => claim.clone().prop_map(Event::Release),
-        2 => claim.prop_map(Event::Bury),
+        2 => claim.prop_map(Event::Reclaim),
         1 => Just(Event::RetryFailed),
         2 => (1..2 * LEASE_SECS).prop_map(Event::Wait),
     ]
@@ -67,7 +67,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Waiting {
     lease: Option<usize>,
     attempts: u32,
-    deaths: u32,
+    crashes: u32,
 }
 
 /// The expected state of the database. A lease is named by the number of its claim.
@@ -93,7 +93,7 @@ impl Model {
         if before.is_some_and(|before| before != text)
             && let Some(waiting) = self.backlog.get_mut(post)
         {
-            (waiting.attempts, waiting.deaths) = (0, 0);
+            (waiting.attempts, waiting.crashes) = (0, 0);
         }
     }
 
@@ -124,23 +124,23 @@ impl Model {
             .map(|(lease, _)| *lease)
             .collect();
         for lease in expired {
-            self.bury(lease);
+            self.reclaim(lease);
         }
         loop {
             let mut free: Vec<(u32, u32, String)> = self
                 .backlog
                 .iter()
                 .filter(|(_, w)| {
-                    w.lease.is_none() && w.attempts < MAX_ATTEMPTS && among.contains(&w.deaths)
+                    w.lease.is_none() && w.attempts < MAX_ATTEMPTS && among.contains(&w.crashes)
                 })
-                .map(|(post, w)| (w.deaths, w.attempts, post.clone()))
+                .map(|(post, w)| (w.crashes, w.attempts, post.clone()))
                 .collect();
             free.sort();
-            let Some((deaths, ..)) = free.first().cloned() else {
+            let Some((crashes, ..)) = free.first().cloned() else {
                 return Vec::new();
             };
-            free.retain(|one| one.0 == deaths);
-            let window = if deaths >= 5 { 1 } else { limit };
+            free.retain(|one| one.0 == crashes);
+            let window = if crashes >= 5 { 1 } else { limit };
             free.truncate(window as usize);
             let (known, mut new): (Vec<_>, Vec<_>) = free
                 .into_iter()
@@ -202,17 +202,17 @@ impl Model {
         }
     }
 
-    fn bury(&mut self, lease: usize) {
+    fn reclaim(&mut self, lease: usize) {
         for waiting in self.backlog.values_mut().filter(|w| w.lease == Some(lease)) {
-            waiting.deaths += 1;
+            waiting.crashes += 1;
         }
         self.release(lease);
     }
 
     fn retry_failed(&mut self) {
         for waiting in self.backlog.values_mut() {
-            if waiting.attempts >= MAX_ATTEMPTS || waiting.deaths >= MAX_CRASHES {
-                (waiting.attempts, waiting.deaths) = (0, 0);
+            if waiting.attempts >= MAX_ATTEMPTS || waiting.crashes >= MAX_CRASHES {
+                (waiting.attempts, waiting.crashes) = (0, 0);
             }
         }
     }
@@ -281,19 +281,19 @@ impl Real {
             (0, 1) => {
                 store
                     .backlog()
-                    .claim(target, &claimant, Suspicion::Clear, limit, now)
+                    .claim(target, &claimant, CrashFilter::WithoutCrash, limit, now)
                     .await
             }
             (0, _) => {
                 store
                     .backlog()
-                    .claim(target, &claimant, Suspicion::Any, limit, now)
+                    .claim(target, &claimant, CrashFilter::Any, limit, now)
                     .await
             }
             _ => {
                 store
                     .backlog()
-                    .claim(target, &claimant, Suspicion::Suspect, limit, now)
+                    .claim(target, &claimant, CrashFilter::WithCrash, limit, now)
                     .await
             }
         };
@@ -329,13 +329,13 @@ impl Real {
     async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
         // One statement, because each statement has its own connection.
         let rows = self.store.query(
-            "SELECT 'classified' AS what, c.fullname AS post, COUNT(s.position) AS n, 0 AS attempts, 0 AS deaths, \
+            "SELECT 'classified' AS what, c.fullname AS post, COUNT(s.position) AS n, 0 AS attempts, 0 AS crashes, \
                     c.text_hash \
                FROM classifications c \
                LEFT JOIN label_scores s ON s.model_id = c.model_id \
                 AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname \
               GROUP BY c.fullname, c.text_hash \
-             UNION ALL SELECT 'backlog', fullname, lease_id, attempts, deaths, NULL FROM backlog \
+             UNION ALL SELECT 'backlog', fullname, lease_id, attempts, crashes, NULL FROM backlog \
              UNION ALL SELECT 'lease', '', id, 0, 0, NULL FROM leases \
               ORDER BY post, n",
         );
@@ -358,7 +358,7 @@ impl Real {
 impl Model {
     fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
         let backlog = self.backlog.iter();
-        let backlog = backlog.map(|(post, w)| json!([post, w.lease, w.attempts, w.deaths]));
+        let backlog = backlog.map(|(post, w)| json!([post, w.lease, w.attempts, w.crashes]));
         let classified = self.classified.iter();
         let classified = classified.map(|(post, text)| json!([post, hex(hash(post, *text)), 2]));
         (
@@ -382,7 +382,7 @@ struct Seen {
     claimed: usize,
     stored: u64,
     lost: usize,
-    deaths: u32,
+    crashes: u32,
     stale: usize,
 }
 
@@ -492,14 +492,14 @@ async fn happen(
                 .await
                 .unwrap();
         }
-        Event::Bury(claim) => {
+        Event::Reclaim(claim) => {
             let Some(claim) = recent(claim) else {
                 return Ok(());
             };
-            model.bury(claim);
+            model.reclaim(claim);
             real.store
                 .backlog()
-                .bury(real.claims[claim].lease)
+                .reclaim(real.claims[claim].lease)
                 .await
                 .unwrap();
         }
@@ -514,8 +514,8 @@ async fn happen(
         }
         Event::Wait(secs) => model.now += secs,
     }
-    let deaths = model.backlog.values().map(|waiting| waiting.deaths).max();
-    seen.deaths = seen.deaths.max(deaths.unwrap_or(0));
+    let crashes = model.backlog.values().map(|waiting| waiting.crashes).max();
+    seen.crashes = seen.crashes.max(crashes.unwrap_or(0));
     prop_assert_eq!(real.state().await, model.state());
     Ok(())
 }
@@ -597,7 +597,7 @@ fn histories(cases: u32) {
         }
         let (_, seen) = both.into_inner();
         assert!(seen.claimed > 0 && seen.stored > 0, "{seen:?}");
-        assert!(seen.lost > 0 && seen.deaths > 1, "{seen:?}");
+        assert!(seen.lost > 0 && seen.crashes > 1, "{seen:?}");
         stale += seen.stale;
     }
     assert!(stale > 0, "no text was edited while it was scored");

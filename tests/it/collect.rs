@@ -16,7 +16,7 @@ use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill_score::hex;
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::{Claimant, Classified, Store, Suspicion, Written};
+use topicmill_store::{Claimant, Classified, CrashFilter, Store, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 
@@ -497,7 +497,7 @@ async fn label_all(scene: &Scene) -> u64 {
     };
     let claim = store
         .backlog()
-        .claim(target, &claimant, Suspicion::Any, 100, now)
+        .claim(target, &claimant, CrashFilter::Any, 100, now)
         .await
         .unwrap();
     let done: Vec<Classified> = claim
@@ -642,7 +642,7 @@ async fn children_that_are_not_posts_are_counted_by_reason() {
                 "a comment, not a post": 3,
                 "a thing of kind `t5`, not a post": 1,
                 "an advertisement, not a post": 1,
-                "`created_utc` is no time": 1,
+                "`created_utc` is not a time": 1,
             })
         );
         assert_eq!(

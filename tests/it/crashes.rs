@@ -465,30 +465,30 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
         )
         .await;
         let task = json!({"url": database.url, "batch_ms": 1, "deadly": "deadly zebra"});
-        let mut deaths = 0;
+        let mut crashes = 0;
         let done = loop {
             if let Some(done) = Process::start(task.clone()).wait_for_exit().await {
                 break done;
             }
-            deaths += 1;
-            assert!(deaths < 30, "it kills for ever");
+            crashes += 1;
+            assert!(crashes < 30, "it kills for ever");
         };
         println!(
-            "{}: {deaths} processes died; the last: {done}",
+            "{}: {crashes} processes crashed; the last: {done}",
             database.url
         );
         // Suspected windows shrink: 1,024, 256, 64, 16 and 4 posts, then the one post.
-        assert_eq!(deaths, 5 + MAX_ATTEMPTS);
+        assert_eq!(crashes, 5 + MAX_ATTEMPTS);
         assert_eq!(done["parked"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);
-        let rest = "SELECT fullname, deaths, attempts, error FROM backlog";
+        let rest = "SELECT fullname, crashes, attempts, error FROM backlog";
         let rest = store.query(rest).await.unwrap().rows;
         assert_eq!(rest.len(), 1);
         assert_eq!(
             rest[0][..3],
-            [json!("t3_p000777x"), json!(deaths), json!(0)]
+            [json!("t3_p000777x"), json!(crashes), json!(0)]
         );
-        assert!(rest[0][3].as_str().unwrap().contains("died"), "{rest:?}");
+        assert!(rest[0][3].as_str().unwrap().contains("crashed"), "{rest:?}");
 
         // It is retried once its text changes, or on request.
         add_posts(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use topicmill_core::PurgeReason;
-use topicmill_store::{Checked, Dropped, Target};
+use topicmill_store::{Checked, DropTarget, Target};
 
 use crate::store::{Fixture, fixture, labels, of_file, post, save};
 use crate::support::builders::at;
@@ -160,7 +160,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         .await;
         assert_eq!(labelled(&f, "one label deleted").await, 6);
         f.store.labels().set_current(other).await.unwrap();
-        let what = Dropped::LabelSet(f.target.label_set);
+        let what = DropTarget::LabelSet(f.target.label_set);
         while f.store.labels().drop_labels(what).await.unwrap() > 0 {}
         f.store.labels().set_current(f.target).await.unwrap();
         assert_eq!(labelled(&f, "label set dropped").await, 0);

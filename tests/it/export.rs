@@ -422,7 +422,7 @@ async fn an_export_is_a_consistent_snapshot() {
             split: None,
         };
         let terms = Terms {
-            any_user: true,
+            allow_superuser: true,
             reconciled_at: None,
             stop: CancellationToken::new(),
         };

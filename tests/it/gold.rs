@@ -328,7 +328,11 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
             .await
             .unwrap();
         assert_eq!(of_ben, order);
-        let closest = store.gold().closest_calls(target, None, 3).await.unwrap();
+        let closest = store
+            .gold()
+            .lowest_margin_posts(target, None, 3)
+            .await
+            .unwrap();
         let names: Vec<&str> = closest
             .iter()
             .map(topicmill_core::Fullname::as_str)

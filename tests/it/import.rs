@@ -133,7 +133,7 @@ fn a_full_database_is_reported_and_loses_nothing() {
     // The schema fits, but the import does not.
     let import = program.command(&["import", "--format", "dump", &file]);
     let ran = run_limited(&import, "ulimit -f 4000");
-    ran.expect_exit(4, "its disk refused");
+    ran.expect_exit(4, "the file system rejected it");
     ran.expect_stderr("ulimit -f");
     // A failed import is not recorded as finished.
     ran.expect_stderr("stopped before the end of the file");
@@ -205,7 +205,12 @@ fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
     let program = Program::new();
     let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1_700_000_000});
     let file = program.write("RC.zst", packed(format!("{comment}\n")));
-    expect(&program, &[&file], 2, &["holds comments, not posts", "RS_"]);
+    expect(
+        &program,
+        &[&file],
+        2,
+        &["contains comments, not posts", "RS_"],
+    );
     let mixed = program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
     expect(&program, &[&mixed], 1, &["line 4", "a comment, not a post"]);
     assert_eq!(posts(&program), "1");
@@ -360,8 +365,8 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
         let ran = import(&["--format", "csv", &table]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
         ran.expect_stderr_all(&[
-            "`score` is too far from 0 to be stored",
-            "`num_comments` is too far from 0 to be stored",
+            "`score` is out of range",
+            "`num_comments` is out of range",
             "`created_utc` is too large for seconds since 1970; it is 100000000000000000000",
             "posts=1 ",
             "rejected=4",
@@ -411,10 +416,7 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
             .replace(",1,", ",true,");
         assert_eq!(found, rows, "{column}");
     }
-    for (map, output) in [
-        ("title=missing", "`missing`"),
-        ("title=lists", "plain values"),
-    ] {
+    for (map, output) in [("title=missing", "`missing`"), ("title=lists", "is nested")] {
         program
             .run(&["import", "--format", "parquet", &file, "--map", map])
             .expect_exit(2, output);
@@ -497,7 +499,7 @@ fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
         assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
         let output = ran
             .stderr
-            .contains("`author` does not hold plain values, and is not read");
+            .contains("ignoring the column `author`, because it is nested");
         assert_eq!(output, format == "parquet", "{}", ran.stderr);
         for word in ["is not UTF-8", "posts=2", "rejected=1"] {
             assert!(ran.stderr.contains(word), "{format}: {}", ran.stderr);
@@ -765,7 +767,7 @@ fn unsupported_formats_are_named() {
     let texts = program.write("texts.txt", "hello world\nsecond text\n");
     program
         .run(&["import", &texts])
-        .expect_exit(2, "it has texts alone");
+        .expect_exit(2, "it has only texts");
 }
 
 #[test]

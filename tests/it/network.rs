@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use serde_json::{Value, json};
 use topicmill_core::{Listing, Outcome, RunStatus};
 use topicmill_http::{HttpError, Timeouts};
-use topicmill_sources::page::Listed as _;
+use topicmill_sources::page::ListingSource as _;
 use topicmill_sources::reddit::Reddit;
 use topicmill_sources::{ListingPage, Source, SourceError};
 use wiremock::matchers::{header, method, path};

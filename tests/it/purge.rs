@@ -18,7 +18,7 @@ use topicmill_core::{
 use topicmill_score::LabelSet;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claimant, Classified, Page, Store, StoredLabels, Suspicion, Target, Upserted, Written,
+    Access, Claimant, Classified, CrashFilter, Page, Store, StoredLabels, Target, Upserted, Written,
 };
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -100,7 +100,7 @@ impl Scene {
         let server = server().await;
         let (reddit, clock) = client(&server.uri());
         let store = Store::open(url, Access::Create).await.unwrap();
-        let store = store.on_given_time();
+        let store = store.with_caller_time();
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {
             server,
@@ -288,7 +288,7 @@ impl Scene {
         let claim = self
             .store()
             .backlog()
-            .claim(target, &claimant, Suspicion::Any, 10_000, now)
+            .claim(target, &claimant, CrashFilter::Any, 10_000, now)
             .await;
         (run, claim.unwrap())
     }
@@ -673,8 +673,8 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         // Only posts with a text are enqueued.
         let standing = scene
             .store()
-            .outlook()
-            .standing(3, scene.clock.now().into())
+            .status()
+            .labelling_state(3, scene.clock.now().into())
             .await
             .unwrap();
         assert_eq!(
@@ -714,7 +714,12 @@ async fn status_shows_when_the_database_was_last_reconciled() {
         let scene = Scene::of(&database).await;
         let standing = async || {
             let now = scene.clock.now().into();
-            scene.store().outlook().standing(3, now).await.unwrap()
+            scene
+                .store()
+                .status()
+                .labelling_state(3, now)
+                .await
+                .unwrap()
         };
         scene.save(SourceKind::Import, &some(&["a", "b"])).await;
         assert_eq!(

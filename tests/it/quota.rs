@@ -40,7 +40,11 @@ fn start() -> DateTime<Utc> {
 }
 
 async fn take(store: &Store, now: DateTime<Utc>) -> QuotaReservation {
-    store.quotas().reserve_slot("q", TERMS, now).await.unwrap()
+    store
+        .quotas()
+        .reserve_request("q", TERMS, now)
+        .await
+        .unwrap()
 }
 
 fn secs(slots: &[QuotaReservation]) -> Vec<u64> {
@@ -118,7 +122,7 @@ async fn a_pause_applies_to_every_process_of_the_client_only() {
             let wait = Duration::from_secs(secs);
             stores[0]
                 .quotas()
-                .hold_quota("q", wait, start())
+                .throttle_quota("q", wait, start())
                 .await
                 .unwrap();
         };
@@ -139,7 +143,7 @@ async fn a_pause_applies_to_every_process_of_the_client_only() {
         assert_eq!((after.wait, after.is_throttled), (Duration::ZERO, false));
         let other = stores[1]
             .quotas()
-            .reserve_slot("another", TERMS, start())
+            .reserve_request("another", TERMS, start())
             .await;
         assert_eq!(other.unwrap().wait, Duration::ZERO);
 
@@ -160,7 +164,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
             }
             store
                 .quotas()
-                .hold_quota("q", 9 * SECOND, wrong)
+                .throttle_quota("q", 9 * SECOND, wrong)
                 .await
                 .unwrap();
             // Back to the right time: neither slots nor the pause reach that far, and the pace applies.
@@ -171,7 +175,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
             assert_eq!(secs(&slots), [0, 0, 0, 0, 1, 2]);
             store
                 .quotas()
-                .hold_quota("q", 9 * SECOND, start())
+                .throttle_quota("q", 9 * SECOND, start())
                 .await
                 .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
@@ -243,7 +247,7 @@ async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     for _ in 0..PER_MINUTE {
         let slot = store
             .quotas()
-            .reserve_slot(&quota, terms, now)
+            .reserve_request(&quota, terms, now)
             .await
             .unwrap();
         assert_eq!(slot.wait, Duration::ZERO);

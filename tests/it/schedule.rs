@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill::schedule::{Entry, Event, EventKind, Scheduler, StageEnd, StageOrder, Timetable};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{CatchUp, Overlap, ScheduledRunStatus, Timestamp};
-use topicmill_store::{SlotRow, SlotTaker, Store};
+use topicmill_store::{ScheduledRunClaimant, ScheduledRunRow, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
 
@@ -89,34 +89,31 @@ impl Scene {
         self.clock.advance(Duration::from_secs(60 * minutes));
     }
 
-    async fn slots(&self, name: &str) -> Vec<SlotRow> {
+    async fn runs(&self, name: &str) -> Vec<ScheduledRunRow> {
         let ever = utc(EVER).into();
-        let mut slots = self
+        let mut runs = self
             .store
             .schedules()
-            .latest_slots(name, ever, 5_000)
+            .latest_scheduled_runs(name, ever, 5_000)
             .await
             .unwrap();
-        slots.reverse();
-        slots
+        runs.reverse();
+        runs
     }
 
     /// Returns the status and missed count of each scheduled run, the earliest first.
     async fn found(&self, name: &str) -> Vec<(ScheduledRunStatus, u64)> {
-        let slots = self.slots(name).await;
-        slots
-            .iter()
-            .map(|slot| (slot.status, slot.missed))
-            .collect()
+        let runs = self.runs(name).await;
+        runs.iter().map(|run| (run.status, run.missed)).collect()
     }
 
     /// Checks that each scheduled run ran each of its stages once, and no other.
     async fn check_once(&self, name: &str, done: usize) {
-        let slots = self.slots(name).await;
-        let done_ids: Vec<i64> = slots
+        let runs = self.runs(name).await;
+        let done_ids: Vec<i64> = runs
             .iter()
-            .filter(|slot| slot.status == ScheduledRunStatus::Done)
-            .map(|slot| slot.id)
+            .filter(|run| run.status == ScheduledRunStatus::Done)
+            .map(|run| run.id)
             .collect();
         assert_eq!(done_ids.len(), done);
         let mut times: BTreeMap<(i64, String), usize> = BTreeMap::new();
@@ -173,7 +170,7 @@ async fn a_forward_clock_jump_runs_each_schedule_once_or_as_catch_up_says() {
                 (ScheduledRunStatus::Done, 0)
             ]
         );
-        let last = scene.slots("one").await.pop().unwrap();
+        let last = scene.runs("one").await.pop().unwrap();
         assert_eq!(last.due_at.as_datetime(), utc("2026-03-02T22:15:00Z"));
         assert_eq!(last.started_at, Some(last.due_at));
         assert_eq!(last.outcomes[1]["stage"], json!("classify"));
@@ -258,8 +255,8 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
                 DONE
             };
             one.run_due(&scene.stop, &work, &|_| {}).await.unwrap();
-            let found = scene.slots(name).await;
-            let statuses: Vec<ScheduledRunStatus> = found.iter().map(|slot| slot.status).collect();
+            let found = scene.runs(name).await;
+            let statuses: Vec<ScheduledRunStatus> = found.iter().map(|run| run.status).collect();
             assert_eq!(statuses, expected, "{}", database.url);
             if overlap == Overlap::Skip {
                 let why = found[1].error.as_deref().unwrap();
@@ -286,7 +283,7 @@ async fn renew(scene: &Scene, name: &str) {
         scene
             .store
             .schedules()
-            .renew_slot(held.lease, LEASE, now)
+            .renew_scheduled_run(held.lease, LEASE, now)
             .await
             .unwrap()
     );
@@ -324,7 +321,12 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
             .unwrap();
         let held = held.running.unwrap();
         assert!(!held.is_expired);
-        let renew = |now| scene.store.schedules().renew_slot(held.lease, LEASE, now);
+        let renew = |now| {
+            scene
+                .store
+                .schedules()
+                .renew_scheduled_run(held.lease, LEASE, now)
+        };
         let later = scene.clock.now() + Duration::from_secs(20);
         assert!(renew(later.into()).await.unwrap());
         // An earlier renewal that arrives late does not shorten the lease.
@@ -339,7 +341,7 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
             !scene
                 .store
                 .schedules()
-                .renew_slot(held.lease, LEASE, now())
+                .renew_scheduled_run(held.lease, LEASE, now())
                 .await
                 .unwrap()
         );
@@ -347,13 +349,13 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
             !scene
                 .store
                 .schedules()
-                .note_stages(held.lease, &[])
+                .record_stages(held.lease, &[])
                 .await
                 .unwrap()
         );
-        let slots = scene.slots("often").await;
-        assert_eq!(slots[0].outcomes.as_array().unwrap().len(), 2);
-        assert_eq!(slots[0].worker.as_deref(), Some("one"));
+        let runs = scene.runs("often").await;
+        assert_eq!(runs[0].outcomes.as_array().unwrap().len(), 2);
+        assert_eq!(runs[0].worker.as_deref(), Some("one"));
     }
 }
 
@@ -365,7 +367,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
         let mut one = scene.scheduler("one", &entries);
         scene.run_due(&mut one).await;
         scene.minutes(15);
-        let claimant = SlotTaker {
+        let claimant = ScheduledRunClaimant {
             worker: "elsewhere",
             lease: LEASE,
         };
@@ -380,17 +382,17 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
             _ = one.run_due(&scene.stop, &die, &|_| {}) => unreachable!("it hangs"),
             () = reached.notified() => {}
         }
-        for deaths in 1..5 {
+        for crashes in 1..5 {
             scene.clock.advance(LEASE);
             let now = scene.clock.now().into();
             let taken = scene
                 .store
                 .schedules()
-                .take_slot("deadly", &claimant, now)
+                .claim_scheduled_run("deadly", &claimant, now)
                 .await
                 .unwrap()
                 .unwrap();
-            assert_eq!(taken.deaths, deaths);
+            assert_eq!(taken.crashes, crashes);
             last = Some(taken.lease);
         }
         scene.clock.advance(LEASE);
@@ -409,18 +411,18 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
             database.url
         );
         assert_eq!(output.into_inner(), [ScheduledRunStatus::Failed]);
-        let slot = scene.slots("deadly").await.remove(0);
-        assert_eq!(slot.status, ScheduledRunStatus::Failed);
-        let error = slot.error.unwrap();
+        let run = scene.runs("deadly").await.remove(0);
+        assert_eq!(run.status, ScheduledRunStatus::Failed);
+        let error = run.error.unwrap();
         assert!(
-            error.starts_with("each process that took it died"),
+            error.starts_with("each process that ran it crashed"),
             "{error}"
         );
         assert!(
             !scene
                 .store
                 .schedules()
-                .note_stages(last.unwrap(), &[])
+                .record_stages(last.unwrap(), &[])
                 .await
                 .unwrap()
         );
@@ -458,7 +460,7 @@ async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
             DONE
         };
         one.run_due(&scene.stop, &drains, &|_| {}).await.unwrap();
-        let slow = scene.slots("slow").await.remove(0);
+        let slow = scene.runs("slow").await.remove(0);
         assert_eq!(slow.status, ScheduledRunStatus::Failed, "{}", database.url);
         assert_eq!(
             slow.error.as_deref(),
@@ -546,10 +548,10 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
             one.run_due(&scene.stop, &work, &hear).await.unwrap();
             scene.clock.jump(-TimeDelta::seconds(7));
         }
-        let slots = scene.slots("often").await;
-        let ended: Vec<_> = slots
+        let runs = scene.runs("often").await;
+        let ended: Vec<_> = runs
             .iter()
-            .map(|slot| (slot.status, slot.outcomes.as_array().unwrap().len()))
+            .map(|run| (run.status, run.outcomes.as_array().unwrap().len()))
             .collect();
         assert_eq!(
             ended,
@@ -559,7 +561,7 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
                 (ScheduledRunStatus::Failed, 1)
             ]
         );
-        assert_eq!(slots[1].error.as_deref(), Some("`collect`: no quota"));
+        assert_eq!(runs[1].error.as_deref(), Some("`collect`: no quota"));
         let received = received.into_inner();
         assert_eq!(
             received[..4],

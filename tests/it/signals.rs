@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
-use topicmill_store::{Access, Store, is_stop};
+use topicmill_store::{Access, Store, is_cancelled};
 
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, RunOutput, finished};
@@ -198,7 +198,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
 async fn a_signal_lets_a_running_server_statement_finish() {
     let Some(database) = postgres() else { return };
     let stop = CancellationToken::new();
-    let store = Store::open_until(&database.url, Access::Create, &stop)
+    let store = Store::open_cancellable(&database.url, Access::Create, &stop)
         .await
         .unwrap();
     stop.cancel();
@@ -207,7 +207,7 @@ async fn a_signal_lets_a_running_server_statement_finish() {
     assert_eq!(worked.unwrap().rows, [[json!(1)]]);
     let holder = Holder::of(&database.url).await;
     let waited = store.purging().count_purged().await.unwrap_err();
-    assert!(is_stop(&waited), "{waited}");
+    assert!(is_cancelled(&waited), "{waited}");
     holder.resume().await;
     assert_eq!(store.purging().count_purged().await.unwrap(), 0);
     store.close().await.unwrap();

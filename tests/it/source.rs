@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::WaitTotal;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
-use topicmill_sources::page::{Listed as _, Paging};
+use topicmill_sources::page::{ListingSource as _, Paging};
 use topicmill_sources::reddit::Reddit;
 use topicmill_sources::sample::SampleReddit;
 use topicmill_sources::{ListingPage, Source, SourceError, SourceSettings, open};
@@ -45,12 +45,12 @@ async fn every_source_in_the_registry_opens_as_described() {
             Ok(source) => {
                 assert_eq!(source.kind(), *kind);
                 assert!(!about.listings.is_empty(), "{kind}");
-                let archived = matches!(source.paging(), Paging::Archived(_));
+                let archived = matches!(source.paging(), Paging::Archive(_));
                 assert_eq!(archived, !about.is_live, "{kind}");
                 assert_eq!(source.shared_quota().is_some(), about.needs_key, "{kind}");
             }
             Err(error) => {
-                assert!(matches!(error, SourceError::Files), "{error}");
+                assert!(matches!(error, SourceError::NotCollectable), "{error}");
                 assert!(about.listings.is_empty(), "{kind}");
             }
         }

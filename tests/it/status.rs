@@ -160,7 +160,7 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
             .begin_run(Stage::Classify, "elsewhere:boot:1:4242", now())
             .await
             .unwrap();
-        store.runs().beat(elsewhere).await.unwrap();
+        store.runs().record_heartbeat(elsewhere).await.unwrap();
         let status = scene.status();
         let running = answer(&status, "Running").unwrap();
         assert!(
@@ -175,7 +175,7 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
         assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
         store
             .runs()
-            .note_death(elsewhere, "it was buried")
+            .mark_crashed(elsewhere, "its process was killed")
             .await
             .unwrap();
 

@@ -6,8 +6,8 @@ use serde_json::json;
 use topicmill_core::{AuthorPolicy, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_score::LabelSet;
 use topicmill_store::{
-    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
-    Suspicion, Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, CrashFilter, ImportState, Page, RunId, Store,
+    StoreError, Target, Upserted, Written,
 };
 
 use crate::support::builders::{self, at};
@@ -109,7 +109,7 @@ impl Fixture {
         };
         self.store
             .backlog()
-            .claim(self.target, &claimant, Suspicion::Any, limit, at(now))
+            .claim(self.target, &claimant, CrashFilter::Any, limit, at(now))
             .await
             .unwrap()
     }
@@ -821,7 +821,7 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
     let held = fixture
         .store
         .backlog()
-        .claim(fixture.target, &claimant, Suspicion::Any, 2, at(0))
+        .claim(fixture.target, &claimant, CrashFilter::Any, 2, at(0))
         .await
         .unwrap();
     assert_eq!(held.posts.len(), 2);
@@ -839,7 +839,7 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
     fixture
         .store
         .backlog()
-        .claim(fixture.target, &claimant, Suspicion::Any, 2, at(late))
+        .claim(fixture.target, &claimant, CrashFilter::Any, 2, at(late))
         .await
         .unwrap();
     other.kill().unwrap();

@@ -4,8 +4,7 @@
 //! returns what the closure accepted, or an [`HttpError`]. The client adds what is the same for every site:
 //!
 //! - `quota` paces requests by the configured rate limit and by the site's headers; [`shared_quota`] extends the quota
-//!   to
-//!   several processes.
+//!   to several processes.
 //! - `client` retries with exponential backoff, or after the wait that the response requests.
 //! - [`response`] bounds the size of bodies and classifies statuses. Redirects are not followed.
 //! - `base_url` validates configured URLs.

@@ -227,7 +227,7 @@ impl Pace {
         if throttled >= paced {
             (throttled, WaitCause::RetryAfter)
         } else {
-            (paced, WaitCause::TheirQuota)
+            (paced, WaitCause::SiteQuota)
         }
     }
 

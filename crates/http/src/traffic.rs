@@ -12,7 +12,7 @@ use topicmill_core::record::{Traffic, WaitTotal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
     OwnPace,
-    TheirQuota,
+    SiteQuota,
     RetryAfter,
     Backoff,
 }

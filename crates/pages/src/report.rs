@@ -17,7 +17,7 @@ mod time;
 use topicmill_score::LabelSet;
 
 use topicmill_core::{Fullname, Timestamp};
-use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
+use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
@@ -69,7 +69,7 @@ impl ReportOptions {
         })
     }
 
-    fn question(&self) -> ReportQuestion {
+    fn question(&self) -> ReportQuery {
         // The latest time that databases store: years have four digits.
         let end = Timestamp::from_epoch_secs(253_402_300_799).expect("it is a date");
         let until = self.until.unwrap_or(end);
@@ -80,7 +80,7 @@ impl ReportOptions {
                 .map_or(Timestamp::EPOCH, Timestamp::from);
             before.max(Timestamp::EPOCH)
         });
-        ReportQuestion {
+        ReportQuery {
             target: self.subject.as_ref().map(|(target, _)| *target),
             since: self.since.unwrap_or(Timestamp::EPOCH),
             until,
@@ -95,12 +95,12 @@ impl ReportOptions {
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
     let question = options.question();
-    let mut sums = store.outlook().report_sums(&question).await?;
+    let mut sums = store.status().report_sums(&question).await?;
     sums.closest = diversify(std::mem::take(&mut sums.closest));
-    sums.surest = diversify(std::mem::take(&mut sums.surest));
-    let quoted = sums.closest.iter().chain(&sums.surest);
+    sums.most_confident = diversify(std::mem::take(&mut sums.most_confident));
+    let quoted = sums.closest.iter().chain(&sums.most_confident);
     let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
-    let scores = store.outlook().report_scores(&question, &quoted).await?;
+    let scores = store.status().report_scores(&question, &quoted).await?;
     let context = build::Context {
         gaps: store.posts().gaps().await?,
         reconciled_at: store.purging().reconciled_at().await?,
@@ -126,7 +126,7 @@ pub async fn without_stale_quotes(
 ) -> Result<Option<Report>, StoreError> {
     let quoted: Vec<&QuotedPost> = report.closest.iter().chain(&report.surest).collect();
     let names: Vec<&Fullname> = quoted.iter().map(|call| &call.fullname).collect();
-    let texts = store.posts().texts_of(&names).await?;
+    let texts = store.posts().post_texts(&names).await?;
     let stays = |call: &QuotedPost| {
         let text = texts.iter().find(|text| text.fullname == call.fullname);
         text.is_some_and(|text| build::title(&text.title) == call.title)
@@ -141,8 +141,8 @@ pub async fn without_stale_quotes(
 }
 
 /// Selects posts of as many labels as possible: the first post of each label, then the second, and so on.
-fn diversify(samples: Vec<Sample>) -> Vec<Sample> {
-    let mut taken: Vec<Sample> = Vec::new();
+fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
+    let mut taken: Vec<SamplePost> = Vec::new();
     let mut left = samples;
     while taken.len() < QUOTED && !left.is_empty() {
         let mut seen: Vec<Option<String>> = Vec::new();

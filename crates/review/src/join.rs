@@ -11,7 +11,7 @@ use super::evaluate::EvaluatedPost;
 use super::gold::{GoldPost, GoldRow};
 use topicmill_core::Fullname;
 use topicmill_score::LabelSet;
-use topicmill_store::{LabelState, LookedUp, Prediction, Store, StoreError, Target};
+use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 
 /// Posts per page of a query.
 const WINDOW: u32 = 10_000;
@@ -99,7 +99,7 @@ pub async fn join_gold(
     gold: &[GoldPost],
 ) -> Result<JoinedGold, StoreError> {
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
-    let mut sides: Vec<HashMap<Fullname, LookedUp>> = Vec::new();
+    let mut sides: Vec<HashMap<Fullname, PostLabel>> = Vec::new();
     for labelling in labellings {
         sides.push(looked_up(store, labelling, &names).await?);
     }
@@ -109,21 +109,21 @@ pub async fn join_gold(
     };
     let mut unknown = Vec::new();
     for post in gold {
-        let found: Option<Vec<&LookedUp>> = sides.iter().map(|side| side.get(&post.id)).collect();
+        let found: Option<Vec<&PostLabel>> = sides.iter().map(|side| side.get(&post.id)).collect();
         let Some(found) = found else {
             unknown.push(post.id.clone());
             continue;
         };
         let predictions: Result<Vec<&Prediction>, &LabelState> = found
             .iter()
-            .map(|one| match &one.labelled {
-                LabelState::As(prediction) => Ok(prediction),
+            .map(|one| match &one.state {
+                LabelState::Labelled(prediction) => Ok(prediction),
                 state => Err(state),
             })
             .collect();
         match predictions {
             Err(LabelState::WithoutText) => held.left_out.without_text += 1,
-            Err(LabelState::BeforeAnEdit) => held.left_out.edited += 1,
+            Err(LabelState::Outdated) => held.left_out.edited += 1,
             Err(_) => held.left_out.unlabelled += 1,
             Ok(predictions) => {
                 held.posts.push(JoinedPost {
@@ -149,13 +149,13 @@ async fn looked_up(
     store: &Store,
     labelling: &Labelling<'_>,
     names: &[Fullname],
-) -> Result<HashMap<Fullname, LookedUp>, StoreError> {
-    let mut posts = store.labels().look_up(labelling.stored, names).await?;
+) -> Result<HashMap<Fullname, PostLabel>, StoreError> {
+    let mut posts = store.labels().label_states(labelling.stored, names).await?;
     for post in &mut posts {
-        if let LabelState::Not | LabelState::BeforeAnEdit = post.labelled
+        if let LabelState::Unlabelled | LabelState::Outdated = post.state
             && let Some(made) = labelling.computed.get(&post.fullname)
         {
-            post.labelled = LabelState::As(made.clone());
+            post.state = LabelState::Labelled(made.clone());
         }
     }
     let posts = posts.into_iter();
@@ -182,7 +182,7 @@ pub async fn topics_as_gold(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
     let mut rows: Vec<GoldRow> = Vec::new();
     let mut after = String::new();
     loop {
-        let posts = store.posts().collected_for(&after, WINDOW).await?;
+        let posts = store.posts().collection_topics(&after, WINDOW).await?;
         let Some((last, _)) = posts.last() else {
             return Ok(rows);
         };

@@ -17,7 +17,7 @@ use self::cluster::{Clusters, Distinct};
 use self::terms::Text;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::LabelVector;
-use topicmill_store::{NoLabel, Store, StoreError, StoredText, Target, UnlabelledText};
+use topicmill_store::{AbstainReason, Store, StoreError, StoredText, Target, UnlabelledText};
 
 /// The default sample size. Its 8 million pairwise distances take 32 MB and a second or two; a topic with 1 % of the
 /// posts has forty posts in it.
@@ -38,7 +38,7 @@ pub struct SuggestOptions<'a> {
     /// Key of the model with stored text vectors.
     pub model: i64,
     /// The kind of posts without a label.
-    pub outcome: NoLabel,
+    pub outcome: AbstainReason,
     /// The minimum cluster size in posts; `None` uses [`default_min_posts`].
     pub min_posts: Option<u64>,
     /// The most example posts per cluster.
@@ -187,7 +187,7 @@ async fn each_page(
     while !stop() {
         let page = store
             .labels()
-            .without_label(
+            .abstained_texts(
                 question.target,
                 question.outcome,
                 question.model,
@@ -232,7 +232,7 @@ impl Sample {
     /// Reads the titles and bodies. Posts that were purged or edited since are left out.
     async fn texts(self, store: &Store) -> Result<(Vec<Post>, u64), StoreError> {
         let names: Vec<&Fullname> = self.kept.values().map(|text| &text.fullname).collect();
-        let words = store.posts().texts_of(&names).await?;
+        let words = store.posts().post_texts(&names).await?;
         let mut words: HashMap<Fullname, StoredText> = words
             .into_iter()
             .map(|text| (text.fullname.clone(), text))

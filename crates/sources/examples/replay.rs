@@ -1,13 +1,13 @@
-//! Plays recorded exchanges back to the real client and tells what it makes of each:
+//! Replays recorded exchanges to the real client, and prints the outcome of each:
 //!
 //! ```sh
 //! cargo run -p topicmill-sources --example replay exchanges.ndjson
 //! ```
 //!
-//! The file has one exchange a line, a JSON object with `method`, `url`, `status`, `headers` and `body`, and
-//! may be packed with gzip's or zstd's program: `zcat FILE | cargo run -p topicmill-sources --example replay
-//! /dev/stdin`. Neither bodies nor names of subreddits are printed, so the answer can be shown to anybody.
-#![expect(clippy::print_stdout, reason = "a program for people")]
+//! The file has one exchange per line: a JSON object with `method`, `url`, `status`, `headers` and `body`. For a
+//! compressed file: `zcat FILE | cargo run -p topicmill-sources --example replay /dev/stdin`. Neither bodies nor names
+//! of subreddits are printed, so the output can be shared.
+#![expect(clippy::print_stdout, reason = "an interactive program")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -21,12 +21,12 @@ use replay::Exchange;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args()
         .nth(1)
-        .ok_or("name a file of recorded exchanges, one JSON object a line")?;
+        .ok_or("name a file of recorded exchanges, one JSON object per line")?;
     let lines = BufReader::new(std::fs::File::open(path)?).lines();
     let mut summary: BTreeMap<(u16, String), u64> = BTreeMap::new();
     for (number, line) in (1..).zip(lines) {
         let exchange: Exchange = serde_json::from_str(&line?)
-            .map_err(|error| format!("line {number} is no exchange: {error}"))?;
+            .map_err(|error| format!("line {number} is not an exchange: {error}"))?;
         let (method, status) = (exchange.method.clone(), exchange.status);
         let outcome = replay::replay(exchange).await;
         println!("{number:>4}  {method:<4}  {status}  {outcome}");
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// An outcome without its numbers.
+/// Returns an outcome without its numbers.
 fn kind(outcome: &str) -> String {
     let Some((ok, rest)) = outcome.split_once(": ") else {
         return outcome.to_owned();

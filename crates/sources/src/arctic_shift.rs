@@ -1,10 +1,10 @@
-//! Arctic Shift: an archive of Reddit that anybody may read, page by page through time.
+//! Reads Arctic Shift, a public archive of Reddit, page by page in order of time.
 //!
 //! The input is the name of a subreddit and a time. The output is a [`TimePage`], or a [`SourceError`] with its
-//! [`Outcome`]. There is no key, and no order but that of time.
+//! [`Outcome`]. The archive needs no key, and can only be read in order of time.
 //!
-//! The archive is free and one person's work: only one request runs at a time, requests keep their distance, and the
-//! waits that its headers ask for come on top. If it says that a page is too large, a smaller one is requested.
+//! The archive is free, and run by one person: requests are sent one at a time and evenly spaced, and waits that its
+//! headers request are added. If it reports that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use reqwest::{Client, Url};
 use serde::Deserialize;
 use serde::de::Error;
 
+use super::classify::ResponseClassifier;
 use super::error::SourceError;
 use super::listing::{ListingError, parse_json};
 use super::page::{
-    Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage,
-    check_subreddit, site_of,
+    ArchiveSource, LARGEST_PAGE, PAGE_LIMIT, PageFuture, Paging, Rejected, Source, TimeOrder,
+    TimePage, check_subreddit, site_for,
 };
 use super::post::{Child, Fields, decode_post};
 use super::reddit::check_user_agent;
-use super::verdict::Judge;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
@@ -31,23 +31,23 @@ use topicmill_http::{
     append_path, is_loopback, retry_after,
 };
 
-/// Sends of one request, at most; those for smaller pages do not count.
+/// The most tries of one request; tries with a smaller page do not count.
 const TRIES: u32 = 5;
-/// The wait before a smaller page is asked for, once the usual waits are used up.
+/// Wait before a smaller page is requested, once the usual tries are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
-/// User agent if the settings have none that names the operator.
+/// User agent if the settings have none that identifies the operator.
 const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
-/// Settings of the client; plain values, filled from the configuration by the caller.
+/// Settings of the client, filled from the configuration by the caller.
 #[derive(Debug, Clone)]
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
-    /// Settings of its requests. A user agent that is not in Reddit's form is replaced by `topicmill/<version>`.
+    /// Settings of its requests. A user agent that is not in Reddit's format is replaced by `topicmill/<version>`.
     pub client: ClientSettings,
 }
 
-/// The client.
+/// The client of the archive.
 pub struct ArcticShift {
     http: PoliteClient,
     search_url: Url,
@@ -55,14 +55,14 @@ pub struct ArcticShift {
 }
 
 impl ArcticShift {
-    /// A client. Sends nothing yet.
+    /// Creates a client. Sends nothing yet.
     ///
     /// # Errors
-    /// A setting that cannot work; the message names it and shows what it should look like.
+    /// For an invalid setting; the message names it, and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url =
             topicmill_http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
-                let usual = "Arctic Shift's own is `https://arctic-shift.photon-reddit.com`";
+                let usual = "the default is `https://arctic-shift.photon-reddit.com`";
                 SourceError::Setting(format!(
                     "`arctic_shift.api_url` is `{url}`: {reason}; {usual}"
                 ))
@@ -76,10 +76,10 @@ impl ArcticShift {
             USER_AGENT.clone_into(&mut client.user_agent);
         }
         client.tries = TRIES;
-        let (site, local) = (site_of(SourceKind::ArcticShift), is_loopback(&search_url));
+        let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&search_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
         append_path(&mut search_url, &["api", "posts", "search"]);
-        // Told also where it stays none.
+        // Reported even if it stays 0.
         http.meter().update(|traffic| traffic.smaller = Some(0));
         Ok(Self {
             http,
@@ -88,16 +88,16 @@ impl ArcticShift {
         })
     }
 
-    /// Up to `limit` posts of a subreddit, from the second `border` on, that second included; without a border from
-    /// the newest post or the oldest.
+    /// Requests up to `limit` posts of a subreddit, starting with those of the second `start`, or without it with the
+    /// newest or the oldest post.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] says what it means for the subreddit.
+    /// [`SourceError::outcome`] returns the meaning for the subreddit.
     pub async fn page(
         &self,
         subreddit: &str,
-        way: TimeOrder,
-        border: Option<Timestamp>,
+        order: TimeOrder,
+        start: Option<Timestamp>,
         limit: u32,
     ) -> Result<TimePage, SourceError> {
         check_subreddit(subreddit)?;
@@ -108,22 +108,22 @@ impl ArcticShift {
         let request = |http: &Client| {
             let limit = limit.load(Ordering::Relaxed);
             if limit < sent.swap(limit, Ordering::Relaxed) {
-                tracing::info!(what, limit, "asking for a smaller page");
+                tracing::info!(what, limit, "requesting a smaller page");
                 let smaller = |traffic: &mut Traffic| *traffic.smaller.get_or_insert(0) += 1;
                 self.http.meter().update(smaller);
             }
-            http.get(self.url(subreddit, way, border, limit))
+            http.get(self.url(subreddit, order, start, limit))
         };
         let judge = |answer: &HttpResponse| match judge(&what, answer, self.clock.now()) {
-            RetryDecision::Retry(trouble) if trouble.last_resort.is_some() => {
+            RetryDecision::Retry(failure) if failure.last_resort.is_some() => {
                 let asked = limit.load(Ordering::Relaxed);
-                // `auto` pages have between 100 and 1,000 rows, so the first smaller one is the plain page of 100.
+                // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
                 let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
                 RetryDecision::Retry(RetryableFailure {
-                    // No page is smaller than one row, so there the usual tries are all.
-                    last_resort: trouble.last_resort.filter(|_| asked > 1),
-                    ..trouble
+                    // A page of one row cannot be made smaller.
+                    last_resort: failure.last_resort.filter(|_| asked > 1),
+                    ..failure
                 })
             }
             verdict => verdict,
@@ -133,12 +133,12 @@ impl ArcticShift {
         self.read(&what, rows, limit.into_inner())
     }
 
-    fn url(&self, subreddit: &str, way: TimeOrder, border: Option<Timestamp>, limit: u32) -> Url {
+    fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
         let mut url = self.search_url.clone();
-        // Whether a border is part of the answer is not documented. Asked for one second further it is, and what
-        // comes twice does no harm.
-        let secs = border.map(|border| border.as_datetime().timestamp());
-        let (sort, name, secs) = match way {
+        // It is undocumented whether the bounds are inclusive. One second is added to include them; posts that are
+        // returned twice do no harm.
+        let secs = start.map(|start| start.as_datetime().timestamp());
+        let (sort, name, secs) = match order {
             TimeOrder::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),
             TimeOrder::OldestFirst => ("asc", "after", secs.map(|secs| secs - 1)),
         };
@@ -150,7 +150,7 @@ impl ArcticShift {
             query.append_pair(name, &secs.to_string());
         }
         if limit > PAGE_LIMIT {
-            // Over 100 rows are only given by `auto`; the archive decides how many.
+            // More than 100 rows are only returned for `auto`; the archive decides how many.
             query.append_pair("limit", "auto");
         } else {
             query.append_pair("limit", &limit.to_string());
@@ -161,16 +161,16 @@ impl ArcticShift {
 
     fn read(&self, what: &str, rows: Vec<Child>, limit: u32) -> Result<TimePage, SourceError> {
         let rows: Vec<_> = rows.into_iter().map(Child::fields).collect();
-        // Also of a row that is not a whole post.
+        // Also for rows that are rejected.
         let ends_at = rows
             .iter()
             .rev()
             .flatten()
             .find_map(|row| row.created_at().ok());
-        // Without a time nobody knows where the next page begins, and the same one would be asked for again and again.
+        // Without a time, the next page would be the same again.
         if ends_at.is_none() && !rows.is_empty() {
-            return Err(SourceError::Shape {
-                site: site_of(SourceKind::ArcticShift),
+            return Err(SourceError::UnexpectedShape {
+                site: site_for(SourceKind::ArcticShift),
                 what: what.to_owned(),
                 source: None,
             });
@@ -210,30 +210,30 @@ impl Source for ArcticShift {
     }
 
     fn paging(&self) -> Paging<'_> {
-        Paging::Archived(self)
+        Paging::Archive(self)
     }
 }
 
-impl Archived for ArcticShift {
+impl ArchiveSource for ArcticShift {
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
-        way: TimeOrder,
-        border: Option<Timestamp>,
+        order: TimeOrder,
+        start: Option<Timestamp>,
         limit: u32,
-    ) -> Asked<'a, TimePage> {
-        Box::pin(self.page(subreddit, way, border, limit))
+    ) -> PageFuture<'a, TimePage> {
+        Box::pin(self.page(subreddit, order, start, limit))
     }
 }
 
 /// A response: rows, or an error.
 #[derive(Debug, Default, Deserialize)]
-struct SearchAnswer {
+struct SearchResponse {
     data: Option<Vec<Child>>,
     error: Option<String>,
 }
 
-/// The rows of an answer, or what it means that there are none.
+/// Classifies a response: its rows, or the reason why there are none.
 fn judge(
     what: &str,
     answer: &HttpResponse,
@@ -241,20 +241,20 @@ fn judge(
 ) -> RetryDecision<Vec<Child>, SourceError> {
     let status = answer.status();
     let text = String::from_utf8_lossy(&answer.body);
-    let parsed = parse_json(&text, |text| serde_json::from_str::<SearchAnswer>(text));
-    let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
-    let told: String = told.unwrap_or_default().chars().take(200).collect();
-    // It says so with status 422, both of a page that takes too long and of too many requests.
-    if status != 429 && says_too_much(&told) {
+    let parsed = parse_json(&text, |text| serde_json::from_str::<SearchResponse>(text));
+    let message = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
+    let message: String = message.unwrap_or_default().chars().take(200).collect();
+    // The archive sends status 422 both for a page that takes too long and for too many requests.
+    if status != 429 && reports_overload(&message) {
         return RetryDecision::Retry(RetryableFailure {
-            detail: format!("`{told}` ({status})"),
+            detail: format!("`{message}` ({status})"),
             wait: retry_after(&answer.headers, now),
             is_rate_limit: true,
             last_resort: Some(LONG_WAIT),
             source: None,
         });
     }
-    let judge = Judge {
+    let classifier = ResponseClassifier {
         kind: SourceKind::ArcticShift,
         what,
         now,
@@ -264,22 +264,22 @@ fn judge(
         let rows = parsed?.data;
         Ok(rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
     };
-    judge.judge(answer, rows, |status, redirect| match status {
+    classifier.classify(answer, rows, |status, redirect| match status {
         _ if redirect.is_some() => None,
         401 | 403 => Some((
             Outcome::EdgeBlocked,
-            "it does not answer this program or this network".to_owned(),
+            "it blocks this program or this network".to_owned(),
         )),
         404 | 451 => None,
         _ => Some((
             Outcome::Server,
-            format!("the request was not understood: `{told}`"),
+            format!("the request was rejected: `{message}`"),
         )),
     })
 }
 
-/// `Timeout. Maybe slow down a bit`, or `Query timed out`.
-fn says_too_much(error: &str) -> bool {
+/// True for messages such as `Timeout. Maybe slow down a bit` and `Query timed out`.
+fn reports_overload(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     ["timeout", "timed out", "slow down"]
         .iter()

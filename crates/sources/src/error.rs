@@ -1,102 +1,105 @@
-//! Why a source could not be read, in the same words for every source.
+//! Errors of sources, the same for every source.
 
 use chrono::{DateTime, Utc};
 
 use topicmill_core::{FailureKind, Outcome};
 use topicmill_http::{HttpError, Site};
 
-/// Why a source could not be read.
+/// An error of a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// No answer that could be judged.
+    /// No usable response.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// A setting that cannot work; the text says what to do.
+    /// An invalid setting; the text says how to fix it.
     #[error("{0}")]
     Setting(String),
-    /// No application to act as.
+    /// No Reddit application is configured.
     #[error(
-        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import`"
+        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with \
+         Reddit; `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import` need no \
+         key"
     )]
     ClientId,
-    /// The sample Reddit has no port to serve on.
+    /// The sample Reddit could not open a port.
     #[error("start the sample Reddit on 127.0.0.1: {0}")]
     Sample(#[source] std::io::Error),
-    /// Nothing is collected from files.
-    #[error("files are stored with `topicmill import FILE…`")]
-    Files,
-    /// Not the name of a subreddit.
+    /// Files are imported, not collected.
+    #[error("files cannot be collected: use `topicmill import FILE…`")]
+    NotCollectable,
+    /// An invalid name of a subreddit.
     #[error(
-        "`{0}` is not the name of a subreddit: it has 2 to 21 letters, digits or underscores, without `r/`"
+        "`{0}` is not the name of a subreddit: write 2 to 21 letters, digits or underscores, without `r/`"
     )]
     Subreddit(String),
-    /// The token endpoint refused the application or the account.
+    /// The token endpoint rejected the application or the account.
     #[error(
-        "Reddit gave no token ({0}): check `reddit.client_id` and `reddit.client_secret`, and `reddit.username` and `reddit.password` where set"
+        "Reddit issued no token ({0}): check `reddit.client_id` and `reddit.client_secret`, and, if set, \
+         `reddit.username` and `reddit.password`"
     )]
     Credentials(String),
-    /// The token endpoint could not be read, so nothing can.
+    /// The token request failed, so nothing can be read.
     #[error(transparent)]
     Token(Box<SourceError>),
-    /// A token was refused, and so was the next one.
+    /// A token was rejected, and so was the next one.
     #[error(
-        "Reddit refused two tokens in a row for {0} (401): check that the application may still read"
+        "Reddit rejected two tokens in a row for {0} (401): check that the application may still read"
     )]
     Unauthorized(String),
-    /// An answer that another try would not change.
+    /// A refusal for which a retry is useless.
     #[error("{} refused {what} with status {status}: {detail}", .site.name)]
     Refused {
         /// The site that refused.
         site: Site,
         /// `r/climate` or `a token`.
         what: String,
-        /// The meaning of the refusal.
+        /// The outcome that it means.
         outcome: Outcome,
         /// HTTP status.
         status: u16,
-        /// The meaning in words, and what to do.
+        /// A description, and advice.
         detail: String,
     },
-    /// Whole JSON of another shape.
-    #[error("the answer for {what} is of an unknown shape: check `{}.api_url`", .site.section)]
-    Shape {
+    /// A response with an unexpected structure.
+    #[error("the response for {what} has an unexpected structure: check `{}.api_url`", .site.section)]
+    UnexpectedShape {
         /// The site that sent it.
         site: Site,
-        /// The request, for messages.
+        /// Description of the request.
         what: String,
         /// The parser's error, if there is one.
         source: Option<serde_json::Error>,
     },
-    /// More posts of one second than the largest page that an archive gives.
+    /// One second has more posts than the largest page of an archive.
     #[error(
-        "{}'s pages of {what} do not reach past the posts of {at}: run again later, when it may give larger ones", .site.name
+        "{}: a page of {what} is too small for the posts of {at}: run again later, when pages may be larger", .site.name
     )]
-    Crowded {
-        /// Whose pages.
+    PageOverflow {
+        /// The site.
         site: Site,
-        /// The request, for messages.
+        /// Description of the request.
         what: String,
-        /// The second.
+        /// The second with too many posts.
         at: DateTime<Utc>,
     },
 }
 
 impl SourceError {
-    /// Of a number under which nothing could be read.
+    /// Returns the error for a number outside of its range.
     pub(super) fn number(setting: &str, least: u64, most: u64) -> Self {
         Self::Setting(format!(
-            "`{setting}` does not work as it is set: set it to between {least} and {most}"
+            "`{setting}` is out of range: set it to between {least} and {most}"
         ))
     }
 
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of the error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Setting(_) | Self::Sample(_) | Self::Files => FailureKind::Usage,
+            Self::Setting(_) | Self::Sample(_) | Self::NotCollectable => FailureKind::Usage,
             Self::Http(error) => error.kind(),
             Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => FailureKind::Policy,
             Self::Token(error) => match error.kind() {
-                // Whatever it is called, the token endpoint does not let this program in.
+                // Whatever the reason, the token endpoint rejects this program.
                 FailureKind::Unfinished => FailureKind::Policy,
                 kind => kind,
             },
@@ -105,15 +108,15 @@ impl SourceError {
                 outcome: Outcome::RateLimited,
                 ..
             }
-            | Self::Crowded { .. } => FailureKind::Temporary,
-            Self::Refused { .. } | Self::Subreddit(_) | Self::Shape { .. } => {
+            | Self::PageOverflow { .. } => FailureKind::Temporary,
+            Self::Refused { .. } | Self::Subreddit(_) | Self::UnexpectedShape { .. } => {
                 FailureKind::Unfinished
             }
         }
     }
 
-    /// True if every other request would fail, too: there is no token, or no connection to the source.
-    pub fn is_of_every_topic(&self) -> bool {
+    /// True if all other requests would fail too: without a token, or a connection to the source.
+    pub fn affects_all_topics(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,
             Self::Http(error) => error.is_unreachable(),
@@ -130,19 +133,19 @@ impl SourceError {
         }
     }
 
-    /// The word for it in a topic's report.
+    /// Returns its outcome in the report of a topic.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Http(error) if error.is_rate_limit() => Outcome::RateLimited,
             Self::Http(_)
             | Self::Setting(_)
             | Self::Sample(_)
-            | Self::Files
-            | Self::Shape { .. } => Outcome::Server,
+            | Self::NotCollectable
+            | Self::UnexpectedShape { .. } => Outcome::Server,
             Self::Subreddit(_) => Outcome::Missing,
             Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => Outcome::Auth,
             Self::Token(error) => error.outcome(),
-            Self::Crowded { .. } => Outcome::RateLimited,
+            Self::PageOverflow { .. } => Outcome::RateLimited,
             Self::Refused { outcome, .. } => *outcome,
         }
     }

@@ -1,23 +1,22 @@
-//! Sources of posts: Reddit's API, the bundled sample Reddit, an archive, and files.
+//! Reads posts from sources: Reddit's API, the bundled sample Reddit, an archive, and files.
 //!
-//! Every source answers with the same two things: [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each thing
-//! that is no post or not a whole one, so that one odd thing never costs its page or its file. Nothing here knows where
-//! posts go.
+//! Every source returns [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each item that is not a complete post,
+//! so that one invalid item never fails its page or file. This crate does not know where posts are stored.
 //!
-//! - [`page`]: what a source is: a [`Source`] that gives pages. [`open`](open()) makes one.
-//! - [`http`]: one client's manners: pace, waits, bounds, counts.
-//! - [`reddit`]: the API's client: one token, and a typed outcome for every refusal.
-//! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page through time.
-//! - [`sample`]: a small Reddit on the loopback interface, so that everything can be tried without a key.
-//! - [`listing`] and [`post`]: Reddit's wire form, which all of them share.
-//! - [`file`]: files given to `import`, block by block.
+//! - [`page`]: the interface of sources, which return pages. [`open`](open()) creates a [`Source`].
+//! - [`reddit`]: the client of Reddit's API: one token, and an outcome for every refusal.
+//! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page in order of time.
+//! - [`sample`]: a small Reddit on the loopback interface, to try everything without a key.
+//! - [`listing`] and `post`: Reddit's wire format, which all sources share.
+//! - [`file`]: files for `import`, read block by block.
 //!
-//! A new source is a file here that implements [`Source`], a row of the table in [`SourceKind`], and an arm of
-//! [`open`](open()), for which the compiler asks.
+//! A new source is a module here that implements [`Source`], a row of the table in [`SourceKind`], and an arm of
+//! [`open`](open()), which the compiler requires.
 //!
 //! [`SourceKind`]: topicmill_core::SourceKind
 
 pub mod arctic_shift;
+mod classify;
 pub mod error;
 pub mod file;
 pub mod listing;
@@ -26,7 +25,6 @@ pub mod page;
 mod post;
 pub mod reddit;
 pub mod sample;
-mod verdict;
 
 pub use error::SourceError;
 pub use open::{SourceSettings, open};

@@ -1,7 +1,7 @@
-//! A listing of Reddit's API, or a saved page of one.
+//! Decodes listings of Reddit's API, and saved pages of them.
 //!
-//! The envelope is roux's, its children are left as plain JSON and decoded one by one: roux's own struct requires some
-//! thirty fields, and one child without one of them would cost the page.
+//! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, and one
+//! incomplete child would fail the page.
 
 use roux::response::{BasicThing, Listing as Children};
 
@@ -9,16 +9,16 @@ use super::page::{ListingPage, Rejected};
 use super::post::{Child, decode_post};
 use topicmill_core::SourceKind;
 
-/// roux's `BasicListing` with lenient children: even a `null` among them costs only itself.
+/// roux's `BasicListing` with lenient children: even a `null` is only rejected.
 type Envelope = BasicThing<Children<Child>>;
 
-/// Why a text is no listing.
+/// The error for a text that is not a listing.
 #[derive(Debug, thiserror::Error)]
 pub enum ListingError {
-    /// Not JSON, or cut short.
-    #[error("the listing is not whole JSON: fetch it again")]
+    /// Invalid or truncated JSON.
+    #[error("the listing is invalid or truncated JSON: fetch it again")]
     Json(#[source] serde_json::Error),
-    /// JSON of another shape.
+    /// JSON of another structure.
     #[error(
         "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
     )]
@@ -35,15 +35,15 @@ impl From<serde_json::Error> for ListingError {
     }
 }
 
-/// Decodes a listing, or an array of listings as a comments page has it.
+/// Decodes a listing, or an array of listings, as of a comments page.
 ///
-/// A comments page gives its posts, and its comments are passed over; in a plain listing a child that is
-/// no post is rejected. `after` is the last listing's.
+/// Of a comments page, comments are skipped; in a listing, a child that is not a post is rejected. `after` is that of
+/// the last listing.
 ///
 /// # Errors
-/// [`ListingError`] when the text as a whole is no listing; a bad child only ends up among the rejected.
+/// [`ListingError`] if the text is not a listing; an invalid child is only rejected.
 pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
-    // Saved pages may hold broken bytes; one of them is not to cost the page.
+    // Lossy, because saved pages may contain invalid bytes.
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let comments_page = text.starts_with('[');
@@ -77,7 +77,7 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
         page.after = listing
             .data
             .after
-            // PostgreSQL takes no NUL in a text, and `after` is stored with the watermark.
+            // `after` is stored with the watermark, and PostgreSQL cannot store NUL.
             .map(|after| after.replace('\0', ""))
             .filter(|after| !after.is_empty());
     }
@@ -97,7 +97,7 @@ pub(super) fn parse_json<T>(
 
 /// Returns the JSON with each lone surrogate replaced by U+FFFD; `None` if there is none.
 ///
-/// A post that is cut in the middle of an emoji has one, and would fail the whole page.
+/// A post that was truncated within an emoji has one, and would fail the whole page.
 fn replace_lone_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -119,7 +119,7 @@ fn replace_lone_surrogates(json: &str) -> Option<String> {
             (None, _) => 2,
         };
         at = (at + length).min(json.len());
-        // A backslash may stand before a letter of several bytes in JSON that is damaged.
+        // In invalid JSON, a backslash may precede a multi-byte character.
         while !json.is_char_boundary(at) {
             at += 1;
         }

@@ -1,4 +1,4 @@
-//! Makes a source of what the settings say.
+//! Creates sources from settings.
 
 use super::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use super::error::SourceError;
@@ -8,19 +8,19 @@ use super::sample::SampleReddit;
 use topicmill_core::SourceKind;
 use topicmill_core::clock::SharedClock;
 
-/// The settings of all sources; plain values, filled from the configuration by the caller.
+/// The settings of all sources, filled from the configuration by the caller.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
-    /// For Reddit, and for the client that reads the sample Reddit.
+    /// For Reddit, and for the client of the sample Reddit.
     pub reddit: RedditSettings,
-    /// For the archive.
+    /// For Arctic Shift.
     pub arctic_shift: ArcticShiftSettings,
 }
 
-/// Makes the source of this kind. Nothing is sent yet.
+/// Creates the source of a kind. Sends nothing yet.
 ///
 /// # Errors
-/// A setting that cannot work, and [`SourceError::Files`] for what has nothing to collect from.
+/// For an invalid setting, and [`SourceError::NotCollectable`] for files.
 pub async fn open(
     kind: SourceKind,
     settings: SourceSettings,
@@ -30,15 +30,15 @@ pub async fn open(
         SourceKind::Reddit => Box::new(Reddit::new(settings.reddit, kind, clock)?),
         SourceKind::Sample => Box::new(sample(settings.reddit, clock).await?),
         SourceKind::ArcticShift => Box::new(ArcticShift::new(&settings.arctic_shift, clock)?),
-        SourceKind::Import => return Err(SourceError::Files),
+        SourceKind::Import => return Err(SourceError::NotCollectable),
     })
 }
 
-/// The client of the sample Reddit, which serves while the client is held: the one of the settings, only the base URLs
-/// and the credentials differ.
+/// Starts the sample Reddit, and returns a client of it, which keeps the server alive. Base URLs and credentials of the
+/// settings are replaced.
 ///
 /// # Errors
-/// If the loopback interface has no free port, or a setting cannot work.
+/// If the loopback interface has no free port, or a setting is invalid.
 pub async fn sample(
     mut settings: RedditSettings,
     clock: SharedClock,
@@ -56,5 +56,5 @@ pub async fn sample(
         " (by /u/sample)"
     )
     .into();
-    Ok(Reddit::new(settings, SourceKind::Sample, clock)?.holding(server))
+    Ok(Reddit::new(settings, SourceKind::Sample, clock)?.keeping_alive(server))
 }

@@ -1,7 +1,7 @@
-//! The interface of all sources: pages of posts, listed or through time.
+//! The interface of sources: pages of posts, in order of a listing or of time.
 //!
-//! A source that lists a subreddit as it is now gives a [`ListingPage`] behind another; an archive gives a
-//! [`TimePage`] from a border in time on. What is no post, or not a whole one, is [`Rejected`] and costs nobody else.
+//! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] from a start time
+//! on. Each item that is not a complete post is [`Rejected`], and does not affect the others.
 
 use futures_util::future::BoxFuture;
 
@@ -10,9 +10,9 @@ use topicmill_core::record::Traffic;
 use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
-/// Posts of a page, unless one second of an archive holds more. Reddit gives no more.
+/// The most posts of a page, as on Reddit; larger pages are requested only if one second of an archive has more posts.
 pub const PAGE_LIMIT: u32 = 100;
-/// The most that an archive is asked for. Arctic Shift then gives between 100 and 1,000 rows.
+/// The most posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
 pub const LARGEST_PAGE: u32 = 1_000;
 
 /// A page of a listing.
@@ -20,60 +20,60 @@ pub const LARGEST_PAGE: u32 = 1_000;
 pub struct ListingPage {
     /// Its posts, in the listing's order.
     pub posts: Vec<Post>,
-    /// Its children that are no post, or not a whole one.
+    /// Children that are not complete posts.
     pub rejected: Vec<Rejected>,
-    /// Fullname to ask the next page with; `None` at the end.
+    /// Fullname with which to request the next page; `None` at the end.
     pub after: Option<String>,
 }
 
-/// Posts that follow each other in time.
+/// A page of posts in order of time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimePage {
-    /// Its posts, in the order that was asked for.
+    /// Its posts, in the requested order.
     pub posts: Vec<Post>,
-    /// Its rows that are no post, or not a whole one.
+    /// Rows that are not complete posts.
     pub rejected: Vec<Rejected>,
-    /// When the last of its rows was posted; `None` without rows.
+    /// Creation time of its last row; `None` without rows.
     pub ends_at: Option<Timestamp>,
-    /// Rows it was asked for in the end: fewer than at first where that was too much for the archive.
+    /// Rows requested in the end: fewer than at first if that was too many for the archive.
     pub limit: u32,
-    /// True if there may be more after it.
+    /// True if there may be more rows after it.
     pub full: bool,
 }
 
 /// The direction in which an archive is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOrder {
-    /// From now, or from a border, into the past.
+    /// From now, or from a start time, into the past.
     NewestFirst,
-    /// From a border towards now.
+    /// From a start time towards now.
     OldestFirst,
 }
 
-/// Something that could not be taken as a post.
+/// An item that is not a complete post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its position, counted from 1: `child 7` of a listing, `line 12` of a file.
+    /// Its position, from 1: `child 7` of a listing, `line 12` of a file.
     pub at: String,
-    /// Why, as a fragment: `a comment, not a post`. Holds nothing of the post's text.
+    /// The reason, as a fragment: `a comment, not a post`. Contains nothing of the post's text.
     pub reason: String,
 }
 
-/// The future of a source's response.
-pub type Asked<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
+/// A future of a page.
+pub type PageFuture<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
 /// A source of posts.
 pub trait Source: Send + Sync {
-    /// Returns the kind that its posts are marked with.
+    /// Returns the kind with which its posts are marked.
     fn kind(&self) -> SourceKind;
 
-    /// The client that asks it.
+    /// Returns its HTTP client.
     fn http(&self) -> &PoliteClient;
 
-    /// Returns how it is read: listed or through time.
+    /// Returns how it is read: as listings or as an archive.
     fn paging(&self) -> Paging<'_>;
 
-    /// Under what name processes share its quota; `None`: each has its own.
+    /// Returns the id under which processes share its quota; `None` if they do not.
     fn shared_quota(&self) -> Option<String> {
         None
     }
@@ -84,42 +84,42 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// The two ways in which sources are read.
+/// The way in which a source is read.
 #[derive(Clone, Copy)]
 pub enum Paging<'a> {
-    /// Listings as they are now, page behind page.
-    Listed(&'a dyn Listed),
-    /// All posts through time.
-    Archived(&'a dyn Archived),
+    /// As listings, page after page.
+    Listing(&'a dyn ListingSource),
+    /// As an archive, in order of time.
+    Archive(&'a dyn ArchiveSource),
 }
 
-/// A source that lists a subreddit as it is now.
-pub trait Listed: Send + Sync {
-    /// Up to `limit` posts and whatever is stickied, from the start or behind the fullname `after`.
+/// A source of a subreddit's present listings.
+pub trait ListingSource: Send + Sync {
+    /// Requests up to `limit` posts, plus stickied ones, from the start or after the fullname `after`.
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
         listing: Listing,
         limit: u32,
         after: Option<&'a str>,
-    ) -> Asked<'a, ListingPage>;
+    ) -> PageFuture<'a, ListingPage>;
 }
 
-/// A source that has the posts of a subreddit through time.
-pub trait Archived: Send + Sync {
-    /// Up to `limit` posts from the second `border` on, that second included; without a border from the newest post
-    /// or the oldest.
+/// A source of all posts of a subreddit.
+pub trait ArchiveSource: Send + Sync {
+    /// Requests up to `limit` posts, starting with those of the second `start`, or without it with the newest or the
+    /// oldest post.
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
-        way: TimeOrder,
-        border: Option<Timestamp>,
+        order: TimeOrder,
+        start: Option<Timestamp>,
         limit: u32,
-    ) -> Asked<'a, TimePage>;
+    ) -> PageFuture<'a, TimePage>;
 }
 
-/// Returns the name of a source for messages.
-pub const fn site_of(kind: SourceKind) -> Site {
+/// Returns the site of a source, for messages.
+pub const fn site_for(kind: SourceKind) -> Site {
     let about = kind.traits();
     Site {
         name: about.title,
@@ -128,10 +128,10 @@ pub const fn site_of(kind: SourceKind) -> Site {
     }
 }
 
-/// Checks a subreddit's name as it may stand in a URL.
+/// Checks that a subreddit's name is valid in a URL.
 ///
 /// # Errors
-/// [`SourceError::Subreddit`], which says what a name looks like.
+/// [`SourceError::Subreddit`], which describes valid names.
 pub fn check_subreddit(name: &str) -> Result<(), SourceError> {
     let valid = (2..=21).contains(&name.len())
         && name
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_leave_its_place_in_the_url() {
+    fn a_subreddit_name_cannot_change_the_url() {
         for good in ["climate", "ab", "personalfinance", "a_b_c_1"] {
             assert!(check_subreddit(good).is_ok(), "{good}");
         }

@@ -1,8 +1,7 @@
-//! Reddit's wire form of a post, decoded leniently.
+//! Decodes Reddit's wire format of a post, leniently.
 //!
-//! The input is JSON as the API, a saved page, a dump of any year, an archive or a flat table writes it. The output is
-//! a [`Post`], or the reason for its rejection. Fields are never a closed list, because the format has changed every
-//! few years.
+//! The input is JSON of the API, a saved page, a dump of any year, an archive or a flat table. The output is a
+//! [`Post`], or the reason for its rejection. Unknown fields are ignored, because the format changes every few years.
 
 mod fields;
 
@@ -17,16 +16,15 @@ use topicmill_score::reddit::is_placeholder;
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
-/// The last second of the year 9999; what lies behind it was not meant as seconds.
+/// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
-/// Arctic Shift, and with it the dumps since November 2023, reads a post again this long after it was
-/// posted: 36 hours.
+/// Age at which Arctic Shift, and the dumps since November 2023, read a post again: 36 hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
 
-/// A child of a listing, or a row of an archive. One that is not a JSON object does not fail the whole response.
+/// A child of a listing, or a row of an archive. One that is not an object does not fail the whole response.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Child {
@@ -47,15 +45,15 @@ impl Child {
     }
 }
 
-/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`) or of its bare data, as dumps and tables
-/// have it.
+/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as in dumps and
+/// tables.
 ///
 /// # Errors
 /// The reason, a fragment such as `a comment, not a post`.
 pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, String> {
-    // Before `of_the_post`, which drops the kind of the thing.
+    // Before `into_post`, which drops the kind of the thing.
     let comment = fields.is_comment();
-    let fields = fields.of_the_post()?;
+    let fields = fields.into_post()?;
     if fields.promoted.flag() == Some(true) {
         return Err("an advertisement, not a post".to_owned());
     }
@@ -77,7 +75,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
         || is_placeholder(&own_text)
         || is_placeholder(&title);
     let crosspost_parent = fields.crosspost_parent(&fullname);
-    // A text whose post nobody could name would stay here when that post is purged.
+    // The parent's text is used only if the parent is known, because it must be purged with the parent.
     let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
         fields.crosspost_text(source).unwrap_or_default()
     } else {
@@ -90,7 +88,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
     let is_self = fields
         .is_self
         .flag()
-        .unwrap_or_else(|| points_to_itself(url.as_deref(), permalink.as_deref()));
+        .unwrap_or_else(|| is_own_permalink(url.as_deref(), permalink.as_deref()));
 
     let score = fields.score.integer().or_else(|| fields.ups.integer());
 
@@ -107,10 +105,10 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
             .text()
             .and_then(|author| author_of(&author, source)),
         score,
-        // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
+        // Reddit returns the present score. An archive that read a post right away has a score from before the votes.
         score_is_placeholder: score.is_some()
             && !source.is_live()
-            && fields.read_too_soon(created_at),
+            && fields.was_read_early(created_at),
         upvote_ratio: fields
             .upvote_ratio
             .number()
@@ -126,7 +124,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
     })
 }
 
-/// The name of the subreddit of a post, which some sources leave to the permalink.
+/// Returns the name of a post's subreddit, which some sources only have in the permalink.
 fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, String> {
     let named = fields.subreddit.text();
     let named = named.or_else(|| permalink.and_then(subreddit_of_permalink));
@@ -139,10 +137,10 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
     Ok(name.to_owned())
 }
 
-/// When a post was made: a number of seconds since 1970, or a date as people and programs write it; UTC unless said.
+/// Parses the creation time: seconds since 1970, or a date in a common format, in UTC by default.
 ///
 /// # Errors
-/// Why it is no time of a post: Reddit had none before June 2005, and a day of 1970 was meant as something else.
+/// The reason for its rejection: Reddit has no posts before June 2005, and a day in 1970 was meant in another unit.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"
@@ -155,15 +153,15 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
     let dated = || Some(date_of(value.as_str()?)?.timestamp() as f64);
     let secs = number_of(value)
         .or_else(dated)
-        .ok_or("`created_utc` is no time")?;
+        .ok_or("`created_utc` is not a time")?;
     if (FIRST_POST..=LATEST_SECS).contains(&secs) {
         let time = Timestamp::from_epoch_secs(secs as i64);
-        return time.ok_or_else(|| "`created_utc` is no time".to_owned());
+        return time.ok_or_else(|| "`created_utc` is not a time".to_owned());
     }
     let (kind, looks_like) = match secs {
         LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
         LATEST_SECS.. => (TOO_LARGE, ""),
-        // Days since 1900, from June 2005 to 2119.
+        // Excel counts days since 1900: from June 2005 to 2119.
         38_504.0..80_000.0 => (BEFORE_REDDIT, "an Excel date"),
         20_050_601.0..21_000_000.0 => (BEFORE_REDDIT, "a date without its hyphens"),
         _ => (BEFORE_REDDIT, ""),
@@ -182,7 +180,7 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
 const TOO_LARGE: &str = "too large for seconds since 1970";
 const BEFORE_REDDIT: &str = "before Reddit's first post, of June 2005";
 
-/// A date, or a date with a time of day.
+/// Parses a date, or a date with a time.
 fn date_of(text: &str) -> Option<DateTime<Utc>> {
     let text = text.trim();
     let text = text.strip_suffix(" UTC").unwrap_or(text);
@@ -203,7 +201,7 @@ fn date_of(text: &str) -> Option<DateTime<Utc>> {
     Some(time.or_else(midnight)?.and_utc())
 }
 
-/// The name of a subreddit without what people write around it: `/r/food/` and `food ` are `food`.
+/// Returns the bare name of a subreddit: `/r/food/` and `food ` become `food`.
 pub(super) fn bare_subreddit(name: &str) -> &str {
     let name = name
         .rsplit_once("reddit.com/")
@@ -217,7 +215,7 @@ pub(super) fn bare_subreddit(name: &str) -> &str {
     name.trim_end_matches('/')
 }
 
-/// An author's name without `u/`; none of the words that stand in place of one who is gone.
+/// Returns an author's name without `u/`; `None` for a placeholder of a deleted author.
 fn author_of(name: &str, source: SourceKind) -> Option<String> {
     let name = name.trim();
     let name = name
@@ -227,17 +225,17 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
     let lower = name.to_lowercase();
     let gone = match &*lower {
         "[deleted]" | "[removed]" | "[unavailable]" => true,
-        // There may be people of such a name; in a file it is far more often none.
+        // Users may have such names, but in a file, these words are usually placeholders.
         "deleted" | "removed" | "none" | "null" | "nan" => !source.is_live(),
         _ => is_null(name) && !source.is_live(),
     };
     (!gone && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.
+/// Returns the path of a permalink, which older dumps have as a URL: `http://www.reddit.com/r/x/comments/…`.
 fn path_on_reddit(permalink: String) -> String {
     match permalink.split_once("://") {
-        // What follows a slash is no scheme, but part of a path.
+        // A scheme cannot follow a slash, so this is a path.
         Some((scheme, _)) if scheme.contains('/') => permalink,
         Some((_, rest)) => rest
             .find('/')
@@ -252,8 +250,8 @@ fn subreddit_of_permalink(permalink: &str) -> Option<String> {
     (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// Fallback for a missing `is_self`: the URL of a text post is its own permalink.
-fn points_to_itself(url: Option<&str>, permalink: Option<&str>) -> bool {
+/// True if a post links to its own permalink, which replaces a missing `is_self`.
+fn is_own_permalink(url: Option<&str>, permalink: Option<&str>) -> bool {
     match (url, permalink) {
         (None, _) => true,
         (Some(url), Some(permalink)) => {

@@ -1,16 +1,15 @@
-//! The sample Reddit: sixteen small subreddits served on the loopback interface, for a first try without a
-//! key and for tests.
+//! The sample Reddit: sixteen small subreddits, served on the loopback interface for tests, and for a first try without
+//! a key.
 //!
-//! It speaks the real protocol, so that what works here works there: a token first, pages with `after`,
-//! stickied posts in front of a hot listing and not counted, quota headers, text as `raw_json=1` gives it. Two of the
-//! subreddits that the shipped pipeline prefers cannot be read, as happens on the real one: `r/sports` is missing and
-//! `r/education` private, and their posts are those of the fallbacks.
+//! It implements Reddit's protocol, so that clients of both are the same: a token, pages with `after`, stickied posts
+//! at the top of a hot listing that do not count for the limit, quota headers, and texts as with `raw_json=1`. Two of
+//! the subreddits that the shipped pipeline prefers cannot be read, as happens on Reddit: `r/sports` is missing and
+//! `r/education` private, and the fallbacks have their posts.
 //!
-//! `/api/info` answers, too, and a test may say which posts are gone ([`SampleReddit::mark`]).
+//! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
 //!
-//! The posts are invented and lie in `sample/`, one a line, each with an age instead of a time: they are
-//! always as old as that when the server starts. Ids follow from file and line, so that a second run finds
-//! the posts of the first.
+//! The posts are fictional, and stored in `sample/`, one per line, each with an age instead of a time: they always have
+//! this age when the server starts. Ids are derived from file and line, so that a second run finds the same posts.
 
 mod posts;
 
@@ -33,25 +32,25 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::posts::texts;
 use self::posts::{Entry, load};
-use crate::reddit::PostFate;
+use crate::reddit::PostState;
 use topicmill_core::{Listing, PurgeReason, Timestamp};
 
-/// A subreddit that exists and answers members only.
+/// A subreddit that only its members may read.
 const PRIVATE: &str = "education";
 
-/// Fewer than Reddit's 100, so that paging shows.
+/// The page size, smaller than Reddit's 100, so that listings have several pages.
 const PAGE_LIMIT: usize = 25;
 
-/// As Reddit has it; ids behind it are passed over in silence.
+/// As on Reddit; further ids are silently ignored.
 const INFO_LIMIT: usize = 100;
 
-/// Requests in a window that never ends; a whole demo takes about forty.
+/// Requests per window, which never ends; a whole demo takes about forty.
 const WINDOW: u32 = 996;
 
-/// The one token. It opens nothing but this server.
+/// The only token, which is valid for this server only.
 const TOKEN: &str = "sample-reddit-token";
 
-/// Why the lock of the marks can be taken.
+/// States why locking the marks cannot fail.
 const NO_PANIC: &str = "no holder of this lock panics";
 
 /// A running sample Reddit; stops when dropped.
@@ -68,7 +67,7 @@ impl SampleReddit {
     /// Needs a tokio runtime, on which the server runs.
     ///
     /// # Errors
-    /// When the loopback interface has no port to give.
+    /// If the loopback interface has no free port.
     pub async fn start(now: Timestamp) -> io::Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -89,10 +88,10 @@ impl SampleReddit {
         })
     }
 
-    /// From now on a post fares like this, on listings and in `/api/info`.
-    pub fn mark(&self, fullname: &str, fate: PostFate) {
+    /// Sets the state of a post in listings and in `/api/info`.
+    pub fn mark(&self, fullname: &str, state: PostState) {
         let mut marked = self.sample.marked.lock().expect(NO_PANIC);
-        marked.insert(fullname.to_owned(), fate);
+        marked.insert(fullname.to_owned(), state);
     }
 
     /// Base URL of the token endpoint.
@@ -111,7 +110,7 @@ impl SampleReddit {
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
     requests: AtomicU32,
-    marked: Mutex<HashMap<String, PostFate>>,
+    marked: Mutex<HashMap<String, PostState>>,
 }
 
 #[derive(Deserialize)]
@@ -163,7 +162,7 @@ async fn listing(
             (StatusCode::FORBIDDEN, Json(body)).into_response()
         }
         None => {
-            // Reddit has no 404 for a subreddit that does not exist: it leads to its search.
+            // Reddit returns no 404 for a missing subreddit, but redirects to its search.
             let location = format!("https://www.reddit.com/subreddits/search?q={subreddit}");
             (StatusCode::FOUND, [(LOCATION, location)]).into_response()
         }
@@ -230,7 +229,7 @@ impl Sample {
         ]
     }
 
-    /// One page of a subreddit's posts.
+    /// Returns a page of a subreddit's posts.
     fn page(&self, entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
         let mut ordered: Vec<&Entry> = entries.iter().collect();
         match order {
@@ -241,7 +240,7 @@ impl Sample {
                 ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
             }
         }
-        // As on Reddit: what is stickied comes on top of the limit, on the first page only.
+        // As on Reddit, stickied posts are added to the limit, on the first page only.
         let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
         let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 
@@ -266,7 +265,7 @@ impl Sample {
         listing_of(after, &children)
     }
 
-    /// Posts as things, less those that are marked as missing.
+    /// Converts posts to things, without those marked as missing.
     fn children(&self, entries: &[&Entry]) -> Vec<Value> {
         let marked = self.marked.lock().expect(NO_PANIC);
         let of = |entry: &&Entry| {
@@ -284,21 +283,21 @@ fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
     }})
 }
 
-/// The placeholder that Reddit shows instead of the text of such a post.
-fn marked_as(mut wire: Value, fate: Option<&PostFate>) -> Option<Value> {
-    let (category, body) = match fate {
-        None | Some(PostFate::Alive) => return Some(wire),
-        Some(PostFate::Authorless) => {
+/// Applies a state to a post: replaces text and author as Reddit does; `None` if the post is missing.
+fn marked_as(mut wire: Value, state: Option<&PostState>) -> Option<Value> {
+    let (category, body) = match state {
+        None | Some(PostState::Visible) => return Some(wire),
+        Some(PostState::AuthorDeleted) => {
             wire["author"] = json!("[deleted]");
             return Some(wire);
         }
-        Some(PostFate::Gone(
+        Some(PostState::Gone(
             PurgeReason::Missing | PurgeReason::Requested | PurgeReason::ParentPurged,
         )) => {
             return None;
         }
-        Some(PostFate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
-        Some(PostFate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
+        Some(PostState::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
+        Some(PostState::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
     };
     wire["removed_by_category"] = json!(category);
     wire["selftext"] = json!(body);

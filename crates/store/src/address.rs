@@ -1,6 +1,5 @@
-//! The location of a database, for other programs: the file of SQLite, and the environment variables from which
-//! PostgreSQL's own programs take host, user and password. A password is never an argument, because every user of the
-//! machine can read the arguments of a program.
+//! Converts a database URL for other programs: to the file of SQLite, or to the environment variables of PostgreSQL's
+//! programs. A password is never an argument, because every user of a machine can read the arguments of processes.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,7 +11,7 @@ use super::dialect::{Backend, backend};
 use super::{Result, StoreError};
 use topicmill_core::redact_url;
 
-/// Parameters of a URL that name files, and the variables that name them to PostgreSQL's programs.
+/// URL parameters that name files, with the corresponding variables.
 const FILES: [(&str, &str); 6] = [
     ("sslrootcert", "PGSSLROOTCERT"),
     ("ssl-root-cert", "PGSSLROOTCERT"),
@@ -25,18 +24,18 @@ const FILES: [(&str, &str); 6] = [
 /// The target of a database URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A file of SQLite.
+    /// The file of a SQLite database.
     File(PathBuf),
-    /// A server: the variables from which PostgreSQL's programs take how to reach it.
+    /// The environment variables with which PostgreSQL's programs reach a server.
     Server(Vec<(&'static str, String)>),
 }
 
 impl Address {
-    /// Reads a database URL.
+    /// Parses a database URL.
     ///
     /// # Errors
-    /// [`StoreError::Url`] for a URL of no known database.
-    pub fn of(url: &str) -> Result<Self> {
+    /// [`StoreError::Url`] if the URL is not that of a supported database.
+    pub fn parse(url: &str) -> Result<Self> {
         let unknown = |_| StoreError::Url(redact_url(url));
         match backend(url)? {
             Backend::Sqlite => {
@@ -50,13 +49,13 @@ impl Address {
         }
     }
 
-    /// True if a path is the file of the database, or one that SQLite keeps next to it. Replacing one of them would
-    /// leave open connections with a file that no longer has a name.
-    pub fn has(&self, path: &Path) -> bool {
+    /// True if a path is the database file, or a file that SQLite keeps next to it. Replacing one of these would leave
+    /// open connections with a file that has no name.
+    pub fn includes(&self, path: &Path) -> bool {
         let Self::File(database) = self else {
             return false;
         };
-        let (Some(database), Some(path)) = (place_of(database), place_of(path)) else {
+        let (Some(database), Some(path)) = (absolute_path(database), absolute_path(path)) else {
             return false;
         };
         ["", "-wal", "-shm", "-journal"].iter().any(|suffix| {
@@ -67,8 +66,8 @@ impl Address {
     }
 }
 
-/// Returns the path of a file, whether or not it exists.
-fn place_of(path: &Path) -> Option<PathBuf> {
+/// Returns the absolute path of a file, which need not exist.
+fn absolute_path(path: &Path) -> Option<PathBuf> {
     if let Ok(there) = path.canonicalize() {
         return Some(there);
     }
@@ -106,7 +105,7 @@ fn environment(url: &str, options: &PgConnectOptions) -> Vec<(&'static str, Stri
     }
     if let Ok(url) = url::Url::parse(url) {
         if let Some(password) = url.password() {
-            variables.push(("PGPASSWORD", decoded(password)));
+            variables.push(("PGPASSWORD", percent_decoded(password)));
         }
         for (name, value) in url.query_pairs() {
             if name == "password" {
@@ -119,20 +118,20 @@ fn environment(url: &str, options: &PgConnectOptions) -> Vec<(&'static str, Stri
     variables
 }
 
-/// A part of a URL with its `%2F` as what they stand for.
-fn decoded(text: &str) -> String {
+/// Decodes percent-encoding.
+fn percent_decoded(text: &str) -> String {
     let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut percent_decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
         let escaped = text
             .get(at + 1..at + 3)
             .filter(|_| bytes[at] == b'%')
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        decoded.push(escaped.unwrap_or(bytes[at]));
+        percent_decoded.push(escaped.unwrap_or(bytes[at]));
         at += if escaped.is_some() { 3 } else { 1 };
     }
-    String::from_utf8_lossy(&decoded).into_owned()
+    String::from_utf8_lossy(&percent_decoded).into_owned()
 }
 
 #[cfg(test)]
@@ -140,9 +139,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_all_that_the_servers_programs_need() {
+    fn a_url_becomes_the_variables_of_the_servers_programs() {
         let url = "postgres://me:p%40ss%2Fword@host.example:5433/posts?sslmode=require&sslrootcert=/ca.pem";
-        let Address::Server(variables) = Address::of(url).unwrap() else {
+        let Address::Server(variables) = Address::parse(url).unwrap() else {
             panic!("a server");
         };
         for (name, value) in [
@@ -159,8 +158,8 @@ mod tests {
                 "{name} {variables:?}"
             );
         }
-        let file = Address::of("sqlite:some/posts.db?mode=rwc").unwrap();
+        let file = Address::parse("sqlite:some/posts.db?mode=rwc").unwrap();
         assert_eq!(file, Address::File("some/posts.db".into()));
-        assert_eq!(decoded("100%"), "100%");
+        assert_eq!(percent_decoded("100%"), "100%");
     }
 }

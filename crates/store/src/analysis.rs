@@ -1,7 +1,7 @@
-//! Named queries: the files of `pipelines/analysis`, built in, and those of the folder of the same name
-//! where the program runs, which win.
+//! Named queries: the files of `pipelines/analysis`, which are built in, and those of the same folder in the working
+//! directory, which take precedence.
 //!
-//! A query's first comment line says what it answers. What they may ask about is in [`schema`].
+//! The first comment line of a query says what it answers. [`schema`] describes the tables.
 
 pub mod schema;
 
@@ -14,7 +14,7 @@ use crate::Table;
 /// The folder of named queries.
 pub const FOLDER: &str = "pipelines/analysis";
 
-/// Name and text of each built-in query.
+/// The name and the text of each built-in query.
 pub const BUILT_IN: [(&str, &str); 10] = [
     (
         "agreement",
@@ -55,23 +55,23 @@ pub const BUILT_IN: [(&str, &str); 10] = [
     ),
 ];
 
-/// Why there is no such query.
+/// An error of a named query.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedError {
-    /// Neither built in nor in the folder.
-    #[error("there is no query `{0}`; there are {1}, or write one to {FOLDER}/{0}.sql")]
+    /// The query is neither built in nor in the folder.
+    #[error("there is no query `{0}`: use one of {1}, or write one to {FOLDER}/{0}.sql")]
     Unknown(String, String),
-    /// Its file cannot be read.
+    /// The file of the query cannot be read.
     #[error("read the query `{0}`: {1}")]
     Read(String, #[source] std::io::Error),
 }
 
-/// The text of a named query.
+/// Returns the text of a named query.
 ///
 /// # Errors
 /// See [`NamedError`].
 pub fn named(name: &str) -> Result<String, NamedError> {
-    // A name is no path: `../x` must not read a file elsewhere.
+    // A name must not contain a path such as `../x`, which could be outside of the folder.
     let is_name = name
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -88,7 +88,7 @@ pub fn named(name: &str) -> Result<String, NamedError> {
     })
 }
 
-/// The built-in queries with what they answer.
+/// Returns the built-in queries with the questions that they answer.
 pub fn list() -> Table {
     let answers = |text: &str| {
         text.lines()
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_built_in_and_says_what_it_answers() {
+    fn every_query_file_is_built_in_and_described() {
         let mut files: Vec<String> = std::fs::read_dir(
             Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("../..")
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_never_leads_out_of_the_folder() {
+    fn a_query_name_cannot_leave_the_folder() {
         assert!(
             named("../../Cargo")
                 .unwrap_err()

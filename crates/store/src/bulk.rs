@@ -1,11 +1,11 @@
-//! Bulk inserts with few statements, in the form that is fastest for each database.
+//! Bulk inserts with few statements, in the fastest form for each database.
 //!
-//! The input is columns, the same for both databases. PostgreSQL gets one array for each column in a statement whose
-//! text never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of
-//! a few fixed sizes, so that each is prepared once for each connection. Many rows with new keys go to PostgreSQL by
-//! COPY, which checks for no conflicts.
+//! The input is columns, the same for both databases. PostgreSQL gets one array per column, in a statement whose text
+//! never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of a
+//! few fixed sizes, so that each is prepared once per connection. Many rows with new keys are sent to PostgreSQL by
+//! COPY, which cannot handle conflicts.
 
-mod wire;
+mod copy_format;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,42 +15,41 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
 
-use self::wire::Pieces;
+use self::copy_format::CopyStream;
 
-/// Rows of one statement of SQLite, the largest first: with at most 63 columns its 32,766 parameters are not
-/// exceeded.
+/// Rows per statement of SQLite, largest first. With at most 63 columns, its limit of 32,766 parameters is kept.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
-/// From how many rows on a statement of SQLite shares the values that all of its rows have.
+/// The least rows of a SQLite statement in which equal values of a column share one parameter.
 const SHARING_ROWS: usize = 64;
 
-/// The values of one column, one a row.
+/// The values of one column, one per row.
 pub enum Values<'a> {
-    /// Texts.
+    /// Text.
     Text(Vec<Option<&'a str>>),
-    /// Whole numbers.
+    /// 64-bit integers.
     Integer(Vec<Option<i64>>),
-    /// Numbers.
+    /// 64-bit floats.
     Real(Vec<Option<f64>>),
-    /// Numbers of 32 bits.
+    /// 32-bit floats.
     Short(Vec<Option<f32>>),
-    /// Yes or no.
+    /// Booleans.
     Flag(Vec<bool>),
-    /// Bytes.
+    /// Byte strings.
     Bytes(Vec<&'a [u8]>),
     /// Times.
     Time(Vec<Option<DateTime<Utc>>>),
-    /// Lists of numbers: arrays in PostgreSQL, JSON in SQLite.
+    /// Lists of 64-bit floats: arrays in PostgreSQL, JSON in SQLite.
     Reals(Vec<&'a [f64]>),
 }
 
 impl Values<'_> {
-    /// The same number in each row.
+    /// Returns a column with the same integer in each row.
     pub fn all(value: i64, rows: usize) -> Self {
         Self::Integer(vec![Some(value); rows])
     }
 
     /// True if all rows have the same value. Always false for floats, because zero has two signs.
-    fn are_one(&self) -> bool {
+    fn are_equal(&self) -> bool {
         fn one<T: PartialEq>(values: &[T]) -> bool {
             values.iter().skip(1).all(|value| *value == values[0])
         }
@@ -64,32 +63,31 @@ impl Values<'_> {
     }
 }
 
-/// Insert mode for a table of SQLite.
+/// Handling of existing keys by a SQLite insert.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Keys {
-    /// A key may be there: [`Insert::on_conflict`] says what becomes of it.
-    MayBeThere,
-    /// A key that is there is an error, behind which the transaction must be rolled back: the rows before it stay in.
-    /// So SQLite notes no page that a failing statement would put back, which is a sixth of its work. Where the disk is
+pub enum KeyMode {
+    /// A key may exist: [`Insert::on_conflict`] decides.
+    MayExist,
+    /// An existing key is an error, after which the transaction must be rolled back, because the rows before it stay
+    /// inserted. In return, SQLite keeps no journal to undo the statement, which is a sixth of its work. If the disk is
     /// full, SQLite rolls the transaction back itself.
-    AreNew,
+    New,
 }
 
-/// Rows that go into a table. None of them may have the key of another one.
+/// Rows to insert into a table, with distinct keys.
 pub struct Insert<'a> {
     /// The table.
     pub table: &'static str,
-    /// The number of rows; each column has as many values.
+    /// Number of rows; each column has as many values.
     pub rows: usize,
-    /// Names and values.
+    /// Columns: name and values.
     pub columns: Vec<(&'static str, Values<'a>)>,
     /// The clause after the rows: `ON CONFLICT …`.
     pub on_conflict: &'static str,
 }
 
 impl Insert<'_> {
-    /// Inserts the rows into a table of PostgreSQL, in their order, and returns what `on_conflict` says with
-    /// `RETURNING`.
+    /// Inserts the rows into a PostgreSQL table, in order, and returns what `RETURNING` in `on_conflict` says.
     ///
     /// # Errors
     /// Errors of the server.
@@ -106,7 +104,7 @@ impl Insert<'_> {
         for (n, (name, values)) in self.columns.iter().enumerate() {
             let (kind, cast) = match values {
                 Values::Text(_) => ("TEXT", ""),
-                // An array of arrays would come apart into its numbers: they travel as texts.
+                // UNNEST would flatten an array of arrays, so lists are sent as text.
                 Values::Reals(_) => ("TEXT", "::DOUBLE PRECISION[]"),
                 Values::Integer(_) => ("BIGINT", ""),
                 Values::Real(_) => ("DOUBLE PRECISION", ""),
@@ -136,7 +134,7 @@ impl Insert<'_> {
                 Values::Bytes(values) => query.bind(values),
                 Values::Time(values) => query.bind(values),
                 Values::Reals(lists) => {
-                    // Numbers of JSON are numbers of an array literal; only the brackets differ.
+                    // JSON numbers are valid in an array literal; only the brackets differ.
                     let array = |list: &[f64]| json(list).replace('[', "{").replace(']', "}");
                     query.bind(lists.into_iter().map(array).collect::<Vec<String>>())
                 }
@@ -145,15 +143,12 @@ impl Insert<'_> {
         query.fetch_all(connection).await
     }
 
-    /// Copies the rows into a table of PostgreSQL, in their order. A key that is there is an error, and so is a column
-    /// of another type than its values have.
+    /// Copies the rows into a PostgreSQL table, in order. An existing key is an error, as is a column of another type
+    /// than its values.
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn copied_to_postgres(
-        self,
-        connection: &mut PgConnection,
-    ) -> Result<(), sqlx::Error> {
+    pub async fn copy_to_postgres(self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         if self.rows == 0 {
             return Ok(());
         }
@@ -163,10 +158,10 @@ impl Insert<'_> {
             self.table,
             names.join(", ")
         );
-        let mut pieces = Pieces::of(&self.columns, self.rows);
+        let mut stream = CopyStream::new(&self.columns, self.rows);
         let mut copying = connection.copy_in_raw(&copy).await?;
         loop {
-            match pieces.next() {
+            match stream.next() {
                 Ok(Some(piece)) => {
                     copying.send(piece).await?;
                 }
@@ -181,21 +176,20 @@ impl Insert<'_> {
         Ok(())
     }
 
-    /// Inserts the rows into a table of SQLite, in their order, and returns what `on_conflict` says with `RETURNING`.
+    /// Inserts the rows into a SQLite table, in order, and returns what `RETURNING` in `on_conflict` says.
     ///
     /// # Errors
     /// Errors of the database.
     pub async fn into_sqlite(
         self,
         connection: &mut SqliteConnection,
-        keys: Keys,
+        keys: KeyMode,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         let mut returned = Vec::new();
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
-            // From the largest size down: a rest of 511 rows takes 21 statements of three texts, and each text is
-            // prepared once.
+            // From the largest size down: 511 rows take 21 statements of three distinct texts.
             while self.rows - start >= size {
                 parts.push(start..start + size);
                 start += size;
@@ -205,9 +199,9 @@ impl Insert<'_> {
         let Some(mut part) = parts.next() else {
             return Ok(returned);
         };
-        // Few rows are not worth another text to prepare.
+        // For few rows, another text to prepare costs more than it saves.
         let is_large = part.len() >= SHARING_ROWS;
-        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_one();
+        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
         let ones: Vec<bool> = self.columns.iter().map(is_one).collect();
         let none = vec![false; ones.len()];
         let shared = |rows: usize| if rows >= SHARING_ROWS { &ones } else { &none };
@@ -220,7 +214,7 @@ impl Insert<'_> {
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
-            // SQLite has a thread of its own: while it stores one part, the next one is made ready.
+            // SQLite runs on its own thread: while it stores one part, the arguments of the next part are prepared.
             let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
                     .map(|next| self.arguments(next.clone(), shared(next.len())))
@@ -234,11 +228,11 @@ impl Insert<'_> {
         }
     }
 
-    /// Each row has a parameter for each column; but what all rows have is one parameter, which they name. SQLite
-    /// copies each parameter, and half of a post's are the same in all posts of a block.
+    /// Returns the text of an INSERT. Values that all rows share are one named parameter, all others are one parameter
+    /// each: SQLite copies each parameter, and half of a post's values are the same in all posts of a block.
     ///
-    /// sqlx gives a parameter without a name the next argument, and `$N` the N-th one.
-    fn sqlite_text(&self, rows: usize, shared: &[bool], keys: Keys) -> String {
+    /// sqlx binds an unnamed parameter to the next argument, and `$N` to the N-th argument.
+    fn sqlite_text(&self, rows: usize, shared: &[bool], keys: KeyMode) -> String {
         let own = rows * shared.iter().filter(|shared| !**shared).count();
         let mut last = own;
         let marks: Vec<String> = shared
@@ -255,8 +249,8 @@ impl Insert<'_> {
         let all = vec![row.as_str(); rows].join(", ");
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let (how, then) = match keys {
-            Keys::MayBeThere => ("INSERT", self.on_conflict),
-            Keys::AreNew => ("INSERT OR FAIL", ""),
+            KeyMode::MayExist => ("INSERT", self.on_conflict),
+            KeyMode::New => ("INSERT OR FAIL", ""),
         };
         let (table, names) = (self.table, names.join(", "));
         format!("{how} INTO {table} ({names}) VALUES {all} {then}")
@@ -270,7 +264,7 @@ impl Insert<'_> {
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
         let first = rows.start;
-        // Most times of a column are the same as the one before: written out once.
+        // Most times of a column equal the previous one, so its text is reused.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
         for row in rows {
             for (n, (_, values)) in self.columns.iter().enumerate() {
@@ -288,7 +282,7 @@ impl Insert<'_> {
     }
 }
 
-/// Adds the value of a row as an argument for SQLite. `written` is the last time of the column.
+/// Adds a value as an argument for SQLite. `written` is the previous time of the column.
 fn add(
     arguments: &mut SqliteArguments,
     values: &Values<'_>,
@@ -307,7 +301,7 @@ fn add(
             let text = values[row].map(|time| match written {
                 Some((known, text)) if *known == time => text.clone(),
                 _ => {
-                    // As sqlx writes times, and reads them.
+                    // In the form in which sqlx writes and reads times.
                     let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
                     written.insert((time, text.into())).1.clone()
                 }
@@ -318,7 +312,7 @@ fn add(
     added.map_err(sqlx::Error::Encode)
 }
 
-/// Numbers as a JSON array; each reads back as the same number.
+/// Formats numbers as a JSON array, without loss.
 fn json(list: &[f64]) -> String {
     serde_json::to_string(list).expect("numbers are JSON")
 }

@@ -1,36 +1,36 @@
-//! Checks the integrity of a database: its own checks, orphaned rows, and counts that must agree.
+//! Checks the integrity of a database: the database's own checks, orphaned rows, and counts that must agree.
 //!
-//! All checks only read. Each finding has a meaning and advice.
+//! Checks only read. Each finding has a meaning and a remedy.
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 
 use super::dialect::Dialect;
-use super::failure::Doing;
+use super::driver_error::ErrorContext;
 use super::sql::SqlStore;
 use super::{Result, Store};
 
-/// Complaints of the database's own check that are shown.
+/// The most messages of the database's own check to display.
 const SHOWN: usize = 5;
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something is not as it must be.
+    /// Data is wrong or missing.
     Problem,
-    /// It mends itself, or somebody may want it so.
+    /// No action is needed, or the state may be intended.
     Note,
 }
 
-/// Something that is not as it should be.
+/// Something unexpected in a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check.
+    /// Name of the check.
     pub check: String,
     /// Its severity.
     pub severity: Severity,
-    /// Rows, or complaints.
+    /// Number of rows or messages.
     pub count: u64,
     /// Its meaning.
     pub meaning: String,
@@ -38,8 +38,8 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// A count that is to be 0, in both databases. `{scores}` is how many scores a row of `packed_scores` has, `{ago}` a
-/// time of an hour ago.
+/// A count that must be 0, in both databases. `{scores}` stands for the number of scores of a row of `packed_scores`,
+/// `{ago}` for the time an hour ago.
 struct Count {
     check: &'static str,
     severity: Severity,
@@ -54,8 +54,8 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS (SELECT 1 FROM packed_scores s \
                WHERE s.model_id = c.model_id AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname)",
-        meaning: "posts have a label, and no scores that it was made of",
-        remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
+        meaning: "posts have a label, but not the scores that it was computed from",
+        remedy: "delete these rows of `classifications`; `topicmill classify` recomputes them from stored logits",
     },
     Count {
         check: "number of scores",
@@ -63,7 +63,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM packed_scores s \
                WHERE {scores} <> (SELECT COUNT(*) FROM labels l WHERE l.label_set_id = s.label_set_id)",
         meaning: "posts have more or fewer scores than their label set has labels",
-        remedy: "delete the rows of `classifications` of these posts; `topicmill classify` then makes them anew",
+        remedy: "delete the rows of `classifications` of these posts; `topicmill classify` recomputes them",
     },
     Count {
         check: "unknown labels",
@@ -71,21 +71,21 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS ( \
                SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.label = c.label)",
         meaning: "posts have a label that is not in their label set",
-        remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
+        remedy: "delete these rows of `classifications`; `topicmill classify` recomputes them from stored logits",
     },
     Count {
         check: "counted labels",
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
                WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
-        meaning: "`topic_daily` and `topic_agreement` count labels under another text or topic than their posts have",
-        remedy: "run `UPDATE classifications SET day = NULL`; the views then look at the posts",
+        meaning: "`topic_daily` and `topic_agreement` count labels of an outdated text or topic",
+        remedy: "run `UPDATE classifications SET day = NULL`; the views then read the posts",
     },
     Count {
         check: "purged posts",
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.fullname",
-        meaning: "posts are stored that were purged",
+        meaning: "purged posts are stored",
         remedy: "write their ids to a file (`topicmill sql 'SELECT fullname FROM posts JOIN tombstones USING \
                  (fullname)'`) and run `topicmill purge --ids FILE`",
     },
@@ -94,24 +94,25 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL \
                AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL OR flair IS NOT NULL)",
-        meaning: "posts have a text that retention had deleted",
+        meaning: "posts have a text although retention deleted it",
         remedy: "write their ids to a file and run `topicmill purge --ids FILE`",
     },
     Count {
         check: "logits without a text",
         severity: Severity::Problem,
-        // No index of posts has their texts, and so it is one list less the other.
+        // EXCEPT, because no index of posts includes the text hash.
         sql: "SELECT COUNT(*) FROM pair_logits \
                WHERE text_hash IN (SELECT text_hash FROM pair_logits EXCEPT SELECT text_hash FROM posts)",
-        meaning: "logits are stored of texts that no post has",
+        meaning: "logits are stored for texts that no post has",
         remedy: "delete these rows of `pair_logits`; nothing reads them",
     },
     Count {
         check: "logits without a label or a model",
         severity: Severity::Note,
-        sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS (SELECT 1 FROM hypotheses h WHERE h.id = l.hypothesis_id) \
+        sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS (SELECT 1 FROM hypotheses h \
+              WHERE h.id = l.hypothesis_id) \
                 OR NOT EXISTS (SELECT 1 FROM models m WHERE m.id = l.model_id)",
-        meaning: "logits are stored of labels or models that were dropped while a worker labelled under them",
+        meaning: "logits are stored for labels or models that were dropped while a worker used them",
         remedy: "delete these rows of `pair_logits`; nothing reads them",
     },
     Count {
@@ -119,28 +120,28 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM text_vectors WHERE text_hash IN ( \
                SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts WHERE text_purged_at IS NULL)",
-        meaning: "vectors are stored of texts that no post has, or that retention deleted",
-        remedy: "delete these rows of `text_vectors`, because a vector says what a text was about",
+        meaning: "vectors are stored for texts that no post has, or that retention deleted",
+        remedy: "delete these rows of `text_vectors`, because a vector reveals what a text was about",
     },
     Count {
-        check: "leases without a run",
+        check: "expired leases",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM leases WHERE expires_at < {ago}",
-        meaning: "workers claimed posts and showed no life for an hour",
-        remedy: "nothing: the next `topicmill classify` takes these posts over",
+        meaning: "leases expired more than an hour ago",
+        remedy: "nothing to do: the next `topicmill classify` reclaims these posts",
     },
     Count {
-        check: "runs without an end",
+        check: "unfinished runs",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM runs WHERE status = 'running' AND COALESCE(heartbeat_at, started_at) < {ago}",
-        meaning: "runs have no end and showed no life for an hour",
-        remedy: "nothing: the next run records that they died",
+        meaning: "runs have no recorded end, and sent no heartbeat for an hour",
+        remedy: "nothing to do: the next run records that they crashed",
     },
     Count {
         check: "current labels",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM classifications WHERE NOT EXISTS (SELECT 1 FROM current_target)",
-        meaning: "posts have labels, and no label set is the current one, so the views show none",
+        meaning: "posts have labels, but there is no current label set, so the views show none",
         remedy: "run `topicmill labels use NAME`",
     },
     Count {
@@ -148,21 +149,21 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.crosspost_parent",
         meaning: "posts show a post that was purged",
-        remedy: "run `topicmill purge --check-deleted`, which asks Reddit about them",
+        remedy: "run `topicmill purge --check-deleted`, which checks them with Reddit",
     },
     Count {
         check: "gold labels",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM gold g WHERE g.label IS NOT NULL AND g.label_set_id IS NOT NULL AND NOT EXISTS ( \
                SELECT 1 FROM labels l WHERE l.label_set_id = g.label_set_id AND l.label = g.label)",
-        meaning: "people gave labels that are not in the label set that they were offered",
-        remedy: "look at them with `topicmill labels gold list`",
+        meaning: "gold labels are not in the label set that was offered",
+        remedy: "list them with `topicmill labels gold list`",
     },
     Count {
         check: "bytes of purged posts",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM meta WHERE key = 'rewrite_due'",
-        meaning: "the files may hold bytes of posts that were purged",
+        meaning: "the files may contain bytes of purged posts",
         remedy: "run `topicmill db vacuum`",
     },
 ];
@@ -179,23 +180,23 @@ fn problem(check: impl Into<String>, count: u64, meaning: String, remedy: &str) 
 
 /// Advice for a damaged database.
 const RESTORE: &str =
-    "restore a backup (docs/retention.md); before that, copy the files of the database away";
+    "first copy the database files elsewhere, then restore a backup (docs/retention.md)";
 
-/// Hears what is looked at next.
+/// Progress callback: the name of the next check.
 pub type OnCheck<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 impl Store {
-    /// Looks whether the database is whole.
+    /// Runs all checks, and returns the findings.
     ///
     /// # Errors
     /// See [`super::StoreError`].
-    pub async fn check(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+    pub async fn check(&self, progress: OnCheck<'_>) -> Result<Vec<Finding>> {
         let mut found = match self {
-            Self::Sqlite(store) => store.check_own(heard).await?,
-            Self::Postgres(store) => store.check_own(heard).await?,
+            Self::Sqlite(store) => store.check_backend(progress).await?,
+            Self::Postgres(store) => store.check_backend(progress).await?,
         };
         for count in &COUNTS {
-            heard(count.check);
+            progress(count.check);
             let (scores, ago) = match self {
                 Self::Sqlite(_) => (
                     "json_array_length(s.scores)",
@@ -221,12 +222,12 @@ impl Store {
                 });
             }
         }
-        heard("versions of label sets");
+        progress("versions of label sets");
         found.extend(self.check_versions().await?);
         Ok(found)
     }
 
-    /// A version is the hash of what it stands for.
+    /// Checks that the version of each label set is the hash of its content.
     async fn check_versions(&self) -> Result<Option<Finding>> {
         let mut wrong = Vec::new();
         for row in self.labels().label_sets().await? {
@@ -238,8 +239,8 @@ impl Store {
             problem(
                 "versions of label sets",
                 wrong.len() as u64,
-                format!("label sets were changed past topicmill: {}", wrong.join(", ")),
-                "restore a backup, or drop them with `topicmill labels drop` and label anew; stored logits are used again",
+                format!("label sets were changed by another program: {}", wrong.join(", ")),
+                "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are reused",
             )
         }))
     }
@@ -255,31 +256,31 @@ where
         .await
         .and_then(|row| row.try_get::<i64, _>(0))
         .map(i64::unsigned_abs)
-        .doing("check the database")
+        .context("check the database")
 }
 
 const WHAT: &str = "check the database";
 
 impl SqlStore<Sqlite> {
-    async fn check_own(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+    async fn check_backend(&self, progress: OnCheck<'_>) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
-        heard("the file");
-        let said: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check")
+        progress("the file");
+        let messages: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check")
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
-        if said != ["ok"] {
-            let shown: Vec<&str> = said.iter().take(SHOWN).map(String::as_str).collect();
+            .context(WHAT)?;
+        if messages != ["ok"] {
+            let shown: Vec<&str> = messages.iter().take(SHOWN).map(String::as_str).collect();
             let meaning = format!("the file is damaged: {}", shown.join("; "));
-            found.push(problem("the file", said.len() as u64, meaning, RESTORE));
+            found.push(problem("the file", messages.len() as u64, meaning, RESTORE));
         }
-        heard("rows without what they belong to");
+        progress("orphaned rows");
         let orphans: Vec<(String, String, i64)> = sqlx::query_as(
             "SELECT \"table\", parent, COUNT(*) FROM pragma_foreign_key_check() GROUP BY 1, 2 ORDER BY 1, 2",
         )
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         found.extend(
             orphans
                 .into_iter()
@@ -293,12 +294,13 @@ fn orphaned(child: &str, parent: &str, rows: i64) -> Finding {
     problem(
         format!("rows of {child}"),
         rows.unsigned_abs(),
-        format!("rows of `{child}` belong to rows of `{parent}` that are not there"),
-        "delete these rows; another program left them, which does not enforce foreign keys",
+        format!("rows of `{child}` refer to missing rows of `{parent}`"),
+        "delete these rows; they were left by another program that does not enforce foreign keys",
     )
 }
 
-/// Each foreign key of the schema as a count of the rows that break it, and what would be one of `sightings`.
+/// Query for the foreign keys: child, parent, and a statement that counts the rows that violate the key. Includes the
+/// two keys of `sightings`, which the schema omits.
 const FOREIGN_KEYS: &str = "\
 SELECT child.relname::text, parent.relname::text, \
        format('SELECT COUNT(*) FROM %I c WHERE %s AND NOT EXISTS (SELECT 1 FROM %I p WHERE %s)', child.relname, \
@@ -319,7 +321,7 @@ SELECT 'sightings', 'posts', \
 SELECT 'sightings', 'runs', \
        'SELECT COUNT(*) FROM sightings c WHERE NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = c.run_id)' \
  ORDER BY 1, 2";
-/// Indexes and constraints that the server does not rely on.
+/// Query for indexes, constraints and triggers that are invalid or disabled.
 const NOT_VALID: &str = "\
 SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND NOT (i.indisvalid AND i.indisready) \
@@ -329,39 +331,40 @@ SELECT conname::text FROM pg_constraint \
  UNION ALL \
 SELECT tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND t.tgenabled = 'D'";
-/// Keys that the server gives next, where a row has one as great already.
+/// Query for the identity columns with their sequences.
 const KEYS: &str = "\
 SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname) \
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY 1";
-/// The trees of an index, looked at by an extension that whoever runs the server may have installed.
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' \
+ ORDER BY 1";
+/// Query for the B-tree indexes, which the extension amcheck can check, if the administrator has installed it.
 const TREES: &str = "\
 SELECT c.relname::text, c.oid::bigint FROM pg_index i \
   JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND m.amname = 'btree' AND i.indisvalid ORDER BY 1";
 
 impl SqlStore<Postgres> {
-    async fn check_own(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+    async fn check_backend(&self, progress: OnCheck<'_>) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
-        heard("indexes and constraints");
+        progress("indexes and constraints");
         let invalid: Vec<String> = sqlx::query_scalar(NOT_VALID)
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         if !invalid.is_empty() {
             found.push(problem(
                 "indexes and constraints",
                 invalid.len() as u64,
-                format!("the server does not rely on these, or they are switched off: {}", invalid.join(", ")),
+                format!("these are invalid or disabled: {}", invalid.join(", ")),
                 "have the owner of the tables run REINDEX, VALIDATE CONSTRAINT or ENABLE TRIGGER for them",
             ));
         }
         found.extend(self.check_pages().await?);
-        heard("rows without what they belong to");
+        progress("orphaned rows");
         let keys: Vec<(String, String, String)> = sqlx::query_as(FOREIGN_KEYS)
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         for (child, parent, sql) in keys {
             let rows = number(&self.pool, sql).await?;
             if rows > 0 {
@@ -372,24 +375,24 @@ impl SqlStore<Postgres> {
                 ));
             }
         }
-        heard("keys");
+        progress("keys");
         found.extend(self.check_keys().await?);
-        heard("trees of indexes");
+        progress("index structure");
         found.extend(self.check_trees().await?);
         Ok(found)
     }
 
-    /// Checksum failures that the server recorded, if checksums are enabled.
+    /// Reports checksum failures that the server recorded, if checksums are enabled.
     async fn check_pages(&self) -> Result<Option<Finding>> {
         let failures = number(
             &self.pool,
-            "SELECT COALESCE(MAX(checksum_failures), 0)::bigint FROM pg_stat_database WHERE datname = current_database()"
+            "SELECT COALESCE(MAX(checksum_failures), 0)::bigint FROM pg_stat_database \
+             WHERE datname = current_database()"
                 .to_owned(),
         )
         .await?;
         Ok((failures > 0).then(|| {
-            let meaning =
-                "the server read pages from its disk that are not what it wrote".to_owned();
+            let meaning = "the server read corrupt pages from its disk".to_owned();
             problem("pages on disk", failures, meaning, RESTORE)
         }))
     }
@@ -398,7 +401,7 @@ impl SqlStore<Postgres> {
         let keys: Vec<(String, String, Option<String>)> = sqlx::query_as(KEYS)
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut found = Vec::new();
         for (table, column, sequence) in keys {
             let Some(sequence) = sequence else { continue };
@@ -407,7 +410,7 @@ impl SqlStore<Postgres> {
                  ELSE last_value - 1 END FROM {sequence})"
             );
             let rows = match number(&self.pool, sql).await {
-                // A reader may not look at what only writers need.
+                // A read-only user may not read sequences.
                 Err(super::StoreError::Denied(_)) => continue,
                 rows => rows?,
             };
@@ -415,7 +418,7 @@ impl SqlStore<Postgres> {
                 found.push(problem(
                     format!("keys of {table}"),
                     rows,
-                    format!("the server would give new rows of `{table}` keys that are taken"),
+                    format!("new rows of `{table}` would get keys that are in use"),
                     &format!("have the owner run: SELECT setval('{sequence}', (SELECT MAX({column}) FROM {table}))"),
                 ));
             }
@@ -430,29 +433,29 @@ impl SqlStore<Postgres> {
         )
         .fetch_optional(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let Some(place) = place else {
             return Ok(Vec::new());
         };
         let indexes: Vec<(String, i64)> = sqlx::query_as(TREES)
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut found = Vec::new();
         for (index, oid) in indexes {
             let sql = AssertSqlSafe(format!(
                 "SELECT {place}.bt_index_check({oid}::oid::regclass)"
             ));
-            match sqlx::query(sql).execute(&self.pool).await.doing(WHAT) {
+            match sqlx::query(sql).execute(&self.pool).await.context(WHAT) {
                 Ok(_) => {}
-                // Only a superuser, or who was given the right, may look.
+                // Only superusers and users with this privilege may run it.
                 Err(super::StoreError::Denied(_)) => break,
                 Err(super::StoreError::Statement { source, .. })
                     if source.as_database_error().is_some() =>
                 {
                     let meaning = format!("the index `{index}` is damaged: {source}");
                     let remedy = format!("have the owner run: REINDEX INDEX {index}");
-                    found.push(problem("trees of indexes", 1, meaning, &remedy));
+                    found.push(problem("index structure", 1, meaning, &remedy));
                 }
                 Err(error) => return Err(error),
             }

@@ -1,8 +1,8 @@
-//! Copies a SQLite database into a PostgreSQL database, as of one moment.
+//! Copies a SQLite database into a PostgreSQL database, as one snapshot.
 //!
-//! The source may be in use; the target must be empty, and gets every row under the same key. The target is written in
-//! one transaction: an interrupted copy leaves it empty, and the same command starts again. Rows are copied in order
-//! and in small batches, so memory stays bounded. At the end the digests of both sides are compared.
+//! The source may be in use. The target must be empty; every row keeps its key. One transaction writes the target, so
+//! an interrupted copy leaves it empty, and the same command starts over. Rows are copied in order and in small
+//! batches, to bound memory. At the end, digests of both sides are compared.
 
 mod cells;
 mod shape;
@@ -15,40 +15,40 @@ use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 
 use self::cells::{Digest, SqlValue, cells, push_cells};
 use self::shape::{TableShape, identities, shapes};
-use super::failure::Doing;
+use super::driver_error::ErrorContext;
 use super::{Result, Store, StoreError};
 
 const WHAT_READ: &str = "read what is copied";
 const WHAT_WRITE: &str = "write the copy";
-/// Bytes that are handed to the server at once.
+/// Bytes per message to the server.
 const BYTES_AT_ONCE: usize = 256 * 1024;
-/// Rows of one COPY: the server notes each row in memory until its keys were checked at the end.
+/// Rows per COPY: the server keeps each row in memory until its keys are checked at the end.
 const ROWS_A_COPY: u64 = 100_000;
 
-/// A table that was copied.
+/// A copied table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CopiedTable {
     /// Its name.
     pub table: String,
     /// Its rows.
     pub rows: u64,
-    /// A sum over its rows, the same on both sides.
+    /// Digest of its rows, the same on both sides.
     pub digest: String,
 }
 
-/// Hears which table is copied, and how many of its rows are.
+/// Progress callback: the table, and its copied rows.
 pub type OnCopied<'a> = &'a (dyn Fn(&str, u64) + Send + Sync);
 
 impl Store {
-    /// Copies everything from SQLite to a database of PostgreSQL that has the tables and nothing in them.
+    /// Copies everything from a SQLite database to a migrated, but empty PostgreSQL database.
     ///
     /// # Errors
-    /// [`StoreError::NotEmpty`] and [`StoreError::NotSqliteToPostgres`], and those of both databases; then nothing was
-    /// copied.
-    pub async fn copy_to(&self, to: &Self, heard: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
+    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors of both databases; nothing is copied
+    /// then.
+    pub async fn copy_to(&self, to: &Self, progress: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
         match (self, to) {
             (Self::Sqlite(from), Self::Postgres(to)) => {
-                to_postgres(&from.pool, &to.pool, heard).await
+                to_postgres(&from.pool, &to.pool, progress).await
             }
             _ => Err(StoreError::NotSqliteToPostgres),
         }
@@ -57,7 +57,7 @@ impl Store {
 
 /// Progress of copying one table.
 struct Progress<'a> {
-    heard: OnCopied<'a>,
+    on_copied: OnCopied<'a>,
     table: &'a str,
     digest: Digest,
 }
@@ -66,7 +66,7 @@ impl Progress<'_> {
     fn row(&mut self, shape: &TableShape, row: &[SqlValue]) {
         self.digest.add(shape, row);
         if self.digest.rows.is_multiple_of(10_000) {
-            (self.heard)(self.table, self.digest.rows);
+            (self.on_copied)(self.table, self.digest.rows);
         }
     }
 }
@@ -74,10 +74,10 @@ impl Progress<'_> {
 async fn to_postgres(
     from: &SqlitePool,
     to: &PgPool,
-    heard: OnCopied<'_>,
+    progress: OnCopied<'_>,
 ) -> Result<Vec<CopiedTable>> {
-    let mut reading = from.begin_with("BEGIN").await.doing(WHAT_READ)?;
-    let mut writing = to.begin().await.doing(WHAT_WRITE)?;
+    let mut reading = from.begin_with("BEGIN").await.context(WHAT_READ)?;
+    let mut writing = to.begin().await.context(WHAT_WRITE)?;
     let shapes = shapes(&mut writing).await?;
     for shape in &shapes {
         let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", shape.quoted());
@@ -88,18 +88,17 @@ async fn to_postgres(
         let some: bool = sqlx::query_scalar(some)
             .fetch_one(&mut *writing)
             .await
-            .doing(WHAT_WRITE)?;
+            .context(WHAT_WRITE)?;
         if some {
             return Err(StoreError::NotEmpty(shape.name.clone()));
         }
     }
-    // Otherwise the server takes the tables that fill for empty ones when it checks keys, and reads all of them each
-    // time.
+    // Otherwise the planner considers the growing tables empty, and reads all of them for each check of a key.
     run_postgres(&mut writing, "SET LOCAL enable_seqscan = off".to_owned()).await?;
     run_postgres(&mut writing, "DELETE FROM meta".to_owned()).await?;
     let mut sent = Vec::with_capacity(shapes.len());
     for shape in &shapes {
-        sent.push(send(&mut reading, &mut writing, shape, heard).await?);
+        sent.push(send(&mut reading, &mut writing, shape, progress).await?);
     }
     for identity in identities(&mut writing).await? {
         let last: Option<i64> =
@@ -107,14 +106,14 @@ async fn to_postgres(
                 .bind(&identity.table)
                 .fetch_optional(&mut *reading)
                 .await
-                .doing(WHAT_READ)?;
+                .context(WHAT_READ)?;
         if let Some(last) = last.filter(|last| *last > 0) {
             sqlx::query("SELECT setval($1::regclass, $2)")
                 .bind(&identity.sequence)
                 .bind(last)
                 .execute(&mut *writing)
                 .await
-                .doing(WHAT_WRITE)?;
+                .context(WHAT_WRITE)?;
         }
     }
     drop(reading);
@@ -124,46 +123,45 @@ async fn to_postgres(
         let mut digest = Digest::default();
         let sql = AssertSqlSafe(shape.select_postgres());
         let mut rows = sqlx::query(sql).fetch(&mut *writing);
-        while let Some(row) = rows.try_next().await.doing(WHAT_WRITE)? {
-            digest.add(shape, &cells(&row, shape).doing(WHAT_WRITE)?);
+        while let Some(row) = rows.try_next().await.context(WHAT_WRITE)? {
+            digest.add(shape, &cells(&row, shape).context(WHAT_WRITE)?);
         }
         done.push(compared(shape, &sent, &digest)?);
     }
-    writing.commit().await.doing(WHAT_WRITE)?;
-    // The server would find out by itself, later. Our tables alone: it complains of each one that belongs to somebody
-    // else.
+    writing.commit().await.context(WHAT_WRITE)?;
+    // Autovacuum would do this later. Only for our tables, because the server warns about those of other owners.
     let names: Vec<String> = shapes.iter().map(TableShape::quoted).collect();
     let analyze = AssertSqlSafe(format!("ANALYZE {}", names.join(", ")));
     if let Err(error) = sqlx::query(analyze).execute(to).await {
-        tracing::debug!("the server did not count what was copied: {error}");
+        tracing::debug!("cannot analyse the copied tables: {error}");
     }
     Ok(done)
 }
 
 async fn run_postgres(connection: &mut PgConnection, sql: String) -> Result<()> {
     let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await;
-    done.doing(WHAT_WRITE).map(drop)
+    done.context(WHAT_WRITE).map(drop)
 }
 
-/// The rows of a table of SQLite, as lines of COPY.
+/// Copies the rows of a SQLite table as lines of COPY.
 async fn send(
     reading: &mut SqliteConnection,
     writing: &mut PgConnection,
     shape: &TableShape,
-    heard: OnCopied<'_>,
+    on_copied: OnCopied<'_>,
 ) -> Result<Digest> {
     let mut progress = Progress {
-        heard,
+        on_copied,
         table: &shape.name,
         digest: Digest::default(),
     };
-    heard(&shape.name, 0);
+    on_copied(&shape.name, 0);
     let mut rows = sqlx::query(AssertSqlSafe(shape.select_sqlite())).fetch(reading);
     let copy = format!("COPY {} ({}) FROM STDIN", shape.quoted(), shape.names());
     let mut lines = Vec::with_capacity(2 * BYTES_AT_ONCE);
     let mut more = true;
     while more {
-        let mut copying = writing.copy_in_raw(&copy).await.doing(WHAT_WRITE)?;
+        let mut copying = writing.copy_in_raw(&copy).await.context(WHAT_WRITE)?;
         let mut in_copy = 0;
         let failed = loop {
             if in_copy == ROWS_A_COPY {
@@ -175,9 +173,9 @@ async fn send(
                     more = false;
                     break None;
                 }
-                Err(error) => break Some(Err(error).doing(WHAT_READ)),
+                Err(error) => break Some(Err(error).context(WHAT_READ)),
             };
-            let pushed = cells(&row, shape).doing(WHAT_READ).and_then(|row| {
+            let pushed = cells(&row, shape).context(WHAT_READ).and_then(|row| {
                 progress.row(shape, &row);
                 push_cells(&mut lines, shape, &row)
             });
@@ -187,19 +185,19 @@ async fn send(
             in_copy += 1;
             if lines.len() >= BYTES_AT_ONCE {
                 if let Err(error) = copying.send(&lines[..]).await {
-                    break Some(Err(error).doing(WHAT_WRITE));
+                    break Some(Err(error).context(WHAT_WRITE));
                 }
                 lines.clear();
             }
         };
         if let Some(failed) = failed {
-            // Why it ends is told by whoever asked.
+            // The caller reports the error.
             let _ = copying.abort("the copy was not finished").await;
             return failed;
         }
-        copying.send(&lines[..]).await.doing(WHAT_WRITE)?;
+        copying.send(&lines[..]).await.context(WHAT_WRITE)?;
         lines.clear();
-        copying.finish().await.doing(WHAT_WRITE)?;
+        copying.finish().await.context(WHAT_WRITE)?;
     }
     Ok(progress.digest)
 }
@@ -212,7 +210,7 @@ fn compared(shape: &TableShape, sent: &Digest, there: &Digest) -> Result<CopiedT
             digest: format!("{:032x}", sent.sum),
         });
     }
-    Err(StoreError::Uneven {
+    Err(StoreError::CopyMismatch {
         table: shape.name.clone(),
         sent: sent.rows,
         there: there.rows,

@@ -1,5 +1,5 @@
-//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking and migrating. Statements
-//! are shared.
+//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking, migrating, and fragments
+//! of SQL. Statements are shared.
 
 mod migrations;
 mod pooler;
@@ -13,22 +13,22 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type};
 
 pub use migrations::File;
-pub(super) use migrations::of as migrator_of;
+pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
-pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, is_settled};
+pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, has_no_wal};
 
 use super::bulk::Insert;
-use super::failure::plain;
-use super::{Access, Result, Step, StoreError};
+use super::driver_error::without_source_location;
+use super::{Access, Result, StoreError, TimeStep};
 use topicmill_core::{Timestamp, redact_url};
 
-/// Of one process, at most.
+/// The most connections of one process.
 const CONNECTIONS: u32 = 8;
 
-/// A type with bounds that a supertrait carries: the compiler takes for granted what a supertrait says of an associated
-/// type, and not what it says of other types than `Self`.
+/// Helper of [`Implies`]: the compiler applies the bounds that a supertrait puts on its associated type, but not those
+/// on other types than `Self`.
 pub trait Same<T> {
     /// `T`.
     type Is;
@@ -38,160 +38,158 @@ impl<T, S> Same<T> for S {
     type Is = T;
 }
 
-/// As a supertrait, `Implies<T, Is: Bound>` is `T: Bound` wherever the trait is.
+/// As a supertrait, `Implies<T, Is: Bound>` implies `T: Bound` wherever the trait is required.
 pub trait Implies<T>: Same<T, Is = T> {}
 
 impl<T, S> Implies<T> for S {}
 
-/// A value that statements take, alone or as an `Option`.
-pub trait Taken<DB: Database>: for<'q> Encode<'q, DB> + Type<DB> {}
+/// A type that can be bound to a statement, alone or as an `Option`.
+pub trait Bind<DB: Database>: for<'q> Encode<'q, DB> + Type<DB> {}
 
-impl<DB: Database, T: for<'q> Encode<'q, DB> + Type<DB>> Taken<DB> for T {}
+impl<DB: Database, T: for<'q> Encode<'q, DB> + Type<DB>> Bind<DB> for T {}
 
-/// A value that statements take and rows hold.
-pub trait Held<DB: Database>: Taken<DB> + for<'r> Decode<'r, DB> {}
+/// A type that can be bound to a statement and read from a row.
+pub trait Cell<DB: Database>: Bind<DB> + for<'r> Decode<'r, DB> {}
 
-impl<DB: Database, T: Taken<DB> + for<'r> Decode<'r, DB>> Held<DB> for T {}
+impl<DB: Database, T: Bind<DB> + for<'r> Decode<'r, DB>> Cell<DB> for T {}
 
-/// A database that the statements of `sql/` run on.
+/// A database on which the statements of `sql/` run.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
     + for<'c> Implies<&'c mut Self::Connection, Is: Executor<'c, Database = Self>>
     + Implies<usize, Is: ColumnIndex<Self::Row>>
-    + Implies<bool, Is: Held<Self>>
-    + Implies<i64, Is: Held<Self>>
-    + Implies<f32, Is: Held<Self>>
-    + Implies<f64, Is: Held<Self>>
-    + Implies<String, Is: Held<Self>>
-    + Implies<Vec<u8>, Is: Held<Self>>
-    + Implies<DateTime<Utc>, Is: Held<Self>>
-    + Implies<Timestamp, Is: Held<Self>>
-    + Implies<Json<Value>, Is: Held<Self>>
-    + Implies<Json<Vec<Value>>, Is: Held<Self>>
-    + Implies<Option<i64>, Is: Taken<Self>>
-    + Implies<Option<f32>, Is: Taken<Self>>
-    + Implies<Option<f64>, Is: Taken<Self>>
-    + Implies<Option<String>, Is: Taken<Self>>
-    + Implies<Option<DateTime<Utc>>, Is: Taken<Self>>
-    + Implies<Option<Timestamp>, Is: Taken<Self>>
-    + Implies<Option<Json<Value>>, Is: Taken<Self>>
+    + Implies<bool, Is: Cell<Self>>
+    + Implies<i64, Is: Cell<Self>>
+    + Implies<f32, Is: Cell<Self>>
+    + Implies<f64, Is: Cell<Self>>
+    + Implies<String, Is: Cell<Self>>
+    + Implies<Vec<u8>, Is: Cell<Self>>
+    + Implies<DateTime<Utc>, Is: Cell<Self>>
+    + Implies<Timestamp, Is: Cell<Self>>
+    + Implies<Json<Value>, Is: Cell<Self>>
+    + Implies<Json<Vec<Value>>, Is: Cell<Self>>
+    + Implies<Option<i64>, Is: Bind<Self>>
+    + Implies<Option<f32>, Is: Bind<Self>>
+    + Implies<Option<f64>, Is: Bind<Self>>
+    + Implies<Option<String>, Is: Bind<Self>>
+    + Implies<Option<DateTime<Utc>>, Is: Bind<Self>>
+    + Implies<Option<Timestamp>, Is: Bind<Self>>
+    + Implies<Option<Json<Value>>, Is: Bind<Self>>
     + for<'q> Implies<&'q str, Is: Encode<'q, Self> + Type<Self>>
     + for<'q> Implies<Option<&'q str>, Is: Encode<'q, Self> + Type<Self>>
     + for<'q> Implies<&'q [u8], Is: Encode<'q, Self> + Type<Self>>
     + for<'q> Implies<Json<&'q Value>, Is: Encode<'q, Self> + Type<Self>>
     + for<'q> Implies<Json<&'q [Value]>, Is: Encode<'q, Self> + Type<Self>>
 {
-    /// Its name in messages and JSON.
+    /// Name in messages and JSON.
     const BACKEND: &'static str;
     /// The migrations of this database.
     const MIGRATIONS: &'static [File];
-    /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
-    /// when another process wrote in between, so it takes the write lock at once.
+    /// Begins a transaction that writes. On SQLite it takes the write lock at once, because a transaction that reads
+    /// first and writes later fails if another process wrote in between.
     const BEGIN_WRITE: &'static str;
-    /// The same, of one that stores labels. PostgreSQL plans the checks of foreign keys once a connection: where it
-    /// takes
-    /// `classifications` for empty, as it does until its statistics have seen a first label set, it would read all of
-    /// that table for each row of `packed_scores` (100,000 rows took 12.3 s instead of 2.8 s).
+    /// Begins a transaction that stores labels. PostgreSQL plans foreign key checks once per connection. While its
+    /// statistics show no first label set, it would consider `classifications` empty, and read all of it for each row
+    /// of `packed_scores`: 100,000 rows took 12.3 s instead of 2.8 s.
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
-    /// Begins a transaction that only reads, and sees the database as of one moment.
+    /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
-    /// Behind `posts p`: that it is read by the index that has all of a post but its texts, in the order of the names,
-    /// which is that of the labels; and not by date, post after post.
+    /// SQL after `posts p` that reads posts by the index that covers all but their texts, in order of fullname like the
+    /// labels, instead of one by one by date.
     const POSTS_IN_ORDER: &'static str;
-    /// Locks the rows of a SELECT and passes over those that others have locked.
+    /// Locks the rows of a SELECT, and skips rows that others have locked.
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
     const FOR_UPDATE: &'static str;
-    /// Keeps the rows of a SELECT from being deleted until the transaction ends.
-    const HOLD: &'static str;
-    /// Keeps every other transaction from storing posts until this one ends: each reads `tombstones` for
-    /// update before it does.
+    /// Prevents the rows of a SELECT from being deleted until the transaction ends.
+    const LOCK_KEY: &'static str;
+    /// Blocks all other transactions that store posts until this one ends: each reads `tombstones` for update first.
     const LOCK_TOMBSTONES: Option<&'static str>;
-    /// Keeps the posts that a SELECT names `p` from being purged, and their texts from being taken or edited, until
-    /// the transaction ends; passes over those that just were purged.
-    const HOLD_POSTS: &'static str;
-    /// Locks the posts of a SELECT as an UPDATE of them does. Whoever changes posts locks them in the order of
-    /// their names first: each other, and those that hold posts, wait for them and never in a circle.
+    /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
+    /// that were just purged.
+    const SHARE_POSTS: &'static str;
+    /// Locks the posts of a SELECT as an UPDATE does. Every writer locks posts in order of fullname first, to avoid
+    /// deadlocks with other writers and with share locks.
     const LOCK_POSTS: &'static str;
-    /// Lets one transaction at a time look whether a text that was edited away is any other post's.
+    /// Serialises the check whether another post has a text that was edited away.
     const LOCK_EDITS: Option<&'static str>;
-    /// True if new logits are inserted by [`insert_new`](Self::insert_new), too; another worker may have stored them
-    /// meanwhile.
-    const LOGITS_APART: bool;
-    /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
-    /// many they are, the statement stays the same.
-    const AMONG: &'static str;
-    /// Tells the planner how much there is in the backlog, after much was put there at once. By what it knew
-    /// before, the table was empty, and it would read all of it for each post of a claim.
-    const COUNT_BACKLOG: Option<&'static str>;
-    /// The database's own time.
+    /// True if new logits are also inserted by [`insert_new`](Self::insert_new), although another worker may have
+    /// stored them meanwhile.
+    const BULK_LOGITS: bool;
+    /// The right side of `IN`: the texts of a JSON array, which is the only parameter of the statement. So its text
+    /// does not depend on their number.
+    const IN_JSON_ARRAY: &'static str;
+    /// Updates the planner's statistics of the backlog after many inserts. With those of an empty table, it would read
+    /// the whole backlog for each post of a claim.
+    const ANALYZE_BACKLOG: Option<&'static str>;
+    /// Expression for the database's time.
     const NOW: &'static str;
-    /// One row if the table of applied migrations exists.
+    /// Query for the number of tables of applied migrations: 0 or 1.
     const HAS_SCHEMA: &'static str;
-    /// Query for any relation with a given name, up to `WHERE` and the name: no table of ours can have that name then.
-    const NAMED: &'static str;
-    /// Advice if a name of ours is taken by a relation of somebody else.
-    const ELSEWHERE: &'static str;
-    /// Query for whether a schema for tables exists (1 or 0); `None` if there always is one.
-    const HAS_PLACE: Option<&'static str> = None;
-    /// Query for whether the database is UTF-8 (1 or 0); `None` if every one is.
+    /// Query for relations with a name, up to `WHERE` and the name; a new table cannot have such a name.
+    const RELATIONS_NAMED: &'static str;
+    /// Advice if another program's relation has the name of one of ours.
+    const NAME_TAKEN_ADVICE: &'static str;
+    /// Query for the number of current schemas (0 or 1); `None` if there always is one.
+    const HAS_CURRENT_SCHEMA: Option<&'static str> = None;
+    /// Query for whether the database is UTF-8 (0 or 1); `None` if it always is.
     const IS_UTF8: Option<&'static str> = None;
     /// Query for the version of the server.
     const SERVER: &'static str;
-    /// A value that no call before gave.
+    /// Expression for a unique value.
     const TOKEN: &'static str;
     /// Query for the approximate number of posts, at a nearly constant cost.
-    const ABOUT_POSTS: &'static str;
-    /// One of every `$3` posts, or some more: no post is likelier than another, and they are the same when one looks
-    /// again.
-    const EACH_NTH_POST: &'static str;
-    /// Bytes on disk.
+    const ESTIMATE_POSTS: &'static str;
+    /// Selects about one in `$3` posts: each post is equally likely, and the same posts are selected again.
+    const SAMPLE_POSTS: &'static str;
+    /// Query for the size on disk in bytes.
     const BYTES: &'static str;
-    /// After how many [steps](super::waiting::STEP) a wait for a lock is an error.
-    const MOST_STEPS: u64;
-    /// Query for the time of the database's clock, if it has one.
+    /// The most [steps](super::lock_wait::STEP) of a wait for a lock.
+    const MAX_LOCK_WAITS: u64;
+    /// Query for the time of the clock that all processes share, if the database has one.
     const TIME: Option<&'static str>;
 
-    /// Returns the grouping key of a time step, made of `p.created_at`, and its text, made of that key as `bucket`.
-    fn bucket(step: Step) -> (&'static str, &'static str);
-    /// The whole number that a positive number begins with.
+    /// Returns the SQL of a time step: the grouping key, computed from `p.created_at`, and its text, computed from that
+    /// key as `bucket`.
+    fn bucket(step: TimeStep) -> (&'static str, &'static str);
+    /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
-    /// Inserts rows in their order, and returns what `on_conflict` says with `RETURNING`.
+    /// Inserts rows in order, and returns what `RETURNING` in `on_conflict` says.
     fn insert_returning(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
-    /// Inserts rows in their order.
+    /// Inserts rows in order.
     fn insert(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
         async { Self::insert_returning(connection, insert).await.map(drop) }
     }
-    /// Inserts rows whose keys were not there a moment ago, in their order. Where another writer stored one since, it
-    /// is an error, `is_taken`, or a row of `on_conflict`.
+    /// Inserts rows whose keys did not exist a moment ago, in order. If another writer stored one since, this is a
+    /// duplicate key error (see `is_taken`), or handled by `on_conflict`.
     fn insert_new(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
-    /// Rows that a statement changed.
+    /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
-    /// Applies migrations; processes that start together do it once.
+    /// Applies migrations. Of processes that start together, one does it.
     fn migrate(
         pool: &Pool<Self>,
         migrator: &Migrator,
     ) -> impl Future<Output = Result<(), MigrateError>> + Send;
-    /// Opens the database, making it if `access` says so.
+    /// Opens the database; creates it if `access` says so.
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
-/// The kind of database of a URL.
+/// The database of a URL.
 pub enum Backend {
     Sqlite,
     Postgres,
 }
 
-/// Reads the scheme of a URL.
+/// Returns the database of a URL, by its scheme.
 pub fn backend(url: &str) -> Result<Backend> {
     match url.split_once(':') {
         Some(("sqlite", _)) => Ok(Backend::Sqlite),
@@ -204,7 +202,7 @@ pub fn backend(url: &str) -> Result<Backend> {
 fn malformed(url: &str, hint: &str) -> impl FnOnce(sqlx::Error) -> StoreError {
     let (url, hint) = (redact_url(url), hint.to_owned());
     move |_| {
-        let source = sqlx::Error::Configuration("it cannot be read".into());
+        let source = sqlx::Error::Configuration("the URL cannot be parsed".into());
         StoreError::Open { url, hint, source }
     }
 }
@@ -214,7 +212,7 @@ fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) ->
     move |source| StoreError::Open {
         url,
         hint,
-        source: plain(source),
+        source: without_source_location(source),
     }
 }
 
@@ -222,7 +220,7 @@ fn watching(source: sqlx::Error) -> StoreError {
     let what = "watch for new posts";
     StoreError::Statement {
         what,
-        source: plain(source),
+        source: without_source_location(source),
     }
 }
 
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_of_no_known_database_is_refused() {
+    fn urls_of_other_databases_are_rejected() {
         assert!(backend("mysql://host/db").is_err());
         assert!(backend("topicmill.db").is_err());
         assert!(backend("postgres:db").is_err());

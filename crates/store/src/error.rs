@@ -1,22 +1,22 @@
-//! Why the store could not do what it was asked for.
+//! Errors of the store.
 
-use super::failure;
-use super::waiting::ToldToStop;
+use super::driver_error;
+use super::lock_wait::Cancelled;
 use topicmill_core::FailureKind;
 
-/// Why the store could not do what it was asked for.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL names no database that topicmill knows.
+    /// The URL is not that of a supported database.
     #[error(
-        "`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`; in a PATH, write `?` as \
-         `%3F`, `#` as `%23` and `%` as `%25`"
+        "`{0}` is not a database URL: use `sqlite:PATH` or `postgres://user:password@host/database`; in a PATH, write \
+         `?` as `%3F`, `#` as `%23` and `%` as `%25`"
     )]
     Url(String),
-    /// The database cannot be reached or opened.
+    /// The database cannot be opened.
     #[error("open the database `{url}`: {hint}")]
     Open {
-        /// Without its password.
+        /// URL without its password.
         url: String,
         /// Advice for the user.
         hint: String,
@@ -24,94 +24,96 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// Made by a later version of topicmill.
+    /// The database was created by a later version of topicmill.
     #[error(
-        "the database `{url}` has schema version {found}, this program knows {known}: update topicmill, or use another database"
+        "the database `{url}` has schema version {found}, but this program only supports versions up to {known}: \
+         update topicmill, or use another database"
     )]
     Newer {
-        /// Without its password.
+        /// URL without its password.
         url: String,
         /// Version found.
         found: i64,
-        /// Latest version this program has.
+        /// Latest version that this program supports.
         known: i64,
     },
-    /// Made by an earlier build, whose schema was another one.
+    /// The database was created by an earlier build with another schema.
     #[error(
-        "the database `{0}` was made by an earlier build of topicmill, and this one cannot read it: with that build, write \
-         its posts (`export`), its gold labels (`labels gold export`) and its tombstones (`sql \"SELECT fullname, reason \
-         FROM tombstones\" --format csv`) to files; with this one, begin a new database with `purge --ids` of the \
-         tombstones, so that nothing purged comes back, then `import` the posts and `labels gold import` the gold labels"
+        "the database `{0}` was created by an earlier build of topicmill, and this build cannot read it: with the \
+         earlier build, write its posts (`export`), gold labels (`labels gold export`) and tombstones (`sql \"SELECT \
+         fullname, reason FROM tombstones\" --format csv`) to files; with this build, create a database, run `purge --ids` with \
+         the tombstones, so that purged posts do not return, then `import` the posts and `labels gold import` the gold \
+         labels"
     )]
     EarlierBuild(String),
-    /// The file is not what it should be.
+    /// The database file is damaged, or is not a SQLite database.
     #[error(
-        "read {what}: its file is damaged, or is no SQLite database ({said}); `sqlite3 FILE 'PRAGMA integrity_check'` \
-         tells more; restore a backup, or name another file"
+        "read {what}: its file is damaged, or is not a SQLite database ({message}); `sqlite3 FILE 'PRAGMA \
+         integrity_check'` shows details; restore a backup, or name another file"
     )]
     Damaged {
-        /// The database, with its URL where that is known.
+        /// The database, with its URL if known.
         what: String,
-        /// The error of SQLite.
-        said: String,
+        /// SQLite's message.
+        message: String,
     },
-    /// There is no schema yet, or an old one.
-    #[error(
-        "the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`"
-    )]
+    /// The database has no schema yet, or an old one.
+    #[error("the database `{0}` has no topicmill tables, or old ones: run `topicmill db migrate`")]
     NotMigrated(String),
     /// A migration failed.
     #[error("migrate the database: {0}")]
     Migrate(#[source] sqlx::migrate::MigrateError),
-    /// The database may only be read.
+    /// The database is read-only; the text says why.
     #[error("write to the database: {0}")]
     ReadOnly(&'static str),
-    /// The database's user lacks a right.
-    #[error("use the database: {0}; {advice}", advice = failure::right_advice(.0))]
+    /// The database user lacks a privilege.
+    #[error("use the database: {0}; {advice}", advice = driver_error::privilege_advice(.0))]
     Denied(String),
-    /// The server cannot keep every text.
+    /// The database is not UTF-8, so it cannot store every post.
     #[error(
-        "make the tables in `{0}`: the database is not made for UTF8, so it does not hold every text of Reddit; make \
-         another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and name that"
+        "create the tables in `{0}`: the encoding of the database is not UTF8, so it cannot store every post; create \
+         another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and use its URL"
     )]
     Encoding(String),
-    /// Names of tables lead nowhere.
+    /// The search path contains no usable schema.
     #[error(
-        "use the database `{0}`: its `search_path` names no schema that is there and that your user may use; make the \
-         schema (`CREATE SCHEMA name`), or name another one in the URL (`?options[search_path]=public`) or for your user \
-         (`ALTER ROLE user SET search_path = public`)"
+        "use the database `{0}`: its `search_path` names no schema that exists and that your user may use; create \
+         the schema (`CREATE SCHEMA name`), or name another one in the URL (`?options[search_path]=public`) or for \
+         your user (`ALTER ROLE user SET search_path = public`)"
     )]
     NoSchema(String),
-    /// A pooler whose connections have no session of their own.
+    /// A pooler assigns server sessions per transaction, not per connection.
     #[error(
-        "open the database `{0}`: the pooler before it (PgBouncer's `pool_mode = transaction` or `statement`) gives every \
-         transaction another session of the server, and topicmill needs one for each connection; set `pool_mode = session` \
-         for this database or user, or name the pooler's port for sessions or the server itself in the URL (docs/postgres.md)"
+        "open the database `{0}`: a pooler (PgBouncer with `pool_mode = transaction` or `statement`) may run each \
+         transaction in another server session, and topicmill needs one session per connection; set `pool_mode = \
+         session` for this database or user, or use the pooler's session port or the server itself in the URL \
+         (docs/postgres.md)"
     )]
     Pooler(String),
-    /// A relation that topicmill did not create has the name of one of its tables or views.
+    /// A relation of another program has the name of one of topicmill's tables or views.
     #[error(
-        "make the tables in `{url}`: something that is not topicmill's is called `{name}` already; {elsewhere}"
+        "create the tables in `{url}`: a relation named `{name}` already exists and was not created by topicmill; \
+         {advice}"
     )]
-    Occupied {
-        /// Without its password.
+    NameTaken {
+        /// URL without its password.
         url: String,
-        /// Their common property.
+        /// Name of the relation.
         name: String,
         /// Advice for the user.
-        elsewhere: &'static str,
+        advice: &'static str,
     },
-    /// No room left.
-    #[error("write to the database: its disk is full; free some space and run the command again")]
+    /// The disk is full.
+    #[error("write to the database: the disk is full; free some space, then run the command again")]
     Full,
-    /// The file system refuses to write, for another reason than a full disk.
+    /// The file system rejected a write, but is not full.
     #[error(
-        "write to the database: its disk refused; check its health, your quota and the limit on a file's size \
-         (`ulimit -f`), and run the command again"
+        "write to the database: the file system rejected it; check the disk, your quota and the file size limit \
+         (`ulimit -f`), then run the command again"
     )]
-    Refused(#[source] sqlx::Error),
+    DiskError(#[source] sqlx::Error),
     /// A statement failed.
-    #[error("{what}: {source}{}", failure::advice(.source))]
+    #[error("{what}: {source}{}", driver_error::advice(.source))]
     Statement {
         /// The operation.
         what: &'static str,
@@ -119,98 +121,96 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// A statement was cancelled by a signal or a timeout while it waited for a lock; it is rolled back.
+    /// A statement was cancelled by a signal or a timeout while it waited for a lock; its transaction was rolled back.
     #[error(
-        "{what}: it was told to stop while it waited for a lock that another session or program holds; this step changed \
-         nothing, and the command may be run again"
+        "{what}: cancelled while waiting for a lock of another session or program; this step changed nothing, so the \
+         command can be run again"
     )]
-    Stopped {
+    Cancelled {
         /// The operation.
         what: &'static str,
-        /// Identifies the cancellation in a chain of errors.
+        /// Root cause, which identifies a cancellation.
         #[source]
-        source: ToldToStop,
+        source: Cancelled,
     },
-    /// Opening or upgrading a database was cancelled; its changes are rolled back.
+    /// Opening or upgrading the database was cancelled; its changes were rolled back.
+    #[error("open the database: cancelled before the database was open; run the command again")]
+    OpenCancelled(#[source] Cancelled),
+    /// The database did not respond in time.
+    #[error("the database does not respond; check that it runs, then run the command again")]
+    NotResponding,
+    /// The index of posts has never been read.
+    #[error("the list of posts is not available: {0}")]
+    ListsUnavailable(String),
+    /// Databases are copied only from SQLite to PostgreSQL.
     #[error(
-        "open the database: it was stopped before the database was open; the command may be run again"
-    )]
-    StoppedOpening(#[source] ToldToStop),
-    /// It took longer than anybody waits.
-    #[error("the database does not answer")]
-    Away,
-    /// The lists were never read.
-    #[error("lists cannot be made: {0}")]
-    Unread(String),
-    /// Only SQLite is copied to PostgreSQL.
-    #[error(
-        "copy the database: FROM has to be a SQLite database and TO one of PostgreSQL; docs/retention.md says how a database \
-         is backed up and restored"
+        "copy the database: FROM has to be a SQLite database and TO a PostgreSQL database; docs/retention.md explains \
+         backups"
     )]
     NotSqliteToPostgres,
-    /// Somebody would miss what is there.
+    /// The target of a copy is not empty.
     #[error(
-        "copy into the database: its table `{0}` has rows already, and nothing was copied; name an empty database"
+        "copy into the database: its table `{0}` has rows already, so nothing was copied; name an empty database"
     )]
     NotEmpty(String),
-    /// A table holds what the other kind of database does not.
+    /// A table contains what the target database cannot store.
     #[error("copy the table `{table}`: {detail}; nothing was copied")]
-    Foreign {
+    NotCopyable {
         /// The table.
         table: String,
-        /// The obstacle.
+        /// The reason.
         detail: String,
     },
-    /// The copy is not what was copied.
+    /// The copied rows differ from their source.
     #[error(
-        "copy the table `{table}`: {sent} rows were copied, and {there} rows came out, or others than went in; nothing was \
-         kept of it; please report it"
+        "copy the table `{table}`: {sent} rows were sent, but the copy has {there} rows, or different values, so it \
+         was rolled back; please report this bug"
     )]
-    Uneven {
+    CopyMismatch {
         /// The table.
         table: String,
-        /// Rows that were read.
+        /// Rows read from the source.
         sent: u64,
-        /// Rows that arrived.
+        /// Rows in the copy.
         there: u64,
     },
-    /// A row does not hold what topicmill writes.
+    /// A row contains a value that topicmill does not write.
     #[error("read {table} row `{row}`: {detail}")]
     Corrupt {
-        /// Table.
+        /// The table.
         table: &'static str,
-        /// Key of the row.
+        /// The key of the row.
         row: String,
         /// The problem.
         detail: String,
     },
-    /// The user of the server may do what no transaction forbids.
+    /// The server user has rights that a read-only transaction does not restrict.
     #[error(
-        "answer a query as {who}, who may read and write the server's files or run programs there, whatever a query is \
-         held to: connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader`), or \
-         pass `--allow-superuser`"
+        "run a query as {who}: even in a read-only transaction, this user may read and write the server's files or run \
+         programs there; connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO \
+         reader`), or pass `--allow-superuser`"
     )]
-    Powerful {
-        /// The user, by the role that gives the power.
+    Superuser {
+        /// Describes the user and the role.
         who: String,
     },
-    /// A query given by the user failed.
+    /// A query of the user failed.
     #[error("{0}")]
     Query(String),
-    /// The server did not answer a query to its end, for no fault of the query.
-    #[error("run the query: {said}{advice}")]
-    Unanswered {
+    /// The server did not complete a query, through no fault of the query.
+    #[error("run the query: {message}{advice}")]
+    QueryInterrupted {
         /// The driver's error.
-        said: String,
+        message: String,
         /// Advice for the user.
         advice: &'static str,
-        /// True if the same query may succeed a little later.
+        /// True if a retry may succeed.
         is_transient: bool,
     },
 }
 
 impl StoreError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of the error, which determines the exit code.
     pub const fn kind(&self) -> FailureKind {
         match self {
             Self::Url(_)
@@ -221,7 +221,7 @@ impl StoreError {
             | Self::Query(_)
             | Self::NotSqliteToPostgres
             | Self::NotEmpty(_) => FailureKind::Usage,
-            Self::Powerful { .. } => FailureKind::Policy,
+            Self::Superuser { .. } => FailureKind::Policy,
             Self::Open { .. }
             | Self::Newer { .. }
             | Self::EarlierBuild(_)
@@ -233,28 +233,28 @@ impl StoreError {
             | Self::Encoding(_)
             | Self::NoSchema(_)
             | Self::Pooler(_)
-            | Self::Occupied { .. }
+            | Self::NameTaken { .. }
             | Self::Full
-            | Self::Refused(_)
+            | Self::DiskError(_)
             | Self::Statement { .. }
-            | Self::Stopped { .. }
-            | Self::StoppedOpening(_)
-            | Self::Away
-            | Self::Unread(_)
-            | Self::Foreign { .. }
-            | Self::Uneven { .. }
+            | Self::Cancelled { .. }
+            | Self::OpenCancelled(_)
+            | Self::NotResponding
+            | Self::ListsUnavailable(_)
+            | Self::NotCopyable { .. }
+            | Self::CopyMismatch { .. }
             | Self::Corrupt { .. }
-            | Self::Unanswered { .. } => FailureKind::Database,
+            | Self::QueryInterrupted { .. } => FailureKind::Database,
         }
     }
 
-    /// True if the same call may succeed a little later: the connection broke, the server restarts, or there was a
-    /// deadlock between two transactions.
+    /// True if a retry may succeed: the connection broke, the server restarts, the wait was cancelled, or two
+    /// transactions were in a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Statement { source, .. } => failure::is_transient(source),
-            Self::Unanswered { is_transient, .. } => *is_transient,
-            Self::Away | Self::Stopped { .. } | Self::StoppedOpening(_) => true,
+            Self::Statement { source, .. } => driver_error::is_transient(source),
+            Self::QueryInterrupted { is_transient, .. } => *is_transient,
+            Self::NotResponding | Self::Cancelled { .. } | Self::OpenCancelled(_) => true,
             _ => false,
         }
     }

@@ -1,47 +1,47 @@
-//! Gold labels on their way into the store and out of it.
+//! Values of gold labels, as they are written to the store and read from it.
 
 use serde::Serialize;
 
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 use topicmill_score::Provenance;
 
-/// The answer of a person about a post.
+/// An annotator's answer about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldAnswer {
     pub fullname: Fullname,
     pub reviewer: String,
-    /// Slug of the right label; `None` for none of those that were offered.
+    /// Slug of the right label; `None` for none of the offered labels.
     pub label: Option<String>,
-    /// The label set whose labels were offered.
+    /// The label set of the offered labels.
     pub label_set: Option<i64>,
-    /// Why this post.
+    /// How the post was selected.
     pub chosen: SampleReason,
     pub source: GoldSource,
     pub answered_at: Timestamp,
-    /// Of the text that the person saw; `None` for the present one.
+    /// Hash of the text that the annotator saw; `None` for the present text.
     pub text_hash: Option<TextHash>,
     /// Free text about the answer. `None` keeps the note of an earlier answer.
     pub note: Option<String>,
 }
 
-/// An answer as stored.
+/// A stored answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGold {
     pub answer: GoldAnswer,
-    /// True if the post is in the random sample that stands for all posts, however it was selected.
+    /// True if the post belongs to the random sample, which represents all posts; it may have been selected otherwise.
     pub in_random_sample: bool,
-    /// True if the post still has the text that the person saw.
+    /// True if the post still has the text that the annotator saw.
     pub is_of_present_text: bool,
 }
 
-/// The result of storing answers.
+/// Counts of stored answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SavedGold {
-    /// New ones.
+    /// New answers.
     pub added: u64,
-    /// Answers that differ from an earlier one of the same person.
+    /// Answers that replace a different earlier answer of the same annotator.
     pub changed: u64,
-    /// Answers that repeat an earlier one, or are older than the person's last.
+    /// Answers that repeat an earlier one, or are older than the stored one.
     pub same: u64,
     /// Posts that are not stored.
     pub missing: Vec<Fullname>,
@@ -101,7 +101,7 @@ impl FitRow {
     }
 }
 
-/// A post as the review page shows it, and its label.
+/// A post as the review page crossposts it, and its label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReviewPost {
     pub fullname: Fullname,
@@ -111,14 +111,14 @@ pub struct ReviewPost {
     pub url: Option<String>,
     pub permalink: Option<String>,
     pub created_at: Timestamp,
-    /// Of the text that people read.
+    /// Hash of the displayed text.
     pub text_hash: TextHash,
     /// Slug of the label with the best score.
     pub label: String,
     pub score: f64,
     pub margin: f64,
-    /// The post got no label.
+    /// True if the post got no label.
     pub abstained: bool,
-    /// A topic of the background fits better than every label.
+    /// True if the background fits better than any label.
     pub other: bool,
 }

@@ -1,78 +1,84 @@
-//! Stores posts, labels and scores: SQLite for one machine, PostgreSQL for several.
+//! Stores posts, labels and scores, in SQLite for one machine or PostgreSQL for several.
 //!
-//! [`Store`] is the face that the stages see; both databases answer it with the same statements
-//! (`sql/`) in their own dialect (`dialect/`). Every write is one transaction. Whatever is read here was
-//! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
+//! [`Store`] is the interface of this crate; its methods are grouped by concern in [`api`]. Both databases run the same
+//! statements (`sql/`); what differs is in `dialect/`. Every write is one transaction. Only topicmill writes these
+//! tables, so a value that cannot be decoded is an error, which names its table and row.
 
 mod address;
 pub mod analysis;
+pub mod api;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
-pub mod browsed;
+pub mod browse;
 mod bulk;
-mod changed;
 pub mod checking;
 pub mod copying;
+mod deletion;
 mod dialect;
+mod driver_error;
 mod error;
-pub mod faces;
-mod failure;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod gold;
-mod holders;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
-mod outlook;
+mod lock_wait;
+mod maintenance;
 mod query;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod report;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod rows;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
-mod slots;
-mod sockets;
+mod schedules;
+mod socket_options;
 mod sql;
-mod upkeep;
+#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+mod status;
 mod versions;
-mod waiting;
+mod workers;
 
 use sqlx::{Postgres, Sqlite};
 
 pub use topicmill_core::{QuotaReservation, QuotaTerms};
 
 pub use self::address::Address;
-pub use self::changed::{Dropped, Hanging, Thinned};
+pub use self::deletion::{Dependents, DropTarget, Thinned};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
     FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
 };
-pub use self::holders::{died, is_gone, worker_name};
-pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
+pub use self::lock_wait::{Cancelled, is_cancelled};
+pub use self::maintenance::{OnBytes, Rewritten};
 pub use self::query::{
-    Answered, Batches, ColumnBatch, ColumnReading, Incoming, Inquiry, Part, Parts, ReadStatement,
-    Table, batches, parts, weight,
+    BatchReceiver, BatchSender, ColumnBatch, ColumnQuery, ColumnStatement, Part, PartSender,
+    QueryEnd, QueryRequest, Table, batch_channel, part_channel, value_bytes,
 };
-pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
+pub use self::report::{
+    PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
+    SkippedSubreddits, TimeStep,
+};
 pub use self::rows::{
-    Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, LabelWrite,
-    LabellingState, Lease, Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running,
-    Sought, StoredLabels, StoredText, Suspicion, Target, UnlabelledText, Upserted, Waiting,
-    Written,
+    AbstainReason, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
+    Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, Page,
+    Purged, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun, UnlabelledText,
+    Upserted, WorkEstimate, Written,
 };
-pub use self::slots::{
-    DEADLY, NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan,
-    SlotRow, SlotTaker, TakenSlot,
+pub use self::schedules::{
+    CRASHED_TOO_OFTEN, ClaimedScheduledRun, PlannedRun, PlanningState, RunningScheduledRun,
+    SchedulePlan, ScheduleState, ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd,
+    ScheduledRunLease, ScheduledRunRow,
 };
 use self::sql::SqlStore;
-pub use self::upkeep::{OnBytes, Rewritten};
-pub use self::versions::{
-    ComparedPost, Cost, Failure, LabelSetRow, LabelState, LookedUp, Prediction,
+pub use self::status::{
+    LabellingEstimate, LastRun, NewestPost, OtherBacklog, OtherLabels, RecentLabelCount, StageRuns,
 };
-pub use self::waiting::{ToldToStop, is_stop};
+pub use self::versions::{
+    ComparedPost, Cost, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
+};
+pub use self::workers::{has_process_exited, has_worker_exited, worker_name};
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// The migrations of PostgreSQL, whose comments say what tables, views and columns mean.
+/// Returns the migrations of PostgreSQL. Their comments describe tables, views and columns.
 pub fn migrations() -> &'static [Migration] {
     <Postgres as dialect::Dialect>::MIGRATIONS
 }
@@ -80,35 +86,35 @@ pub fn migrations() -> &'static [Migration] {
 /// Access mode of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Made if it is missing, migrated to the latest schema.
+    /// Reads and writes; creates the database if it is missing, and migrates it to the latest schema.
     Create,
-    /// As it is: an error if it is missing or not at the latest schema.
+    /// Reads and writes; an error if the database is missing, or not at the latest schema.
     Existing,
-    /// Reading only; nothing is changed, a query cannot write.
+    /// Reads only; no query can write.
     ReadOnly,
-    /// As it is, of whatever schema: to be copied before it is upgraded.
+    /// Reads and writes any schema version, to copy the database before an upgrade.
     AnySchema,
 }
 
 /// A database, SQLite or PostgreSQL.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// A file.
+    /// A SQLite file.
     Sqlite(SqlStore<Sqlite>),
-    /// A server.
+    /// A PostgreSQL server.
     Postgres(SqlStore<Postgres>),
 }
 
-/// Hears of new posts.
+/// A watch for new posts.
 pub enum Watch {
-    /// Looks every second whether the file was written to.
+    /// Polls the file every second for writes.
     Sqlite(dialect::FileWatch),
-    /// Is told by the server.
+    /// Waits for notifications from the server.
     Postgres(dialect::Listener),
 }
 
 impl Watch {
-    /// Waits until posts may have been added or edited since the last call, or since the watch began.
+    /// Waits until posts may have been added or edited since the last call, or since the watch was created.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -121,7 +127,7 @@ impl Watch {
 }
 
 impl Store {
-    /// Watches for new posts from now on.
+    /// Creates a watch for new posts.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -138,48 +144,48 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn usable(&self) -> Result<()> {
+    pub async fn check_usable(&self) -> Result<()> {
         match self {
             Self::Sqlite(store) => {
                 store.same_file()?;
-                store.usable().await
+                store.check_usable().await
             }
-            Self::Postgres(store) => store.usable().await,
+            Self::Postgres(store) => store.check_usable().await,
         }
     }
 
-    /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
+    /// Runs one read-only statement of the user, and sends its rows in parts.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Answered> {
+    pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
         match self {
-            Self::Sqlite(store) => store.ask(inquiry, into).await,
-            Self::Postgres(store) => store.ask(inquiry, into).await,
+            Self::Sqlite(store) => store.run_query(request, into).await,
+            Self::Postgres(store) => store.run_query(request, into).await,
         }
     }
 
-    /// Answers statements that can do nothing but read, one behind the other and all of one moment, in columns of the
-    /// types that they name.
+    /// Runs read-only statements in order, in one transaction that sees one snapshot, and sends their rows as columns
+    /// of the declared types.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn read(&self, reading: ColumnReading, into: Batches) -> Result<Answered> {
+    pub async fn read_columns(&self, reading: ColumnQuery, into: BatchSender) -> Result<QueryEnd> {
         match self {
-            Self::Sqlite(store) => store.read(reading, into).await,
-            Self::Postgres(store) => store.read(reading, into).await,
+            Self::Sqlite(store) => store.read_columns(reading, into).await,
+            Self::Postgres(store) => store.read_columns(reading, into).await,
         }
     }
 
-    /// The same, but that claims live and quotas are counted by the times that calls give, and not by the server's
-    /// clock: for tests, which have a clock of their own.
+    /// Uses the times that callers pass instead of the server's clock, for leases and quotas. For tests, which have
+    /// their own clock.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn on_given_time(self) -> Self {
+    pub fn with_caller_time(self) -> Self {
         match self {
             Self::Sqlite(store) => Self::Sqlite(store),
             Self::Postgres(mut store) => {
-                store.on_given_time = true;
+                store.uses_caller_time = true;
                 Self::Postgres(store)
             }
         }
@@ -188,17 +194,17 @@ impl Store {
     /// Opens a database.
     ///
     /// # Errors
-    /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::NoSchema`], with [`Access::Create`]
-    /// [`StoreError::Occupied`], with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`], and
-    /// but for [`Access::AnySchema`] [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
+    /// [`StoreError::Url`], [`StoreError::Open`] and [`StoreError::NoSchema`]. With [`Access::Create`] also
+    /// [`StoreError::NameTaken`], with [`Access::Existing`] and [`Access::ReadOnly`] also [`StoreError::NotMigrated`],
+    /// and unless with [`Access::AnySchema`] also [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
     }
 
-    /// The same with further migrations: for tests, which upgrade a database by a made-up one.
+    /// Opens a database with additional migrations. For tests of upgrades.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// See [`open`](Self::open).
     #[cfg(feature = "test-util")]
     pub async fn open_with(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         Self::open_migrated(url, access, more).await
@@ -208,7 +214,7 @@ impl Store {
         Ok(match dialect::backend(url)? {
             dialect::Backend::Sqlite => {
                 let mut store = SqlStore::<Sqlite>::open(url, access, more).await?;
-                store.file = store.file_there();
+                store.file = store.current_file();
                 Self::Sqlite(store)
             }
             dialect::Backend::Postgres => Self::Postgres(SqlStore::open(url, access, more).await?),

@@ -1,9 +1,9 @@
-//! Answers to statements that the user wrote: columns and values of any type, as JSON values, part by part.
+//! Runs read-only statements of the user, and returns columns and values of any type as JSON, part by part.
 //!
-//! The database refuses what is no single statement that reads; nothing here reads the text to find out.
+//! The database rejects everything but a single statement that reads; this module does not parse SQL for that.
 
+mod batch_builder;
 mod columns;
-mod gathering;
 mod postgres;
 mod sqlite;
 
@@ -13,124 +13,128 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::columns::{Batches, ColumnBatch, ColumnReading, Incoming, ReadStatement, batches};
+pub use self::columns::{
+    BatchReceiver, BatchSender, ColumnBatch, ColumnQuery, ColumnStatement, batch_channel,
+};
 use super::sql::SqlStore;
 use super::{Result, StoreError};
 
-/// Parts that wait for whoever takes them.
+/// Capacity of the channel, in parts.
 const PARTS: usize = 4;
-/// Rows of a part, at most.
+/// The most rows of a part.
 const ROWS_A_PART: usize = 256;
-/// Bytes of a part, about: a row more than that is a part of its own.
+/// The approximate size of a part in bytes; a larger row is a part by itself.
 const BYTES_A_PART: usize = 64 * 1024;
 
-/// Rows of a query.
+/// The result of a query.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     /// Names of the columns, in order.
     pub columns: Vec<String>,
-    /// Values, as long as `columns` each: null, boolean, number or string.
+    /// Rows with one value for each column: null, boolean, number or string.
     pub rows: Vec<Vec<Value>>,
 }
 
-/// A statement of the user, and on what terms it is answered.
+/// A statement of the user, with its limits.
 #[derive(Debug, Clone, Default)]
-pub struct Inquiry {
-    /// One statement.
+pub struct QueryRequest {
+    /// The statement.
     pub sql: String,
-    /// Rows to answer with, at most.
+    /// The most rows to return.
     pub limit: Option<u64>,
-    /// After which the server ends the statement by itself, should this process be gone by then.
-    pub at_most: Option<Duration>,
-    /// Timeout for the receiver to take one part, after which a server's statement is cancelled, because it blocks
-    /// others as long as it runs.
-    pub patience: Option<Duration>,
-    /// Bytes of one row, at most. SQLite makes no value of more than a sixteenth of it then, and no row of more than
-    /// 256 columns, so that a statement cannot fill the memory before its first row is seen.
-    pub longest: Option<usize>,
-    /// True if a database user with more rights than reading and writing tables is accepted.
-    pub any_user: bool,
-    /// Ends the statement, on the server too.
+    /// Time after which the server cancels the statement by itself, in case this process is gone by then.
+    pub timeout: Option<Duration>,
+    /// Time within which the receiver has to take a part. Then a server cancels the statement, because a running
+    /// statement blocks others.
+    pub receive_timeout: Option<Duration>,
+    /// The largest row, in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns, so
+    /// that a statement cannot exhaust memory before its first row is checked.
+    pub max_row_bytes: Option<usize>,
+    /// True to accept a database user with more rights than reading and writing tables.
+    pub allow_superuser: bool,
+    /// Cancels the statement, on the server too.
     pub stop: CancellationToken,
 }
 
-/// A part of an answer; the columns come first, once.
+/// A part of a result. The columns come first, once.
 #[derive(Debug)]
 pub enum Part {
-    /// Names of the columns, in order; no two are the same.
+    /// Distinct names of the columns, in order.
     Columns(Vec<String>),
-    /// Values, one a column each: null, boolean, number or string.
+    /// Rows with one value for each column: null, boolean, number or string.
     Rows(Vec<Vec<Value>>),
 }
 
-/// The end of a query.
+/// The way in which a query ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
-    /// With its last row.
-    Whole,
-    /// At the limit; there are more rows.
-    Cut,
-    /// By [`Inquiry::stop`], or because nobody takes its parts any more.
-    Stopped,
+pub enum QueryEnd {
+    /// After its last row.
+    Complete,
+    /// At the limit, with more rows available.
+    Truncated,
+    /// Cancelled by [`QueryRequest::stop`], or because the receiver was dropped.
+    Cancelled,
 }
 
-/// The receiver of the parts of a result.
-pub type Parts = mpsc::Sender<Part>;
+/// The sending end of the channel for parts.
+pub type PartSender = mpsc::Sender<Part>;
 
-/// A channel for the parts of an answer.
-pub fn parts() -> (Parts, mpsc::Receiver<Part>) {
+/// Creates a channel for the parts of a result.
+pub fn part_channel() -> (PartSender, mpsc::Receiver<Part>) {
     mpsc::channel(PARTS)
 }
 
-/// Bytes of a value in memory, about.
-pub fn weight(value: &Value) -> usize {
+/// Returns the approximate size of a value in memory, in bytes.
+pub fn value_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
-        Value::Array(values) => 16 + values.iter().map(weight).sum::<usize>(),
+        Value::Array(values) => 16 + values.iter().map(value_bytes).sum::<usize>(),
         Value::Object(pairs) => {
-            let pairs = pairs.iter().map(|(name, value)| name.len() + weight(value));
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| name.len() + value_bytes(value));
             16 + pairs.sum::<usize>()
         }
         _ => 8,
     }
 }
 
-/// Rows on their way into parts.
+/// Collects rows into parts.
 #[derive(Default)]
-struct Packing {
+struct PartBuilder {
     rows: Vec<Vec<Value>>,
     bytes: usize,
 }
 
-impl Packing {
-    /// Adds a row; the part, if that filled it.
+impl PartBuilder {
+    /// Adds a row; returns the part if it is full.
     fn add(&mut self, row: Vec<Value>) -> Option<Part> {
-        self.bytes += row.iter().map(weight).sum::<usize>();
+        self.bytes += row.iter().map(value_bytes).sum::<usize>();
         self.rows.push(row);
         let full = self.rows.len() >= ROWS_A_PART || self.bytes >= BYTES_A_PART;
         full.then(|| self.rest())
     }
 
-    /// Rows since the last part.
+    /// Returns the rows since the last part.
     fn rest(&mut self) -> Part {
         self.bytes = 0;
         Part::Rows(std::mem::take(&mut self.rows))
     }
 }
 
-fn refusal(text: impl std::fmt::Display) -> StoreError {
+fn query_error(text: impl std::fmt::Display) -> StoreError {
     StoreError::Query(format!("run the query: {text}"))
 }
 
-/// NUL, which SQL cannot contain and databases take for the end of the text.
+/// Rejects NUL, which databases treat as the end of a statement.
 fn check(sql: &str) -> Result<()> {
     if sql.contains('\0') {
-        return Err(refusal("it holds a NUL character; take that out"));
+        return Err(query_error("it contains a NUL character; remove it"));
     }
     Ok(())
 }
 
-/// Names of columns; one that is there already gets a number, so that no object loses a value.
+/// Returns distinct names of columns: a repeated name gets a number, so that no JSON object loses a value.
 fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for column in columns {
@@ -145,16 +149,16 @@ fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     names
 }
 
-/// The whole answer to a statement of the program's own.
-async fn whole(
+/// Runs a statement of the program itself, and returns the complete result.
+async fn collect_table(
     sql: &str,
-    ask: impl AsyncFnOnce(Inquiry, Parts) -> Result<Answered>,
+    ask: impl AsyncFnOnce(QueryRequest, PartSender) -> Result<QueryEnd>,
 ) -> Result<Table> {
-    let (into, mut parts) = parts();
-    let inquiry = Inquiry {
+    let (into, mut parts) = part_channel();
+    let request = QueryRequest {
         sql: sql.to_owned(),
-        any_user: true,
-        ..Inquiry::default()
+        allow_superuser: true,
+        ..QueryRequest::default()
     };
     let mut table = Table::default();
     let take = async {
@@ -165,8 +169,8 @@ async fn whole(
             }
         }
     };
-    // Side by side: the channel has room for a few parts only, and then the statement waits.
-    let (asked, ()) = futures_util::future::join(ask(inquiry, into), take).await;
+    // Concurrently, because the statement waits while the channel is full.
+    let (asked, ()) = futures_util::future::join(ask(request, into), take).await;
     asked.map(|_| table)
 }
 
@@ -175,19 +179,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_json_weighs_as_much_as_texts() {
+    fn the_size_of_json_includes_its_texts() {
         let text = "x".repeat(1_000);
         let json = serde_json::json!({ "a": [text, null], "b": { "c": text } });
-        assert!((2_000..2_100).contains(&weight(&json)), "{}", weight(&json));
-        assert_eq!(weight(&Value::from(text)), 1_000);
-        assert_eq!(weight(&Value::Null), 8);
-        let mut packing = Packing::default();
+        assert!(
+            (2_000..2_100).contains(&value_bytes(&json)),
+            "{}",
+            value_bytes(&json)
+        );
+        assert_eq!(value_bytes(&Value::from(text)), 1_000);
+        assert_eq!(value_bytes(&Value::Null), 8);
+        let mut builder = PartBuilder::default();
         let row = vec![Value::from(vec!["x".repeat(BYTES_A_PART)])];
-        assert!(packing.add(row).is_some(), "it fills a part");
+        assert!(builder.add(row).is_some(), "it fills a part");
     }
 
     #[test]
-    fn no_two_columns_have_one_name() {
+    fn column_names_are_distinct() {
         let given = ["a", "a", "a_2", "a", "b"];
         assert_eq!(names(given.into_iter()), ["a", "a_2", "a_2_2", "a_3", "b"]);
     }

@@ -1,4 +1,4 @@
-//! Queries of the report, and their results: sums, and a few posts.
+//! Queries of the report and their results: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -6,46 +6,45 @@ use serde_json::Value;
 use super::Target;
 use topicmill_core::{Fullname, Timestamp};
 
-/// Of what the report is.
+/// The target and the period of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReportQuestion {
+pub struct ReportQuery {
     pub target: Option<Target>,
-    /// The first moment of the period.
+    /// Start of the period.
     pub since: Timestamp,
-    /// The first moment behind it.
+    /// End of the period, not included.
     pub until: Timestamp,
-    /// Start of the period to compare with; `None` compares the later half of the report's period with the earlier
-    /// one.
+    /// Start of the period to compare with; `None` compares the halves of the period.
     pub before: Option<Timestamp>,
 }
 
-impl ReportQuestion {
-    /// Rows of the target; of none, rows that are not there.
+impl ReportQuery {
+    /// Returns the keys of the target; without one, keys that no row has.
     pub(super) fn keys(&self) -> (i64, i64) {
         self.target
             .map_or((0, 0), |target| (target.model, target.label_set))
     }
 
-    /// The first moment that is read.
+    /// Returns the start of everything that is read.
     pub(super) fn before(&self) -> Timestamp {
         self.before.unwrap_or(self.since)
     }
 
-    /// Start of the later half.
+    /// Returns the start of the later period to compare; `None` if there is nothing to compare.
     pub(super) fn split_of(&self, first: Timestamp, last: Timestamp) -> Option<Timestamp> {
         if self.before.is_some() {
             return Some(self.since);
         }
         let (first, last) = (first.as_datetime(), last.as_datetime());
         let half = first + (last - first) / 2;
-        // Of posts of one second there are no halves.
+        // The posts of one second have no halves.
         (half > first).then(|| half.into())
     }
 }
 
-/// The time range of one column.
+/// The time step of one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Step {
+pub enum TimeStep {
     /// An hour.
     Hour,
     /// A day.
@@ -55,8 +54,8 @@ pub enum Step {
     Month,
 }
 
-impl Step {
-    /// The one that makes between a few and some hundred columns.
+impl TimeStep {
+    /// Returns the step that gives between a few and some hundred columns.
     pub(super) fn for_span(first: DateTime<Utc>, last: DateTime<Utc>) -> Self {
         match last - first {
             span if span <= TimeDelta::days(4) => Self::Hour,
@@ -65,7 +64,7 @@ impl Step {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -77,22 +76,22 @@ impl Step {
 
 /// The outcome of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
-    /// It has a label.
+pub enum PostOutcome {
+    /// Labelled.
     Labelled,
-    /// A topic of the background fits better than every label.
+    /// The background fits better than any label.
     Other,
-    /// Its best score lies under the threshold.
+    /// The best score is below the threshold.
     Unsure,
-    /// It waits for a label.
+    /// Waiting for a label.
     Waiting,
-    /// It has no label and no text to give it one: retention purged it, or it is only a placeholder.
+    /// Without a label, and without a text to label: retention deleted it, or it is only a placeholder.
     WithoutText,
 }
 
-impl Fate {
-    /// As the statements write it.
-    pub(super) fn of(code: i64) -> Self {
+impl PostOutcome {
+    /// Converts the number that the statements return.
+    pub(super) fn from_code(code: i64) -> Self {
         match code {
             0 => Self::Labelled,
             1 => Self::Other,
@@ -108,32 +107,32 @@ impl Fate {
     }
 }
 
-/// Posts that have all of this in common.
+/// The number of posts with these properties.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HeatCell {
+pub struct ReportCell {
     pub is_later: bool,
-    /// When: `2026-11-22T13`, `2026-11-22` or `2026-11`, as [`Sums::step`] says, in UTC.
+    /// Time step in UTC: `2026-11-22T13`, `2026-11-22` or `2026-11`, by [`ReportSums::step`].
     pub time: String,
     pub topic: Option<String>,
     pub label: Option<String>,
-    pub fate: Fate,
+    pub outcome: PostOutcome,
     pub posts: u64,
     pub score_sum: f64,
 }
 
-/// Posts of the period whose scores lie in one of fifty columns.
+/// The number of posts in one of fifty bins of scores.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bin {
+pub struct ScoreBin {
     pub label: Option<String>,
-    pub fate: Fate,
-    /// The column, from 0: 0.02 each.
+    pub outcome: PostOutcome,
+    /// The bin, from 0; each is 0.02 wide.
     pub bin: usize,
     pub posts: u64,
 }
 
 /// A post that the report may quote.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct SamplePost {
     pub fullname: Fullname,
     pub title: String,
     pub subreddit: String,
@@ -147,26 +146,26 @@ pub struct Sample {
 
 /// All scores of a post.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Drawn {
+pub struct PostScores {
     pub fullname: Fullname,
-    /// One a label, in the order of the set.
+    /// One score per label, in the order of the set.
     pub scores: Vec<f64>,
 }
 
-/// A topic whose first subreddits could not be read, so that another one was.
+/// A topic for which subreddits were skipped, because they could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedSubreddits {
     pub at: Timestamp,
     pub topic: String,
-    /// Subreddits that were passed over, and why: `missing`, `private`.
+    /// Skipped subreddits with the reason: `missing`, `private`.
     pub passed: Vec<(String, String)>,
     /// The subreddit that was read instead, if any.
     pub read: Option<String>,
 }
 
-impl Skipped {
-    /// From the outcomes of a run, as `runs` has them.
-    pub(super) fn of_run(at: Timestamp, outcomes: &str) -> Vec<Self> {
+impl SkippedSubreddits {
+    /// Reads the outcomes of a run, as stored in `runs`.
+    pub(super) fn from_outcomes(at: Timestamp, outcomes: &str) -> Vec<Self> {
         let outcomes: Vec<Value> = serde_json::from_str(outcomes).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let skipped = outcomes.iter().filter_map(|outcome| {
@@ -187,23 +186,23 @@ impl Skipped {
 
 /// The data of a report.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sums {
+pub struct ReportSums {
     /// When the first post of the period was posted.
     pub first: Option<Timestamp>,
-    /// And the last one.
+    /// When the last post of the period was posted.
     pub last: Option<Timestamp>,
-    /// Start of the later half; `None` if there is nothing to compare.
+    /// Start of the later period; `None` if there is nothing to compare.
     pub split: Option<Timestamp>,
-    /// Length of the time steps of [`cells`](Self::cells).
-    pub step: Step,
-    /// Posts, by what they have in common.
-    pub cells: Vec<HeatCell>,
-    /// Scores of the period.
-    pub bins: Vec<Bin>,
-    /// Posts whose best two labels are closest, the closest first.
-    pub closest: Vec<Sample>,
-    /// Posts of high scores, the highest first.
-    pub surest: Vec<Sample>,
-    /// Subreddits that were passed over, the latest run first.
-    pub skipped: Vec<Skipped>,
+    /// Time step of [`cells`](Self::cells).
+    pub step: TimeStep,
+    /// Posts by their properties.
+    pub cells: Vec<ReportCell>,
+    /// Distribution of scores.
+    pub bins: Vec<ScoreBin>,
+    /// Posts with the lowest margins, lowest first.
+    pub closest: Vec<SamplePost>,
+    /// Posts with the highest scores, highest first.
+    pub most_confident: Vec<SamplePost>,
+    /// Skipped subreddits, latest run first.
+    pub skipped: Vec<SkippedSubreddits>,
 }

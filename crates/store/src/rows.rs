@@ -1,4 +1,4 @@
-//! Values that go into the store and come out of it, without a database.
+//! Values that are written to the store and read from it, without a database.
 
 use std::time::Duration;
 
@@ -10,41 +10,41 @@ use topicmill_core::{
 };
 use topicmill_score::{Mode, Outcome, PairLogits, Scores, TextVector};
 
-/// Key of a row of `runs`.
+/// Key in `runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct RunId(pub i64);
 
-/// Under which model and label set posts are classified: keys of their rows.
+/// The model and the label set of a classification: keys of their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Target {
     pub model: i64,
     pub label_set: i64,
 }
 
-/// A page of posts with where it was found: stored in one transaction.
+/// A page of posts and its origin, stored in one transaction.
 #[derive(Debug, Clone)]
 pub struct Page<'a> {
-    /// The run that saw it.
+    /// The run that read it.
     pub run: RunId,
     /// Its source.
     pub source: SourceKind,
-    /// The topic it was read for, if any; without one no sighting is recorded.
+    /// The topic that it was read for; no sightings are recorded without one.
     pub topic: Option<&'a str>,
-    /// The subreddit it was read from, for the watermark; empty for files.
+    /// The subreddit that it was read from, for the watermark; empty for files.
     pub subreddit: &'a str,
     pub listing: Option<Listing>,
-    /// Cursor of the next page; `None` if no more was requested.
+    /// Cursor of the next page; `None` if no further page was requested.
     pub after: Option<&'a str>,
-    /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
-    /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
+    /// The new watermark: creation time of the newest post of the whole listing, not later than `now`. Set once
+    /// everything requested was read, because an interrupted reading must not move the watermark past unread posts.
     pub newest: Option<Timestamp>,
-    /// Posts in order; a fullname may be there twice, the last one counts.
+    /// Posts in order. If a fullname repeats, the last post counts.
     pub posts: Vec<ReadyPost>,
-    /// When it was received.
+    /// When the page was received.
     pub now: Timestamp,
 }
 
-/// A stretch of time of which a subreddit's posts could not all be read.
+/// A time range in which some of a subreddit's posts could not be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// The source of the posts.
@@ -52,102 +52,102 @@ pub struct Gap {
     /// Slug of the topic.
     pub topic: String,
     pub subreddit: String,
-    /// The newest post that was known, or where the stretch begins that was asked for.
+    /// Time of the newest post stored before, or the start of the requested range.
     pub from_at: Timestamp,
-    /// The oldest post that was listed, or where the stretch ends.
+    /// Time of the oldest post that was listed, or the end of the requested range.
     pub until_at: Timestamp,
 }
 
-/// Import position of a file, and its counts.
+/// Import position of a file, with counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportState {
     /// Fingerprint of the file.
     pub file: String,
-    /// Hash of what was asked for of it.
+    /// Hash of the filters and topics of the import.
     pub selection: String,
-    /// Its path as given, for people.
+    /// Its path as given, for display.
     pub name: String,
-    /// Bytes read, unpacked.
+    /// Bytes read, after decompression.
     pub byte_offset: u64,
     pub rows: u64,
-    /// Rows among them that the filters left out.
+    /// Rows excluded by the filters.
     pub left_out: u64,
     pub posts: u64,
     pub rejected: u64,
     pub run: RunId,
-    /// When that was.
+    /// When the position was stored.
     pub updated_at: Timestamp,
-    /// When its end was read, if it was.
+    /// When the file was read to its end; `None` if it was not.
     pub finished_at: Option<Timestamp>,
 }
 
-/// Counts of an upsert of posts. All but `edited` add up to the number of distinct posts.
+/// Counts of an upsert. All but `edited` add up to the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
-    /// Not known before.
+    /// New posts.
     pub new: u64,
-    /// Known, and something of them is another now: text, topic, score, flair and so on.
+    /// Stored posts of which anything changed: text, topic, score, flair and so on.
     pub changed: u64,
-    /// Changed posts with another text: their labels are outdated.
+    /// Changed posts with a new text; their labels are outdated.
     pub edited: u64,
-    /// Known, and as before.
+    /// Stored posts without a change.
     pub unchanged: u64,
-    /// Purged before, see [`Store::purge`]: not stored.
+    /// Posts with a tombstone, which are not stored; see [`Purging::purge`](super::api::Purging::purge).
     pub tombstoned: u64,
 }
 
-/// A model folder as used, for the table `models`.
+/// A row of `models`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRow {
-    /// For people.
+    /// Display name.
     pub name: String,
-    /// `nli` or `embedding`.
+    /// `nli`, `embedding` or `classifier`.
     pub kind: String,
-    /// SHA-256 over the files that decide a score, hex.
+    /// SHA-256 of the files that determine scores, in hexadecimal.
     pub manifest_hash: String,
-    /// Precision of the graph.
+    /// Number format of the graph.
     pub precision: String,
-    /// SHA-256 of the tokenizer's file, hex.
+    /// SHA-256 of the tokenizer file, in hexadecimal.
     pub tokenizer_hash: String,
-    /// Longest sequence, special tokens included.
+    /// Longest input in tokens, special tokens included.
     pub max_tokens: i64,
 }
 
-/// The claiming worker and the terms of its lease.
+/// The worker that claims posts, and the terms of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
     pub worker: &'a str,
     pub run: RunId,
-    /// Posts that failed this often are left alone.
+    /// Attempts after which a post is parked.
     pub max_attempts: u32,
     /// Time after which the lease expires unless it is renewed.
     pub lease: Duration,
 }
 
-/// The posts that a claim may take, by how many workers died while they held them.
+/// The posts that a claim may include, by the crashes of their earlier workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Suspicion {
-    /// All of them.
+pub enum CrashFilter {
+    /// All posts.
     Any,
-    /// Posts on which no worker crashed.
-    Clear,
-    /// Posts on which a worker crashed, or may have.
-    Suspect,
+    /// Posts that no worker has crashed on.
+    WithoutCrash,
+    /// Posts that a worker crashed on, or may have.
+    WithCrash,
 }
 
-/// The target of labels, and the lease that they are written under.
+/// The target and the lease of labels to write.
 #[derive(Debug, Clone, Copy)]
 pub struct LabelWrite {
     pub target: Target,
     pub mode: Mode,
     pub run: RunId,
     pub now: Timestamp,
-    /// The lease under which the posts are held. Without one, posts are left out that somebody holds or has labelled.
+    /// The lease on the posts. Without one, posts that are leased or labelled are omitted.
     pub lease: Option<Lease>,
 }
 
-/// A claim on part of the backlog. Its holder may write for these posts until another worker takes it over,
-/// which it may once the claim has expired.
+/// A claim on part of the backlog. Its holder may write labels of these posts until another worker takes over the
+/// expired lease.
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub lease: Lease,
@@ -155,18 +155,18 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Nothing was claimed, under no lease.
+    /// A claim without posts and without a lease.
     pub(super) const NOTHING: Self = Self {
         lease: Lease(0),
         posts: Vec::new(),
     };
 }
 
-/// Key of a row of `leases`: the fencing token. Ids grow and are never used again.
+/// Key in `leases`, which is the fencing token: ids grow and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Lease(pub i64);
 
-/// A post to be scored.
+/// A post to score.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedPost {
     pub fullname: Fullname,
@@ -180,90 +180,90 @@ pub struct ClaimedPost {
 pub struct Classified {
     pub fullname: Fullname,
     pub text_hash: TextHash,
-    /// One a label of the set, in its order.
+    /// Scores of the labels, in the order of the set.
     pub scores: Scores,
-    /// Logits that are not stored yet: (row of `models`, row of `hypotheses`, logits).
+    /// Logits to store: key of the model, key of the hypothesis, logits.
     pub logits: Vec<(i64, i64, PairLogits)>,
-    /// The vector of the text, if it is not stored yet: row of `models`, and the vector.
+    /// Vector of the text to store, with the key of the model; `None` if it is stored already.
     pub vector: Option<(i64, TextVector)>,
 }
 
-/// A post that has no label under a target, and whose text has a vector.
+/// A post without a label under a target, with the vector of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlabelledText {
     pub fullname: Fullname,
     pub text_hash: TextHash,
-    /// The model's result for the text.
+    /// Vector of the text.
     pub vector: TextVector,
 }
 
-/// Posts that got no label under a target.
+/// The reason why labelling abstained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoLabel {
-    /// The background fits them better than every label.
+pub enum AbstainReason {
+    /// The background fits better than any label.
     Other,
-    /// Their best score is below the threshold.
+    /// The best score is below the threshold.
     Unsure,
-    /// Either.
+    /// Either reason.
     Both,
 }
 
-/// The words of a post.
+/// The text of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredText {
     pub fullname: Fullname,
     pub text_hash: TextHash,
     pub title: String,
-    /// Body; empty where it has none, or one that was removed.
+    /// Body; empty without one, and if it was removed.
     pub body: String,
 }
 
-/// Rows of a model, a label set and its hypotheses, if they exist.
+/// The keys of a model, a label set and its hypotheses, as far as they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sought {
+pub struct ExistingTarget {
     pub model: Option<i64>,
     pub label_set: Option<i64>,
-    /// Rows of `hypotheses`, one a label.
+    /// Keys in `hypotheses`, one per label.
     pub hypotheses: Vec<Option<i64>>,
 }
 
-/// The unlabelled posts under a model and a label set.
+/// The work of labelling the remaining posts under a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct WorkEstimate {
     pub posts: u64,
-    /// Their texts, equal ones once.
+    /// Distinct texts of these posts.
     pub texts: u64,
-    /// Pairs of these texts and the labels that have no logits yet.
-    pub pairs: u64,
-    /// Pairs of these texts and the labels that have.
-    pub known: u64,
+    /// Pairs of these texts and the labels without stored logits.
+    pub missing_pairs: u64,
+    /// Pairs of these texts and the labels with stored logits.
+    pub stored_pairs: u64,
     /// Posts that need no inference.
-    pub ready: u64,
-    /// Some of the texts, at random, as models read them.
+    pub posts_without_inference: u64,
+    /// A random sample of the texts, as models read them.
     pub sample: Vec<(TextHash, String)>,
 }
 
-/// Posts in the backlog of a target.
+/// Counts of the backlog of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
+pub struct BacklogCounts {
     pub claimable: u64,
-    pub held: u64,
-    /// Set aside after failing, or after their workers died, too often.
-    pub set_aside: u64,
+    pub claimed: u64,
+    /// Posts that failed, or crashed their workers, too often.
+    pub parked: u64,
 }
 
-/// Outcomes of posts whose labels were stored.
+/// Counts of stored labels, by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoredLabels {
     pub posts: u64,
-    /// Posts that belong to none of the labels.
+    /// Posts without a label, because the background fits better.
     pub other: u64,
-    /// Posts whose best score is below the threshold.
+    /// Posts without a label, because the best score is below the threshold.
     pub unsure: u64,
 }
 
 impl StoredLabels {
-    /// Adds posts.
+    /// Adds the outcomes of posts.
     pub(super) fn add(&mut self, posts: &[&Classified]) {
         let count = |outcome| {
             let outcomes = posts.iter().map(|one| one.scores.outcome());
@@ -278,36 +278,36 @@ impl StoredLabels {
 /// The result of a write under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// Stored, this many classifications.
+    /// The labels were stored.
     Stored(StoredLabels),
-    /// Refused: the lease had expired and someone else took its posts over. Nothing was stored.
+    /// Nothing was stored, because another worker had taken over the expired lease.
     LeaseLost,
 }
 
-/// A run that has no end in its record.
+/// A run without a recorded end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct UnfinishedRun {
     pub id: RunId,
     pub worker: String,
-    /// Its last sign of life: its last beat, or its beginning.
+    /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
     /// True if it ever sent a heartbeat; earlier versions do not.
-    pub beats: bool,
-    /// Time since the last heartbeat, by the database's clock.
-    pub silent: Duration,
+    pub has_heartbeat: bool,
+    /// Age of the last heartbeat, by the database's clock.
+    pub heartbeat_age: Duration,
 }
 
-/// A run that showed life within this time may still be under way: ten beats of one whose server stood still.
-const ALIVE: Duration = Duration::from_mins(10);
+/// Age of a heartbeat up to which a run may still be running: ten intervals, in case its server was unavailable.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_mins(10);
 
-impl Running {
+impl UnfinishedRun {
     /// True if it may still be running.
     pub fn is_alive(&self) -> bool {
-        self.silent < ALIVE
+        self.heartbeat_age < HEARTBEAT_TIMEOUT
     }
 }
 
-/// A row of `runs`, for people.
+/// A row of `runs`, for display.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
     pub id: i64,
@@ -319,31 +319,31 @@ pub struct RunRow {
     pub error: Option<String>,
 }
 
-/// Progress of labelling under the current model and label set.
+/// Progress of labelling under the current target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabellingState {
     pub posts: i64,
-    /// Posts that are labelled under the current model and label set.
+    /// Posts with a current label or an abstention.
     pub labelled: i64,
-    /// Labelled posts with none of the labels: other or unsure.
+    /// Labelled posts for which the model abstained: `other` and `unsure`.
     pub none_of_these: i64,
-    /// Labelled posts that are other: a topic of the background fits better.
+    /// Labelled posts with the outcome `other`: the background fits better than any label.
     pub other: i64,
-    /// Labelled posts that are unsure: the best score is below the threshold.
+    /// Labelled posts with the outcome `unsure`: the best score is below the threshold.
     pub unsure: i64,
     pub unlabelled: i64,
-    /// Set aside after failing too often.
-    pub set_aside: i64,
-    /// Claimed by a live worker now.
+    /// Posts that failed too often.
+    pub parked: i64,
+    /// Posts claimed by a running worker.
     pub claimed: i64,
-    /// Posts without a label and without a text: retention purged it, or it is only a placeholder.
+    /// Posts without a label and without a text: retention deleted it, or it is only a placeholder.
     pub without_text: i64,
-    /// Not asked Reddit about yet, or removed there.
+    /// Posts that were not checked with Reddit yet, or are removed there.
     pub unchecked: i64,
-    /// Reddit was asked at this time or later about every post that was stored when the latest
-    /// `purge --check-deleted` came to its end.
+    /// Time of the last reconciliation: a complete `purge --check-deleted` found that every stored post was checked
+    /// with Reddit at that time or later.
     pub reconciled_at: Option<Timestamp>,
-    /// When the oldest unlabelled post was collected.
+    /// When the oldest unlabelled post was stored.
     pub oldest_unlabelled: Option<Timestamp>,
     /// Name of the current model.
     pub model: Option<String>,
@@ -356,40 +356,40 @@ pub struct LabellingState {
 pub struct Due {
     /// True for posts of the sample Reddit, which Reddit does not know; false for all others.
     pub sample: bool,
-    /// Posts not checked since then, and posts never checked.
+    /// Posts last checked before this time, or never.
     pub before: Timestamp,
 }
 
 /// Reddit's response about some posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// They are there.
-    pub alive: Vec<Fullname>,
-    /// They are there, but their author's account is not: those of `alive` that lose the name.
-    pub authorless: Vec<Fullname>,
-    /// They are not.
+    /// Posts that Reddit returned.
+    pub visible: Vec<Fullname>,
+    /// Posts among `visible` whose author's account is deleted; the name is deleted here too.
+    pub author_deleted: Vec<Fullname>,
+    /// Posts that are gone, with the reason.
     pub gone: Vec<(Fullname, PurgeReason)>,
-    /// Crossposts with the posts that they show, the one whose text it is first.
-    pub shows: Vec<(Fullname, Vec<Fullname>)>,
+    /// Crossposts with the posts that they show; the first one is the post whose text they show.
+    pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
 /// Counts of a purge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Posts that were asked for and were there.
+    /// Purged posts that were stored.
     pub posts: u64,
-    /// Posts that show one of those, and went with it.
+    /// Crossposts of these, which were purged too.
     pub crossposts: u64,
     /// Gold labels of these posts.
     pub gold: u64,
 }
 
-/// Returns facts about the database.
+/// A description of the database.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Info {
     /// `sqlite` or `postgres`.
     pub backend: &'static str,
-    /// Without its password.
+    /// URL without its password.
     pub url: String,
     pub server: String,
     /// Schema version found; 0 for none.

@@ -1,15 +1,15 @@
-//! Models, versions of label sets, and labels under them, as the store returns them.
+//! Values of label set versions, and of labels under them.
 
 use serde::Serialize;
 
 use topicmill_core::{Fullname, TextHash, Timestamp};
 
-/// A label set as stored, but for its labels.
+/// A label set as stored, without its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelSetRow {
-    /// Key in `label_sets`; later versions have greater ones.
+    /// Key in `label_sets`; later versions have larger keys.
     pub id: i64,
-    /// For people; several versions may share it.
+    /// Display name; several versions may share it.
     pub name: String,
     /// The version.
     pub hash: String,
@@ -20,17 +20,17 @@ pub struct LabelSetRow {
 /// The cost of labelling every post under a model and a label set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// Posts that are labelled under them already.
+    /// Posts that are labelled already.
     pub labelled: u64,
-    /// Posts that are not, and have a text.
+    /// Posts with a text that are not labelled.
     pub posts: u64,
-    /// Their texts, equal ones once.
+    /// Distinct texts of the unlabelled posts.
     pub texts: u64,
-    /// Texts that need no inference: all of their pairs are stored.
+    /// Unlabelled posts that need no inference, because all pairs of their texts are stored.
     pub posts_without_inference: u64,
-    /// Pairs of their texts and the labels that are stored.
+    /// Stored pairs of these texts and the labels.
     pub pairs_stored: u64,
-    /// Pairs that the model would compute.
+    /// Pairs that the model has to compute.
     pub pairs_missing: u64,
 }
 
@@ -43,50 +43,50 @@ pub struct ComparedPost {
     pub text_hash: TextHash,
     /// Title.
     pub title: String,
-    /// `None` where its present text is not labelled under the target.
+    /// Labels under the two targets; `None` if the present text is not labelled under a target.
     pub labels: [Option<Prediction>; 2],
 }
 
-/// The label that a post has, and how sure it is.
+/// The predicted label of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
     /// Slug of the label with the best score.
     pub label: String,
     /// The best score.
     pub score: f64,
-    /// The post got no label.
+    /// True if the model abstained, so that the post got no label.
     pub abstained: bool,
 }
 
-/// The label of a stored post under a target, if it has one.
+/// The state of a post's label under a target.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelState {
-    /// It is labelled, and its text is still the one that was scored.
-    As(Prediction),
-    /// It was labelled, and its text is another one by now.
-    BeforeAnEdit,
-    /// It is not labelled.
-    Not,
-    /// Its text was purged, or is only a placeholder.
+    /// Labelled, and the text has not changed since.
+    Labelled(Prediction),
+    /// Labelled, but the text has changed since.
+    Outdated,
+    /// Not labelled.
+    Unlabelled,
+    /// Without a text to label: it was purged, or is only a placeholder.
     WithoutText,
 }
 
-/// A post that somebody named.
+/// A post with the state of its label.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LookedUp {
+pub struct PostLabel {
     /// Its key.
     pub fullname: Fullname,
     /// Title.
     pub title: String,
-    /// Its label.
-    pub labelled: LabelState,
+    /// State of its label.
+    pub state: LabelState,
 }
 
-/// Why posts were set aside.
+/// An error for which posts are parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The error of their last attempt.
     pub error: String,
-    /// Posts.
+    /// Number of posts.
     pub posts: i64,
 }

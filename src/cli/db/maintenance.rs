@@ -16,7 +16,7 @@ pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit,
         store = setup.store(Access::AnySchema) => store?,
         () = setup.stop.cancelled() => return Ok(Exit::Done),
     };
-    let address = Address::of(setup.settings().database.url.reveal())?;
+    let address = Address::parse(setup.settings().database.url.reveal())?;
     let copied = backup::backup(&store, &address, file, overwrite, &setup.stop).await;
     store.close().await?;
     if copied? {
@@ -71,13 +71,13 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
 pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
     // Reject wrong URLs before creating anything.
     if !matches!(
-        (Address::of(from)?, Address::of(to)?),
+        (Address::parse(from)?, Address::parse(to)?),
         (Address::File(_), Address::Server(_))
     ) {
         return Err(StoreError::NotSqliteToPostgres.into());
     }
     let source = Store::open(from, Access::ReadOnly).await?;
-    let running = source.runs().running().await?;
+    let running = source.runs().unfinished_runs().await?;
     let alive = running.iter().filter(|run| run.is_alive()).count();
     if alive > 0 {
         tracing::warn!(

@@ -81,7 +81,7 @@ impl Export {
         let share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         let closest = store
             .gold()
-            .closest_calls(subject.target, None, limit)
+            .lowest_margin_posts(subject.target, None, limit)
             .await?;
         let random = store
             .gold()

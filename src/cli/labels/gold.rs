@@ -59,7 +59,9 @@ impl Remove {
             CliError::Usage(format!("remove a gold label: {error}"))
         })?;
         let gold = store.gold();
-        let removed = gold.forget_reviewer(&self.reviewer, post.as_ref()).await?;
+        let removed = gold
+            .delete_answers_of(&self.reviewer, post.as_ref())
+            .await?;
         store.close().await?;
         if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(

@@ -82,7 +82,7 @@ async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, Cl
                 label_set: set.id,
             });
             let posts = match target {
-                Some(target) => store.labels().labelled(target).await?,
+                Some(target) => store.labels().count_labelled(target).await?,
                 None => 0,
             };
             let is_current = match target.is_some() && target == current {

@@ -29,7 +29,7 @@ use crate::classify::{BacklogError, model_row};
 use topicmill_review::hypotheses;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
-use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
+use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
@@ -155,7 +155,7 @@ async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, 
         )));
     };
     let hypotheses = hypotheses::used_only_by(&store, id).await?;
-    let what = Dropped::LabelSet(id);
+    let what = DropTarget::LabelSet(id);
     let ended = drop_labels::run(setup, &store, what, &name, &hypotheses, flags).await;
     store.close().await?;
     ended

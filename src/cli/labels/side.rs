@@ -137,11 +137,11 @@ impl Side {
         };
         let states = store
             .labels()
-            .look_up(self.target(), posts)
+            .label_states(self.target(), posts)
             .await?
             .into_iter();
         let wanted: Vec<Fullname> = states
-            .filter(|post| matches!(post.labelled, LabelState::Not | LabelState::BeforeAnEdit))
+            .filter(|post| matches!(post.state, LabelState::Unlabelled | LabelState::Outdated))
             .map(|post| post.fullname)
             .filter(|name| !made.contains_key(name))
             .collect();
@@ -152,7 +152,7 @@ impl Side {
         let mut labeler = setup.models(&self.flags())?.large;
         for names in wanted.chunks(WINDOW) {
             let names: Vec<&Fullname> = names.iter().collect();
-            let posts = store.posts().texts_of(&names).await?;
+            let posts = store.posts().post_texts(&names).await?;
             let text = |post: &StoredText| post_text(&post.title, &post.body);
             let texts: Vec<String> = posts.iter().map(text).collect();
             let (set, stop) = (self.set.clone(), setup.stop.clone());

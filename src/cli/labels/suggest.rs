@@ -18,7 +18,7 @@ use topicmill_review::suggest::{
     SAMPLE, SuggestOptions, Suggestion, Suggestions, TopicVectors, suggest,
 };
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
-use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
+use topicmill_store::{AbstainReason, Access, ModelRow, Store, Table, Target};
 
 /// The minimum number of posts for clustering: with clusters of at least 4, a topic needs an eighth of them.
 const MIN_POSTS: u64 = 30;
@@ -67,11 +67,11 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn to_store(self) -> NoLabel {
+    fn to_store(self) -> AbstainReason {
         match self {
-            Self::Other => NoLabel::Other,
-            Self::Unsure => NoLabel::Unsure,
-            Self::Both => NoLabel::Both,
+            Self::Other => AbstainReason::Other,
+            Self::Unsure => AbstainReason::Unsure,
+            Self::Both => AbstainReason::Both,
         }
     }
 
@@ -194,7 +194,7 @@ impl Suggest {
             )));
         };
         let outcome = self.outcome.to_store();
-        let posts = store.labels().count_without_label(target, outcome).await?;
+        let posts = store.labels().count_abstained(target, outcome).await?;
         if posts == 0 {
             return self.explain_no_posts(&set).map(|()| None);
         }
@@ -205,7 +205,7 @@ impl Suggest {
         for (id, row) in own.into_iter().chain(others) {
             let first = store
                 .labels()
-                .without_label(target, outcome, id, "", 1)
+                .abstained_texts(target, outcome, id, "", 1)
                 .await?;
             if !first.is_empty() {
                 return Ok(Some(UnlabelledPosts {

@@ -9,7 +9,7 @@ use crate::cli::setup::PipelineFlags;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::schedule::{Entry, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp, format_duration};
-use topicmill_store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
+use topicmill_store::{Access, ScheduleState, ScheduledRunCount, ScheduledRunRow, Store, Table};
 
 /// The number of days over which failed and missed runs are counted.
 const COUNTED_DAYS: i64 = 7;
@@ -33,8 +33,8 @@ pub struct List {
 struct ScheduleOutlook {
     entry: Entry,
     state: ScheduleState,
-    last: Option<SlotRow>,
-    counts: Vec<SlotCount>,
+    last: Option<ScheduledRunRow>,
+    counts: Vec<ScheduledRunCount>,
 }
 
 impl List {
@@ -69,15 +69,15 @@ impl ScheduleOutlook {
         let until = (now + MAX_CLOCK_SETBACK).into();
         let latest = store
             .schedules()
-            .latest_slots(&entry.name, until, LATEST_RUNS)
+            .latest_scheduled_runs(&entry.name, until, LATEST_RUNS)
             .await?;
         let since = (now - TimeDelta::days(COUNTED_DAYS)).into();
         let counts = store
             .schedules()
-            .count_slots(&entry.name, since, until)
+            .count_scheduled_runs(&entry.name, since, until)
             .await?;
         Ok(Self {
-            last: latest.into_iter().find(|slot| slot.started_at.is_some()),
+            last: latest.into_iter().find(|run| run.started_at.is_some()),
             entry,
             state,
             counts,
@@ -97,7 +97,7 @@ impl ScheduleOutlook {
 
     fn count(&self, status: ScheduledRunStatus) -> u64 {
         let of_status = self.counts.iter().filter(|count| count.status == status);
-        of_status.map(|count| count.slots).sum()
+        of_status.map(|count| count.runs).sum()
     }
 
     fn missed(&self) -> u64 {

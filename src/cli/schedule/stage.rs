@@ -11,7 +11,7 @@ use crate::cli::{
 };
 use crate::schedule::{StageEnd, StageOrder};
 use topicmill_core::ScheduledRunStatus;
-use topicmill_store::is_stop;
+use topicmill_store::is_cancelled;
 
 /// A command line without the program's name.
 #[derive(Debug, Parser)]
@@ -99,7 +99,7 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
         ),
         Ok(Ok(exit)) => ended(exit),
         // The scheduled run records the reason for the cancellation.
-        Ok(Err(error)) if is_stop(&error) => {
+        Ok(Err(error)) if is_cancelled(&error) => {
             tracing::warn!("{error}");
             failed(Exit::TryAgain, error.to_string())
         }

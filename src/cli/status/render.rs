@@ -225,7 +225,7 @@ fn parked(status: &StatusReport) -> Option<String> {
     let reasons = join_all(&status.failures, |failure| {
         format!("{} × {}", failure.posts, failure.error)
     });
-    let posts = Some(status.backlog.set_aside).filter(|posts| *posts > 0)?;
+    let posts = Some(status.backlog.parked).filter(|posts| *posts > 0)?;
     Some(format!(
         "{} after repeated failures; `{} --select failed` retries them: {}",
         number(posts),
@@ -253,7 +253,7 @@ fn labels(status: &StatusReport) -> Option<String> {
 }
 
 fn other_backlogs(status: &StatusReport) -> Option<String> {
-    join_all(&status.beside, |other| {
+    join_all(&status.other_backlogs, |other| {
         let (set, version) = (&other.label_set, short_hash(&other.label_set_hash));
         let posts = number(other.posts);
         format!("{posts} posts wait for {set} {version} by {}", other.model)

@@ -11,7 +11,7 @@ use topicmill::worker::Worker;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill_core::record::ClassifyCounts;
 use topicmill_core::{Fullname, RunStatus, Stage};
-use topicmill_store::{Access, Claimant, RunId, Store, Suspicion, Written};
+use topicmill_store::{Access, Claimant, CrashFilter, RunId, Store, Written};
 
 use crate::crashes::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
@@ -377,7 +377,7 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
             assert!(status(2).await.1.is_some());
             assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
             // Marked as crashed although it is alive.
-            store.runs().note_death(RunId(4), "why").await.unwrap();
+            store.runs().mark_crashed(RunId(4), "why").await.unwrap();
             until("it beats", async || {
                 status(4).await == (RunStatus::Running, None)
             })
@@ -416,7 +416,7 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
         let now = SystemClock::shared().now().into();
         let claim = store
             .backlog()
-            .claim(target, &claimant, Suspicion::Any, 5, now)
+            .claim(target, &claimant, CrashFilter::Any, 5, now)
             .await
             .unwrap();
         assert_eq!(claim.posts.len(), 5);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use topicmill_core::SourceKind;
 use topicmill_core::clock::SystemClock;
-use topicmill_store::{Claimant, QuotaTerms, Suspicion};
+use topicmill_store::{Claimant, CrashFilter, QuotaTerms};
 
 use crate::purge::{Scene, some};
 use crate::support::postgres::postgres;
@@ -36,7 +36,7 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
     // The claim of a worker with a slow clock does not expire at once, nor does one that it renews.
     let slow = store
         .backlog()
-        .claim(target, &claimant, Suspicion::Any, 1, behind.into())
+        .claim(target, &claimant, CrashFilter::Any, 1, behind.into())
         .await
         .unwrap();
     assert!(
@@ -49,16 +49,16 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
     // A worker with a fast clock claims free posts, not held ones.
     let fast = store
         .backlog()
-        .claim(target, &claimant, Suspicion::Any, 10, ahead.into())
+        .claim(target, &claimant, CrashFilter::Any, 10, ahead.into())
         .await
         .unwrap();
     assert_eq!((slow.posts.len(), fast.posts.len()), (1, 2));
     let waiting = store
         .backlog()
-        .waiting(target, 3, ahead.into())
+        .count_backlog(target, 3, ahead.into())
         .await
         .unwrap();
-    assert_eq!((waiting.held, waiting.claimable), (3, 0));
+    assert_eq!((waiting.claimed, waiting.claimable), (3, 0));
 }
 
 #[tokio::test]
@@ -73,19 +73,19 @@ async fn workers_with_clock_skew_share_one_quota() {
     let right = SystemClock::shared().now();
     let first = store
         .quotas()
-        .reserve_slot("q", terms, right)
+        .reserve_request("q", terms, right)
         .await
         .unwrap();
     let second = store
         .quotas()
-        .reserve_slot("q", terms, right + TimeDelta::minutes(6))
+        .reserve_request("q", terms, right + TimeDelta::minutes(6))
         .await
         .unwrap();
     assert_eq!(first.wait, Duration::ZERO);
     assert!(second.wait > Duration::from_secs(30), "{second:?}");
     let third = store
         .quotas()
-        .reserve_slot("q", terms, right - TimeDelta::minutes(6))
+        .reserve_request("q", terms, right - TimeDelta::minutes(6))
         .await
         .unwrap();
     assert!(third.wait < Duration::from_secs(121), "{third:?}");

@@ -116,7 +116,7 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     for version in 0..3 {
         scene.save(SourceKind::Import, &texts(version)).await;
     }
-    scene.store().fold().await.unwrap();
+    scene.store().checkpoint().await.unwrap();
     let left = PurgePlan {
         leave_file: true,
         ..ids(0..600)
@@ -306,12 +306,12 @@ async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
     let program = Program::new();
     let ran = program.run(&["--database", &database.url, "db", "vacuum"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let by = format!("process {pid} reads an earlier state");
+    let by = format!("process {pid} still uses an old snapshot");
     ran.expect_stderr(&by);
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
-    assert_eq!(rewritten, Rewritten::Whole);
+    assert_eq!(rewritten, Rewritten::Complete);
     assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
 }
 
@@ -329,11 +329,11 @@ async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
         .await
         .unwrap();
     let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
-    assert_eq!(rewritten, Rewritten::TableIsUsed { table: "posts" });
+    assert_eq!(rewritten, Rewritten::TableLocked { table: "posts" });
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
-    assert_eq!(rewritten, Rewritten::Whole);
+    assert_eq!(rewritten, Rewritten::Complete);
 }
 
 #[tokio::test]

@@ -118,9 +118,7 @@ async fn posts_without_their_current_text_are_never_claimed() {
             scene
                 .rows("SELECT fullname, error FROM backlog WHERE lease_id IS NULL")
                 .await,
-            [
-                "t3_edited its text is not the one that its hash says: collect or import the post again"
-            ]
+            ["t3_edited its text does not match its hash: collect or import the post again"]
         );
         // Only such posts are left, so the claim is empty and a run ends.
         assert!(scene.claim(target).await.1.posts.is_empty());
@@ -502,8 +500,8 @@ async fn an_erased_author_name_marks_the_files_for_rewriting() {
         scene.save(SourceKind::Reddit, &some(&["a"])).await;
         let name: topicmill_core::Fullname = "a".parse().unwrap();
         let checked = topicmill_store::Checked {
-            alive: vec![name.clone()],
-            authorless: vec![name],
+            visible: vec![name.clone()],
+            author_deleted: vec![name],
             ..Default::default()
         };
         let now = topicmill_core::clock::Clock::now(&*scene.clock).into();

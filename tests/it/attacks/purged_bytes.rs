@@ -190,7 +190,7 @@ impl Place<'_> {
         let store = Store::open(&self.database_url(), Access::Create)
             .await
             .unwrap();
-        scene.context.store = store.on_given_time();
+        scene.context.store = store.with_caller_time();
     }
 
     async fn files(&self) -> Vec<PathBuf> {
@@ -340,7 +340,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         .await;
     if matches!(place, Place::Postgres(..)) {
         let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
-        prop_assert_eq!(rewritten, topicmill_store::Rewritten::Whole);
+        prop_assert_eq!(rewritten, topicmill_store::Rewritten::Complete);
     }
     prop_assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
     let left = words_in(&place.files().await);

@@ -15,8 +15,8 @@ use topicmill_core::{
     AuthorPolicy, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
 use topicmill_store::{
-    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Suspicion,
-    Target, Written,
+    Access, Checked, Claimant, Classified, CrashFilter, ImportState, Page, RunId, Store,
+    StoreError, Target, Written,
 };
 
 use crate::crashes::{MAX_ATTEMPTS, begin, count, label_set};
@@ -225,13 +225,13 @@ impl Scene {
             Stage::Purge => {
                 let name = |id: &str| id.parse::<Fullname>().unwrap();
                 let checked = Checked {
-                    alive: vec![name("p1")],
-                    authorless: vec![name("p1")],
+                    visible: vec![name("p1")],
+                    author_deleted: vec![name("p1")],
                     gone: vec![
                         (name("p2"), PurgeReason::Deleted),
                         (name("p0"), PurgeReason::Requested),
                     ],
-                    shows: Vec::new(),
+                    crossposts: Vec::new(),
                 };
                 self.step(store, "purge").await;
                 store
@@ -267,7 +267,7 @@ impl Scene {
             let claim = again(async || {
                 store
                     .backlog()
-                    .claim(target, &claimant, Suspicion::Any, 3, at(2026))
+                    .claim(target, &claimant, CrashFilter::Any, 3, at(2026))
                     .await
             })
             .await?;

@@ -48,7 +48,7 @@ async fn a_query_cancelled_by_the_server_is_not_a_query_error() {
     let Some(database) = postgres() else { return };
     database.open().await.close().await.unwrap();
     for (by, advice) in [
-        ("pg_terminate_backend", "may be run again"),
+        ("pg_terminate_backend", "run the command again"),
         ("pg_cancel_backend", "statement_timeout"),
     ] {
         let (code, message) = ended(&database.url, by).await;

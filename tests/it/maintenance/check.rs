@@ -118,7 +118,7 @@ async fn check_finds_a_damaged_file() {
     let page = store.query(root).await.unwrap().rows[0][0]
         .as_u64()
         .unwrap();
-    store.fold().await.unwrap();
+    store.checkpoint().await.unwrap();
     store.close().await.unwrap();
     let file = database.url.strip_prefix("sqlite:").unwrap();
     let mut bytes = std::fs::read(file).unwrap();

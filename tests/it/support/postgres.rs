@@ -115,7 +115,7 @@ impl Drop for OwnServer {
 impl TestDatabase {
     /// Opens the store for a test with its own clock.
     pub async fn open(&self) -> Store {
-        self.open_on_server_time().await.on_given_time()
+        self.open_on_server_time().await.with_caller_time()
     }
 
     /// Opens the store as the program does.

@@ -18,7 +18,7 @@ use topicmill_core::clock::ManualClock;
 use topicmill_core::{Fullname, Listing, SourceKind};
 use topicmill_http::{ClientSettings, HttpError, Timeouts};
 use topicmill_sources::SourceError;
-use topicmill_sources::page::Listed as _;
+use topicmill_sources::page::ListingSource as _;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 
 /// A recorded request and its response.
@@ -58,7 +58,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
     let outcome = if exchange.url.contains("/api/info") {
         let name: Fullname = "t3_replay".parse().expect("a fullname");
         match reddit.info(&[name]).await {
-            Ok(Some(answer)) => format!("ok: the fate of {} posts", answer.fates.len()),
+            Ok(Some(answer)) => format!("ok: the fate of {} posts", answer.states.len()),
             Ok(None) => "ok: unclear".to_owned(),
             Err(error) => refused(&error),
         }
@@ -90,7 +90,7 @@ fn refused(error: &SourceError) -> String {
         SourceError::Http(HttpError::WaitTooLong { .. }) => "put off",
         SourceError::Http(HttpError::GaveUp { .. }) => "given up",
         SourceError::Http(HttpError::TooLarge { .. }) => "too large",
-        SourceError::Shape { .. } => "no listing",
+        SourceError::UnexpectedShape { .. } => "no listing",
         _ => "settings",
     };
     format!("{} ({kind})", error.outcome())

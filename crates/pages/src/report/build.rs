@@ -10,7 +10,7 @@ use super::time::Axis;
 use crate::display;
 use topicmill_core::{SourceKind, Timestamp};
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
-use topicmill_store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
+use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost};
 
 /// The most characters of a quoted title: three lines on a phone.
 const TITLE: usize = 160;
@@ -27,11 +27,11 @@ pub struct Context {
     pub model: Option<ModelRow>,
 }
 
-/// An outcome: the fate of a post and its label.
-type Key = (Fate, Option<String>);
+/// An outcome: the outcome of a post and its label.
+type Key = (PostOutcome, Option<String>);
 
-fn key(fate: Fate, label: Option<&String>) -> Key {
-    (fate, label.cloned())
+fn key(outcome: PostOutcome, label: Option<&String>) -> Key {
+    (outcome, label.cloned())
 }
 
 /// Counts of one outcome.
@@ -58,7 +58,12 @@ impl Tally {
 }
 
 /// Builds the report.
-pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], context: Context) -> Report {
+pub fn build(
+    options: &ReportOptions,
+    sums: ReportSums,
+    scores: &[PostScores],
+    context: Context,
+) -> Report {
     let axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
@@ -80,8 +85,8 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], context: Con
         let cells = sums.cells.iter();
         cells.filter(move |cell| period == Period::Halves || cell.is_later)
     };
-    let posts_of = |fate| {
-        let cells = shown().filter(|cell| cell.fate == fate);
+    let posts_of = |outcome| {
+        let cells = shown().filter(|cell| cell.outcome == outcome);
         cells.map(|cell| cell.posts).sum()
     };
     let (topics, agreement) = topics(shown(), &lines, &names, &axis);
@@ -106,15 +111,15 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], context: Con
         period: drift.map(|_| period),
         totals: totals(shown(), &axis),
         posts: shown().map(|cell| cell.posts).sum(),
-        waiting: posts_of(Fate::Waiting),
-        without_text: posts_of(Fate::WithoutText),
+        waiting: posts_of(PostOutcome::Waiting),
+        without_text: posts_of(PostOutcome::WithoutText),
         axis,
         outcomes: lines,
         topics,
         agreement,
         drift,
         closest: calls(&sums.closest, scores, set, &names),
-        surest: calls(&sums.surest, scores, set, &names),
+        surest: calls(&sums.most_confident, scores, set, &names),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
         skipped: sums.skipped,
         reconciled_at: context.reconciled_at,
@@ -140,7 +145,7 @@ impl<'s> Names<'s> {
 }
 
 fn tallies(
-    sums: &Sums,
+    sums: &ReportSums,
     set: Option<&LabelSet>,
     axis: &Axis,
     period: Period,
@@ -148,12 +153,12 @@ fn tallies(
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
     // Labels without posts get a row, too.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
-        let key = key(Fate::Labelled, Some(&label.slug));
+        let key = key(PostOutcome::Labelled, Some(&label.slug));
         tallies.insert(key, Tally::new(axis.len()));
     }
-    for cell in sums.cells.iter().filter(|cell| cell.fate.is_scored()) {
+    for cell in sums.cells.iter().filter(|cell| cell.outcome.is_scored()) {
         let tally = tallies
-            .entry(key(cell.fate, cell.label.as_ref()))
+            .entry(key(cell.outcome, cell.label.as_ref()))
             .or_insert_with(|| Tally::new(axis.len()));
         if cell.is_later {
             tally.after += cell.posts;
@@ -171,7 +176,7 @@ fn tallies(
         }
     }
     for bin in &sums.bins {
-        if let Some(tally) = tallies.get_mut(&key(bin.fate, bin.label.as_ref())) {
+        if let Some(tally) = tallies.get_mut(&key(bin.outcome, bin.label.as_ref())) {
             tally.bins[bin.bin.min(BINS - 1)] += bin.posts;
         }
     }
@@ -190,14 +195,14 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
     };
     let mut lines: Vec<OutcomeStats> = tallies
         .iter()
-        .map(|((fate, label), tally)| {
-            let slug = match (fate, label) {
-                (Fate::Other, _) => "other".to_owned(),
-                (Fate::Labelled, Some(label)) => label.clone(),
+        .map(|((outcome, label), tally)| {
+            let slug = match (outcome, label) {
+                (PostOutcome::Other, _) => "other".to_owned(),
+                (PostOutcome::Labelled, Some(label)) => label.clone(),
                 _ => "unsure".to_owned(),
             };
-            let name = match fate {
-                Fate::Labelled => names.name(&slug),
+            let name = match outcome {
+                PostOutcome::Labelled => names.name(&slug),
                 _ => slug.clone(),
             };
             let change = (before > 0 && after > 0).then(|| Change {
@@ -214,7 +219,7 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
             OutcomeStats {
                 slug,
                 name,
-                fate: *fate,
+                outcome: *outcome,
                 posts: tally.posts,
                 share: share(tally.posts, posts),
                 series: tally.series.clone(),
@@ -225,19 +230,19 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
         })
         .collect();
     lines.sort_by(|a, b| {
-        let rank = |line: &OutcomeStats| (line.fate, std::cmp::Reverse(line.posts));
+        let rank = |line: &OutcomeStats| (line.outcome, std::cmp::Reverse(line.posts));
         rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name))
     });
     lines
 }
 
-fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u64; 3]> {
+fn totals<'c>(cells: impl Iterator<Item = &'c ReportCell>, axis: &Axis) -> Vec<[u64; 3]> {
     let mut totals = vec![[0; 3]; axis.len()];
     for cell in cells {
-        let place = match cell.fate {
-            Fate::Labelled => 0,
-            Fate::Other | Fate::Unsure => 1,
-            Fate::Waiting | Fate::WithoutText => 2,
+        let place = match cell.outcome {
+            PostOutcome::Labelled => 0,
+            PostOutcome::Other | PostOutcome::Unsure => 1,
+            PostOutcome::Waiting | PostOutcome::WithoutText => 2,
         };
         if let Some(column) = axis.column(&cell.time) {
             totals[column][place] += cell.posts;
@@ -249,15 +254,15 @@ fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u6
 /// Returns the topics with the outcomes of their posts, and (posts labelled as their topic, posts whose topic is a
 /// label).
 fn topics<'c>(
-    cells: impl Iterator<Item = &'c HeatCell>,
+    cells: impl Iterator<Item = &'c ReportCell>,
     lines: &[OutcomeStats],
     names: &Names<'_>,
     axis: &Axis,
 ) -> (Vec<TopicStats>, (u64, u64)) {
-    let places: BTreeMap<(Fate, &str), usize> = lines
+    let places: BTreeMap<(PostOutcome, &str), usize> = lines
         .iter()
         .enumerate()
-        .map(|(place, line)| ((line.fate, line.slug.as_str()), place))
+        .map(|(place, line)| ((line.outcome, line.slug.as_str()), place))
         .collect();
     let mut topics: BTreeMap<&str, TopicStats> = BTreeMap::new();
     let mut agreement = (0, 0);
@@ -275,21 +280,21 @@ fn topics<'c>(
         if let Some(column) = axis.column(&cell.time) {
             line.series[column] += cell.posts;
         }
-        if !cell.fate.is_scored() {
+        if !cell.outcome.is_scored() {
             continue;
         }
         line.scored += cell.posts;
-        let slug = match cell.fate {
-            Fate::Other => "other",
-            Fate::Labelled => cell.label.as_deref().unwrap_or_default(),
+        let slug = match cell.outcome {
+            PostOutcome::Other => "other",
+            PostOutcome::Labelled => cell.label.as_deref().unwrap_or_default(),
             _ => "unsure",
         };
-        if let Some(place) = places.get(&(cell.fate, slug)) {
+        if let Some(place) = places.get(&(cell.outcome, slug)) {
             line.row[*place] += cell.posts;
         }
-        if places.contains_key(&(Fate::Labelled, topic.as_str())) {
+        if places.contains_key(&(PostOutcome::Labelled, topic.as_str())) {
             agreement.1 += cell.posts;
-            if cell.fate == Fate::Labelled && slug == topic {
+            if cell.outcome == PostOutcome::Labelled && slug == topic {
                 agreement.0 += cell.posts;
             }
         }
@@ -297,7 +302,7 @@ fn topics<'c>(
     let mut topics: Vec<_> = topics.into_values().collect();
     // In label order, so that agreement is on the diagonal; then topics that are no label, largest first.
     topics.sort_by_key(|topic| {
-        let place = places.get(&(Fate::Labelled, topic.slug.as_str()));
+        let place = places.get(&(PostOutcome::Labelled, topic.slug.as_str()));
         (
             place.copied().unwrap_or(usize::MAX),
             std::cmp::Reverse(topic.posts),
@@ -317,8 +322,8 @@ pub(super) fn title(title: &str) -> String {
 }
 
 fn calls(
-    samples: &[Sample],
-    scores: &[Drawn],
+    samples: &[SamplePost],
+    scores: &[PostScores],
     set: Option<&LabelSet>,
     names: &Names<'_>,
 ) -> Vec<QuotedPost> {

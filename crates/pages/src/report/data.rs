@@ -3,7 +3,7 @@
 use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::drift::Drift;
-use topicmill_store::{Fate, Gap, Skipped};
+use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 
 /// Bins of a score histogram.
 pub const BINS: usize = 50;
@@ -57,7 +57,7 @@ pub struct OutcomeStats {
     /// Display name.
     pub name: String,
     /// The kind of outcome.
-    pub fate: Fate,
+    pub outcome: PostOutcome,
     /// Posts with this outcome in the period.
     pub posts: u64,
     /// Their share of all scored posts in the period.
@@ -156,7 +156,7 @@ pub struct Report {
     /// Time ranges with missing posts, latest first.
     pub gaps: Vec<Gap>,
     /// Subreddits that could not be read, latest run first.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedSubreddits>,
     /// Time of the last complete comparison with deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
 }
@@ -168,8 +168,8 @@ impl Report {
     }
 
     /// Returns the number of posts with a kind of outcome.
-    pub fn posts_with(&self, fate: Fate) -> u64 {
-        let lines = self.outcomes.iter().filter(|line| line.fate == fate);
+    pub fn posts_with(&self, outcome: PostOutcome) -> u64 {
+        let lines = self.outcomes.iter().filter(|line| line.outcome == outcome);
         lines.map(|line| line.posts).sum()
     }
 
@@ -177,6 +177,6 @@ impl Report {
     pub fn labels(&self) -> impl Iterator<Item = &OutcomeStats> {
         self.outcomes
             .iter()
-            .filter(|line| line.fate == Fate::Labelled)
+            .filter(|line| line.outcome == PostOutcome::Labelled)
     }
 }

@@ -6,7 +6,7 @@ use super::data::{Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
-use topicmill_store::Fate;
+use topicmill_store::PostOutcome;
 
 /// The most characters of a label in a headline.
 const NAME: usize = 48;
@@ -29,7 +29,7 @@ pub fn headline(report: &Report) -> String {
         };
     }
     let labels: Vec<&OutcomeStats> = report.labels().collect();
-    let none = report.posts_with(Fate::Other) + report.posts_with(Fate::Unsure);
+    let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
     let share = as_f64(none) / as_f64(scored);
     let leader = labels.first().filter(|_| share < MAX_WITHOUT_LABEL);
     let change = report.period.and_then(|_| largest_change(&labels));

@@ -11,7 +11,7 @@ use super::svg::Svg;
 use super::time;
 use crate::display::{self, percent, points, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64};
-use topicmill_store::Fate;
+use topicmill_store::PostOutcome;
 
 /// The most rows of the label table.
 const LABEL_ROWS: usize = 200;
@@ -126,7 +126,7 @@ fn figures(report: &Report) -> Vec<Figure> {
         is_warm: scored < report.posts,
     });
     if scored > 0 {
-        let none = report.posts_with(Fate::Other) + report.posts_with(Fate::Unsure);
+        let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
         figures.push(figure(
             percent(as_f64(none) / as_f64(scored)),
             "none of the labels",
@@ -161,7 +161,7 @@ fn figures(report: &Report) -> Vec<Figure> {
 fn bar(line: &OutcomeStats, largest: u64) -> String {
     let long = 100.0 * as_f64(line.posts) / as_f64(largest.max(1));
     let mut svg = Svg::new(100.0, 10.0);
-    let class = if line.fate == Fate::Labelled {
+    let class = if line.outcome == PostOutcome::Labelled {
         "mark"
     } else {
         "mark-grey"
@@ -229,7 +229,7 @@ fn rows(report: &Report) -> Vec<Row> {
         };
         Row {
             name: display::single_line(&line.name, 120),
-            class: if line.fate == Fate::Labelled {
+            class: if line.outcome == PostOutcome::Labelled {
                 ""
             } else {
                 "soft"
@@ -265,7 +265,7 @@ fn about_labels(report: &Report) -> String {
     if report
         .outcomes
         .iter()
-        .any(|line| line.fate != Fate::Labelled)
+        .any(|line| line.outcome != PostOutcome::Labelled)
     {
         text += " Posts without a label are “other” if a background topic fits better than all labels, or “unsure” \
                  if no score reaches the threshold.";

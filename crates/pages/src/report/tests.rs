@@ -4,7 +4,7 @@ use topicmill_score::{Label, LabelSet, Mode};
 
 use super::build::{Context, build};
 use super::*;
-use topicmill_store::{Bin, Fate, Gap, HeatCell, Step, Sums};
+use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep};
 
 fn time(day: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_790_000_000 + day * 86_400).unwrap()
@@ -33,39 +33,39 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         background: None,
         fitted: None,
     };
-    let cell = |label: Option<&str>, fate, is_later: bool, posts: u64| HeatCell {
+    let cell = |label: Option<&str>, outcome, is_later: bool, posts: u64| ReportCell {
         is_later,
         time: day(if is_later { 15 } else { 5 }),
         topic: labels.first().map(|(slug, ..)| (*slug).to_owned()),
         label: label.map(str::to_owned),
-        fate,
+        outcome,
         posts,
         score_sum: 0.5 * topicmill_review::drift::as_f64(posts),
     };
-    let mut cells: Vec<HeatCell> = labels
+    let mut cells: Vec<ReportCell> = labels
         .iter()
         .flat_map(|(slug, before, after)| {
-            let of = |is_later, posts| cell(Some(slug), Fate::Labelled, is_later, posts);
+            let of = |is_later, posts| cell(Some(slug), PostOutcome::Labelled, is_later, posts);
             [of(false, *before), of(true, *after)]
         })
         .collect();
-    cells.push(cell(None, Fate::Other, false, none.0));
-    cells.push(cell(None, Fate::Unsure, true, none.1));
+    cells.push(cell(None, PostOutcome::Other, false, none.0));
+    cells.push(cell(None, PostOutcome::Unsure, true, none.1));
     cells.retain(|cell| cell.posts > 0);
-    let bins = cells.iter().map(|cell| Bin {
+    let bins = cells.iter().map(|cell| ScoreBin {
         label: cell.label.clone(),
-        fate: cell.fate,
+        outcome: cell.outcome,
         bin: 25,
         posts: cell.posts,
     });
-    let sums = Sums {
+    let sums = ReportSums {
         first: Some(time(0)),
         last: Some(time(20)),
         split: Some(time(10)),
-        step: Step::Day,
+        step: TimeStep::Day,
         bins: bins.collect(),
         cells,
-        ..Sums::default()
+        ..ReportSums::default()
     };
     let options = ReportOptions {
         subject: Some((

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, TimeDelta, Utc};
 
 use topicmill_core::Timestamp;
-use topicmill_store::Step;
+use topicmill_store::TimeStep;
 
 /// The most columns of a chart: each is then about two pixels wide on a phone.
 const MOST: usize = 120;
@@ -14,7 +14,7 @@ const MOST_STEPS: usize = 1_200;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
     /// Length of a step.
-    pub step: Step,
+    pub step: TimeStep,
     /// Steps per column.
     pub steps: usize,
     /// Start time of each column.
@@ -23,40 +23,40 @@ pub struct Axis {
 }
 
 /// Rounds a time down to the start of its step.
-fn floor(step: Step, time: NaiveDateTime) -> NaiveDateTime {
+fn floor(step: TimeStep, time: NaiveDateTime) -> NaiveDateTime {
     let day = time.date();
     let day = match step {
-        Step::Month => day.with_day(1).expect("each month has a first day"),
-        Step::Hour | Step::Day => day,
+        TimeStep::Month => day.with_day(1).expect("each month has a first day"),
+        TimeStep::Hour | TimeStep::Day => day,
     };
     let midnight = day.and_hms_opt(0, 0, 0).expect("each day has a midnight");
     match step {
-        Step::Hour => midnight + TimeDelta::hours(i64::from(chrono::Timelike::hour(&time))),
-        Step::Day | Step::Month => midnight,
+        TimeStep::Hour => midnight + TimeDelta::hours(i64::from(chrono::Timelike::hour(&time))),
+        TimeStep::Day | TimeStep::Month => midnight,
     }
 }
 
-fn after(step: Step, time: NaiveDateTime) -> Option<NaiveDateTime> {
+fn after(step: TimeStep, time: NaiveDateTime) -> Option<NaiveDateTime> {
     match step {
-        Step::Hour => time.checked_add_signed(TimeDelta::hours(1)),
-        Step::Day => time.checked_add_signed(TimeDelta::days(1)),
-        Step::Month => time.checked_add_months(Months::new(1)),
+        TimeStep::Hour => time.checked_add_signed(TimeDelta::hours(1)),
+        TimeStep::Day => time.checked_add_signed(TimeDelta::days(1)),
+        TimeStep::Month => time.checked_add_months(Months::new(1)),
     }
 }
 
 /// Parses a time in the format of the store.
-fn parse(step: Step, text: &str) -> Option<NaiveDateTime> {
+fn parse(step: TimeStep, text: &str) -> Option<NaiveDateTime> {
     let whole = match step {
-        Step::Hour => format!("{text}:00:00"),
-        Step::Day => format!("{text}T00:00:00"),
-        Step::Month => format!("{text}-01T00:00:00"),
+        TimeStep::Hour => format!("{text}:00:00"),
+        TimeStep::Day => format!("{text}T00:00:00"),
+        TimeStep::Month => format!("{text}-01T00:00:00"),
     };
     NaiveDateTime::parse_from_str(&whole, "%Y-%m-%dT%H:%M:%S").ok()
 }
 
 impl Axis {
     /// Creates an axis from the first post to the last.
-    pub fn new(step: Step, first: Timestamp, last: Timestamp) -> Self {
+    pub fn new(step: TimeStep, first: Timestamp, last: Timestamp) -> Self {
         let first = floor(step, first.as_datetime().naive_utc());
         let last = last.as_datetime().naive_utc();
         let steps = std::iter::successors(Some(first), |time| after(step, *time));
@@ -110,7 +110,7 @@ impl Axis {
     pub fn unit(&self) -> String {
         match (self.step, self.steps) {
             (step, 1) => step.word().to_owned(),
-            (Step::Day, 7) => "week".to_owned(),
+            (TimeStep::Day, 7) => "week".to_owned(),
             (step, steps) => format!("{steps} {}s", step.word()),
         }
     }
@@ -127,11 +127,11 @@ impl Axis {
 }
 
 /// Formats a step as `22 Nov 13:00`, `22 Nov` or `Nov 2026`.
-fn name(step: Step, start: NaiveDateTime) -> String {
+fn name(step: TimeStep, start: NaiveDateTime) -> String {
     let format = match step {
-        Step::Hour => "%-d %b %H:%M",
-        Step::Day => "%-d %b",
-        Step::Month => "%b %Y",
+        TimeStep::Hour => "%-d %b %H:%M",
+        TimeStep::Day => "%-d %b",
+        TimeStep::Month => "%b %Y",
     };
     start.format(format).to_string()
 }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn columns_are_consecutive_and_bounded() {
         let axis = Axis::new(
-            Step::Day,
+            TimeStep::Day,
             time("2026-01-30T23:59:59Z"),
             time("2026-02-02T00:00:00Z"),
         );
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(axis.column("2026-01-29"), None);
         assert_eq!(axis.unit(), "day");
         let axis = Axis::new(
-            Step::Day,
+            TimeStep::Day,
             time("2025-01-01T00:00:00Z"),
             time("2026-01-31T00:00:00Z"),
         );
@@ -191,18 +191,22 @@ mod tests {
         assert_eq!(axis.column("2026-01-31"), Some(98));
         assert_eq!(axis.ticks(5).len(), 5);
         let months = Axis::new(
-            Step::Month,
+            TimeStep::Month,
             time("2005-06-23T00:00:00Z"),
             time("2026-01-31T00:00:00Z"),
         );
         assert_eq!((months.len(), months.column("2005-06")), (83, Some(0)));
         let hour = Axis::new(
-            Step::Hour,
+            TimeStep::Hour,
             time("2026-01-01T05:30:00Z"),
             time("2026-01-01T05:30:00Z"),
         );
         assert_eq!((hour.len(), hour.name(0).as_str()), (1, "1 Jan 05:00"));
-        let millennia = Axis::new(Step::Month, Timestamp::EPOCH, time("9999-01-01T00:00:00Z"));
+        let millennia = Axis::new(
+            TimeStep::Month,
+            Timestamp::EPOCH,
+            time("9999-01-01T00:00:00Z"),
+        );
         assert!(millennia.len() <= MOST);
     }
 

@@ -13,7 +13,7 @@ use super::index::{RowFilter, RowPosition, Sort, has_words, key};
 use super::pages::PageError;
 use topicmill_core::Fullname;
 use topicmill_store::StoreError;
-use topicmill_store::browsed::ListedPost;
+use topicmill_store::browse::PostSummary;
 
 /// The default number of posts per page.
 const PAGE: usize = 50;
@@ -96,7 +96,7 @@ pub struct PostList {
     /// True if a search matched more posts than are counted; only the newest are counted.
     pub total_is_cut: bool,
     /// The posts of the page.
-    pub posts: Vec<ListedPost>,
+    pub posts: Vec<PostSummary>,
     /// Cursor of the next page for `after`; `None` on the last page.
     pub next: Option<String>,
 }
@@ -166,13 +166,13 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), PageError
 }
 
 /// Reads posts in the order of `names`, except posts that were purged since.
-async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<ListedPost>, StoreError> {
+async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<PostSummary>, StoreError> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
     let target = serving.store.labels().current_target().await?;
-    let posts = serving.store.posts().listed(target, names).await?;
-    let mut posts: HashMap<Fullname, ListedPost> = posts
+    let posts = serving.store.posts().post_summaries(target, names).await?;
+    let mut posts: HashMap<Fullname, PostSummary> = posts
         .into_iter()
         .map(|post| (post.fullname.clone(), post))
         .collect();

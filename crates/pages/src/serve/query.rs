@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 
 use super::Serving;
 use super::pages::PageError;
-use topicmill_store::{Answered, Inquiry, Part, StoreError, Table};
+use topicmill_store::{Part, QueryEnd, QueryRequest, StoreError, Table};
 
 /// Time limit of a query.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,16 +41,16 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
     let stop = serving.stop.child_token();
     // Cancels the query if the client disconnects.
     let _stop_when_dropped = stop.clone().drop_guard();
-    let inquiry = Inquiry {
+    let request = QueryRequest {
         sql: sql.to_owned(),
         limit: Some(rows),
-        at_most: Some(TIMEOUT),
-        patience: Some(TIMEOUT),
-        longest: Some(MAX_BYTES),
-        any_user: serving.any_user,
+        timeout: Some(TIMEOUT),
+        receive_timeout: Some(TIMEOUT),
+        max_row_bytes: Some(MAX_BYTES),
+        allow_superuser: serving.any_user,
         stop: stop.clone(),
     };
-    let (into, mut parts) = topicmill_store::parts();
+    let (into, mut parts) = topicmill_store::part_channel();
     let has_begun = AtomicBool::new(false);
     let take = async {
         let (mut table, mut is_full, mut bytes) = (Table::default(), false, 0);
@@ -62,7 +62,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
                     bytes += rows
                         .iter()
                         .flatten()
-                        .map(topicmill_store::weight)
+                        .map(topicmill_store::value_bytes)
                         .sum::<usize>();
                     table.rows.extend(rows);
                 }
@@ -74,7 +74,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
         }
         (table, is_full)
     };
-    let asking = futures_util::future::join(serving.store.ask(inquiry, into), take);
+    let asking = futures_util::future::join(serving.store.run_query(request, into), take);
     let mut asking = std::pin::pin!(asking);
     let late = serving.clock.sleep(TIMEOUT);
     let (asked, (table, is_full)) = tokio::select! {
@@ -93,12 +93,12 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
                     TIMEOUT.as_secs()
                 ))
             } else {
-                StoreError::Away.into()
+                StoreError::NotResponding.into()
             });
         }
     };
     Ok(QueryResult {
-        is_cut: is_full || asked? == Answered::Cut,
+        is_cut: is_full || asked? == QueryEnd::Truncated,
         table,
     })
 }

@@ -1,10 +1,10 @@
-//! Posts from files, for `import`.
+//! Reads posts from files, for `import`.
 //!
 //! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
-//! output is blocks of posts in the order of the file, and the reason for each row that is rejected. A dump is larger
-//! than memory: it is decompressed, filtered and parsed as it is read, one block at a time. Only the window of zstd
-//! comes on top, as large as the dump was packed with: Reddit's monthly dumps declare 2 GiB, of which only the used
-//! part takes memory.
+//! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
+//! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
+//! memory, as large as the dump was compressed with: Reddit's monthly dumps declare 2 GiB, of which only the used part
+//! takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,27 +20,27 @@ use crate::post::Fields;
 use super::filter::Filter;
 use super::json::JsonPosts;
 use super::row::{FileRow, Position, PostRows, Record};
-use super::table::{Column, Given, Posts};
+use super::table::{Column, DefaultValue, Posts};
 use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
 
-/// Bytes that are hashed to know a file again.
+/// Hashed bytes of a fingerprint.
 const HASHED: u64 = 1 << 20;
-/// Records of a block.
+/// The most rows of a block.
 const BLOCK_ROWS: usize = 4_000;
 /// Bytes of text after which a block ends early.
 const BLOCK_TEXT: usize = 8 << 20;
-/// Bytes of the file after which a block ends early, so that an import which dies keeps its place.
+/// Bytes of the file after which a block ends early, so that a crashed import loses little progress.
 const BLOCK_BYTES: u64 = 64 << 20;
 
-/// Why a file could not be read at all, and what to do.
+/// The error for a file that cannot be read, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct DumpError(String);
+pub struct FileError(String);
 
-impl DumpError {
-    fn of(path: &Path) -> impl Fn(io::Error) -> Self {
+impl FileError {
+    fn at(path: &Path) -> impl Fn(io::Error) -> Self {
         let path = path.display().to_string();
         move |error| {
             Self(match error.kind() {
@@ -49,11 +49,11 @@ impl DumpError {
                     "`{path}` is a directory: give the files in it, such as `{path}/*.ndjson`"
                 ),
                 io::ErrorKind::UnexpectedEof => {
-                    format!("`{path}` breaks off at its start: fetch it again")
+                    format!("`{path}` is truncated at its start: fetch it again")
                 }
                 _ if is_window(&error) => format!(
-                    "`{path}` is packed with a window of up to 2 GiB, for which there is no address space: raise the \
-                     limit (`ulimit -v unlimited`) or unpack the file elsewhere with `zstd -d --long=31`"
+                    "`{path}` is compressed with a window of up to 2 GiB, which exceeds the limit of address space: \
+                     raise it (`ulimit -v unlimited`), or decompress the file elsewhere with `zstd -d --long=31`"
                 ),
                 _ => {
                     format!("`{path}` cannot be read: {error}; check the file and its permissions")
@@ -63,64 +63,64 @@ impl DumpError {
     }
 }
 
-/// The error of a file with nothing in it.
-fn empty(path: &Path) -> DumpError {
+/// Returns the error for an empty file.
+fn empty(path: &Path) -> FileError {
     let path = path.display();
-    DumpError(format!(
-        "`{path}` is empty: check that it was written to its end"
+    FileError(format!(
+        "`{path}` is empty: check that it was written completely"
     ))
 }
 
-/// True if zstd could not allocate its window. Its crate gives errors as words only.
+/// True if zstd could not allocate its window. The crate reports errors as text only.
 fn is_window(error: &io::Error) -> bool {
     error.to_string().contains("Allocation error")
 }
 
 /// Options for reading files.
 #[derive(Debug, Clone, Default)]
-pub struct Reading {
-    /// Their format. `None`: as their bytes and endings say.
+pub struct FileOptions {
+    /// Their format; `None` to detect it by content and extension.
     pub format: Option<TableFormat>,
-    /// True for dumps of all of Reddit: these are read once, and a crashed import resumes in the middle.
+    /// True for dumps of all of Reddit, which are read once, and resumed after a crash.
     pub is_dump: bool,
-    /// The filter for their posts.
+    /// Filter of their posts.
     pub filter: Filter,
-    /// The columns of a table for each field.
+    /// Columns of a table for fields.
     pub columns: Vec<Column>,
-    /// Values for fields that a post lacks.
-    pub given: Vec<Given>,
+    /// Values of fields that a post lacks.
+    pub given: Vec<DefaultValue>,
 }
 
-impl Reading {
+impl FileOptions {
     /// True if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised.
     pub fn is_resumed(&self, path: &Path) -> bool {
         self.is_dump && path.is_file()
     }
 }
 
-/// The end of reading a file.
+/// The way in which reading a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// At its end.
-    Whole,
-    /// Before it: what follows cannot be read.
-    Broken,
+    /// At the end of the file.
+    Complete,
+    /// Before the end, because the rest cannot be read.
+    Unreadable,
 }
 
-/// Rows that are stored together.
+/// Rows to store in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
-    /// Posts that are wanted.
+    /// Posts that match the filter.
     pub records: Vec<Record>,
-    /// Rows that are none.
+    /// Rows that are not posts.
     pub rejected: Vec<Rejected>,
-    /// Behind its last row.
+    /// Position after its last row.
     pub position: Position,
-    /// Bytes of the file, as it lies on the disk, read so far.
+    /// Bytes of the file read so far, before decompression.
     pub read: u64,
-    /// The number of values so far that are NULL because the file has `NaN`, `None` or the like.
+    /// Values so far that are NULL because the file has `NaN`, `None` or the like.
     pub nulls: u64,
-    /// Set on the last one.
+    /// The end of reading; set on the last block.
     pub end: Option<End>,
 }
 
@@ -128,34 +128,34 @@ pub struct Block {
 pub struct Blocks {
     rows: Box<dyn PostRows>,
     filter: Filter,
-    /// Rows that were parsed before they were left out.
+    /// Rows that were parsed and then excluded.
     left_out: u64,
     read: Arc<AtomicU64>,
 }
 
 impl Blocks {
-    /// Goes on from a position that a block of the same file, read with the same filter, had.
+    /// Continues from a position that a block of the same file, read with the same filter, had.
     pub fn resume(&mut self, position: Position) {
         self.rows.resume(position);
     }
 
-    /// The next block; the one after the last has no rows either.
+    /// Returns the next block; after the last one, blocks without rows.
     pub fn next_block(&mut self) -> Block {
         let (mut records, mut rejected) = (Vec::new(), Vec::new());
         let (mut text, start) = (0, self.rows.position().bytes);
         let end = loop {
             match self.rows.next_row() {
-                Some(FileRow::Record(record)) if self.filter.takes(&record.post) => {
+                Some(FileRow::Record(record)) if self.filter.matches(&record.post) => {
                     text += record.post.title.len() + record.post.selftext.len();
                     records.push(record);
                 }
                 Some(FileRow::Record(_)) => self.left_out += 1,
                 Some(FileRow::Rejected(row)) => rejected.push(row),
-                // While an earlier reading is made up for, the position stands still.
-                Some(FileRow::Quiet) if self.rows.position().bytes == start => break None,
-                Some(FileRow::Quiet) => {}
-                None if self.rows.broken() => break Some(End::Broken),
-                None => break Some(End::Whole),
+                // While rows of an earlier reading are skipped, the position stays the same.
+                Some(FileRow::Skipped) if self.rows.position().bytes == start => break None,
+                Some(FileRow::Skipped) => {}
+                None if self.rows.broken() => break Some(End::Unreadable),
+                None => break Some(End::Complete),
             }
             let bytes = self.rows.position().bytes - start;
             let rows = records.len() + rejected.len();
@@ -164,7 +164,7 @@ impl Blocks {
             }
         };
         let mut position = self.rows.position();
-        // The reader of lines counts what it passed over unparsed; this adds what was parsed and then left out.
+        // The JSON reader counts the rows that it skips without parsing; this adds those excluded after parsing.
         position.left_out += self.left_out;
         Block {
             records,
@@ -177,28 +177,28 @@ impl Blocks {
     }
 }
 
-/// Checks that a file can be read and holds what it should, as far as its first row tells; its size in bytes. A pipe is
-/// left alone, because it can be read only once.
+/// Checks that a file can be read and that its first row is valid, and returns its size in bytes. Pipes are skipped,
+/// because they can be read only once.
 ///
 /// # Errors
-/// See [`DumpError`].
-pub fn check(path: &Path, reading: &Reading) -> Result<u64, DumpError> {
+/// See [`FileError`].
+pub fn check(path: &Path, options: &FileOptions) -> Result<u64, FileError> {
     if bytes::is_stdin(path) {
         return Ok(0);
     }
-    let about = std::fs::metadata(path).map_err(DumpError::of(path))?;
+    let about = std::fs::metadata(path).map_err(FileError::at(path))?;
     if about.is_file() || about.is_dir() {
-        drop(blocks(path, reading)?);
+        drop(blocks(path, options)?);
     }
     Ok(about.len())
 }
 
-/// Fingerprint that recognises a file: its size and the hash of its first MiB.
+/// Returns a fingerprint of a file: its size, and the hash of its first MiB.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn fingerprint(path: &Path) -> Result<String, DumpError> {
-    let io_error = DumpError::of(path);
+/// If the file cannot be read.
+pub fn fingerprint(path: &Path) -> Result<String, FileError> {
+    let io_error = FileError::at(path);
     let file = File::open(path).map_err(&io_error)?;
     let size = file.metadata().map_err(&io_error)?.len();
     let mut head = Vec::new();
@@ -208,46 +208,46 @@ pub fn fingerprint(path: &Path) -> Result<String, DumpError> {
     Ok(format!("{size}-{}", hex(&Sha256::digest(&head)[..16])))
 }
 
-/// The blocks of a file, read as they are asked for.
+/// Returns the blocks of a file, which are read on demand.
 ///
 /// # Errors
-/// When the file cannot be read, or is of no format that has posts.
-pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
+/// If the file cannot be read, or its format has no posts.
+pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
-    let (filter, given) = (&reading.filter, &reading.given);
+    let (filter, given) = (&options.filter, &options.given);
     let name = path.display();
-    let wrong = |why| DumpError(format!("`{name}`: {why}"));
+    let wrong = |why| FileError(format!("`{name}`: {why}"));
     let counted = Counted {
         file: open(path)?,
         read: read.clone(),
     };
     let recognised =
-        detect_format(path, Box::new(counted), reading.format).map_err(|error| match error {
-            TableError::Io(error) => DumpError::of(path)(error),
+        detect_format(path, Box::new(counted), options.format).map_err(|error| match error {
+            TableError::Io(error) => FileError::at(path)(error),
             error => wrong(error.to_string()),
         });
     let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
     let rows: Box<dyn PostRows> = match format {
         TableFormat::Json | TableFormat::Ndjson => {
-            if !reading.columns.is_empty() {
+            if !options.columns.is_empty() {
                 let name = format.name();
                 return Err(wrong(format!(
-                    "--map is for tables, and this is {name}: leave it out"
+                    "--map is for tables, but this file is {name}: omit it"
                 )));
             }
-            check_first_row(path, &mut text, reading.is_dump)?;
+            check_first_row(path, &mut text, options.is_dump)?;
             Box::new(JsonPosts::new(text, filter.clone(), given.clone()))
         }
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
-            Box::new(Posts::csv(text, tab, &reading.columns, given).map_err(wrong)?)
+            Box::new(Posts::csv(text, tab, &options.columns, given).map_err(wrong)?)
         }
         TableFormat::Parquet => {
-            let file = File::open(path).map_err(DumpError::of(path))?;
-            Box::new(Posts::parquet(file, &reading.columns, given, &read).map_err(wrong)?)
+            let file = File::open(path).map_err(FileError::at(path))?;
+            Box::new(Posts::parquet(file, &options.columns, given, &read).map_err(wrong)?)
         }
         TableFormat::Text => {
-            let why = "it has texts alone, and a post has an id, a subreddit and a time, too: give a table or NDJSON; \
+            let why = "it has only texts, but a post also has an id, a subreddit and a time: use a table or NDJSON; \
                        for a file of ids add `--format ids`";
             return Err(wrong(why.to_owned()));
         }
@@ -260,7 +260,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
     })
 }
 
-/// Counts what is read of a file.
+/// Counts the bytes read from a file.
 struct Counted {
     file: ByteReader,
     read: Arc<AtomicU64>,
@@ -274,35 +274,35 @@ impl Read for Counted {
     }
 }
 
-/// Opens a file that is there and not empty, or a pipe.
-fn open(path: &Path) -> Result<ByteReader, DumpError> {
-    let io_error = DumpError::of(path);
+/// Opens a file that exists and is not empty, or a pipe.
+fn open(path: &Path) -> Result<ByteReader, FileError> {
+    let io_error = FileError::at(path);
     let about = std::fs::metadata(path).ok();
     if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
         return Err(io_error(io::ErrorKind::IsADirectory.into()));
     }
-    // Only of a plain file: the length of a pipe is 0 as well.
+    // Only regular files, because the length of a pipe is 0 too.
     if about.is_some_and(|about| about.is_file() && about.len() == 0) {
         return Err(empty(path));
     }
     bytes::open(path).map_err(io_error)
 }
 
-/// Looks at the first row of JSON: what is wrong with all of a file is told before anything is stored.
-fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<(), DumpError> {
+/// Checks the first row of JSON, so that a wrong file is reported before anything is stored.
+fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<(), FileError> {
     let first = match text.fill_buf() {
         Ok([]) => return Err(empty(path)),
         Ok(chunk) => chunk
             .split(|byte| *byte == b'\n')
             .next()
             .unwrap_or_default(),
-        Err(error) if is_window(&error) => return Err(DumpError::of(path)(error)),
-        // What else is wrong is told with its place by whoever reads on.
+        Err(error) if is_window(&error) => return Err(FileError::at(path)(error)),
+        // Other errors are reported with their line when the file is read.
         Err(_) => return Ok(()),
     };
     match serde_json::from_slice::<Fields>(first) {
-        Ok(row) if is_dump && row.is_comment() => Err(DumpError(format!(
-            "`{}` holds comments, not posts: take the file of submissions (RS_…) instead",
+        Ok(row) if is_dump && row.is_comment() => Err(FileError(format!(
+            "`{}` contains comments, not posts: use the file of submissions (RS_…) instead",
             path.display()
         ))),
         _ => Ok(()),
@@ -314,21 +314,21 @@ mod tests {
     use super::*;
     use crate::file::row::LONGEST_CELL;
 
-    /// The first block of a file, and those behind it.
-    fn read(format: Option<TableFormat>, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
+    /// Returns the first block of a file, and the following ones.
+    fn read(format: Option<TableFormat>, bytes: &[u8]) -> Result<(Block, Blocks), FileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, bytes).unwrap();
-        let reading = Reading {
+        let options = FileOptions {
             format,
-            ..Reading::default()
+            ..FileOptions::default()
         };
-        let mut blocks = blocks(&path, &reading)?;
+        let mut blocks = blocks(&path, &options)?;
         Ok((blocks.next_block(), blocks))
     }
 
     #[test]
-    fn blocks_end_early_where_texts_are_long_and_say_where_they_end() {
+    fn blocks_of_long_texts_end_early_at_the_right_position() {
         let title = "x".repeat(BLOCK_TEXT / 4);
         let line = format!(
             "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1700000000}}\n"
@@ -338,12 +338,12 @@ mod tests {
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(first.position.bytes, 4 * line.len() as u64);
         let second = blocks.next_block();
-        assert_eq!((second.records.len(), second.end), (2, Some(End::Whole)));
+        assert_eq!((second.records.len(), second.end), (2, Some(End::Complete)));
         assert_eq!(second.read, lines.len() as u64);
     }
 
     #[test]
-    fn blocks_of_tables_end_early_where_cells_are_long() {
+    fn blocks_of_long_cells_end_early() {
         let url = "x".repeat(LONGEST_CELL - 1);
         let table = format!(
             "id,title,subreddit,created_utc,url\n{}",

@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
-//! The input is a row, first as bytes and, if it may pass, as a post. A month of dumps has forty million rows, of which
-//! a pipeline wants a few; parsing all of them would take hours. So the bytes of a row are searched for the two fields
-//! that decide, and only a row that cannot be ruled out is parsed.
+//! The input is a row, first as bytes and, if it may match, as a post. A month of dumps has forty million rows, of
+//! which a pipeline wants few, and parsing all of them would take hours. So the bytes of a row are searched for the two
+//! decisive fields, and only rows that cannot be excluded are parsed.
 
 use std::collections::HashSet;
 
@@ -11,31 +11,32 @@ use memchr::memmem::Finder;
 use crate::post::bare_subreddit;
 use topicmill_core::{Post, Timestamp};
 
-/// A subreddit's name above this is looked at in the parsed row.
+/// The longest name of a subreddit that is compared without parsing its row.
 const LONGEST_NAME: usize = 64;
 
 /// A filter for the posts of a file.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    /// Names in lower case; `None`: every subreddit.
+    /// Names in lower case; `None` for every subreddit.
     subreddits: Option<HashSet<Vec<u8>>>,
-    /// Seconds since 1970 of the first post wanted.
+    /// First matching second since 1970.
     from: i64,
-    /// Seconds since 1970 behind the last post wanted.
+    /// End of the matching seconds, not included.
     until: i64,
     subreddit_key: Finder<'static>,
     created_key: Finder<'static>,
 }
 
 impl Default for Filter {
-    /// Everything is wanted.
+    /// Matches everything.
     fn default() -> Self {
         Self::new(None::<[&str; 0]>, None, None)
     }
 }
 
 impl Filter {
-    /// Posts of these subreddits (all, if `None`), from a time on and before another one.
+    /// Creates a filter for posts of these subreddits (`None` for all) that were created at or after `from` and before
+    /// `until`.
     pub fn new<'a>(
         subreddits: Option<impl IntoIterator<Item = &'a str>>,
         from: Option<Timestamp>,
@@ -52,66 +53,66 @@ impl Filter {
         }
     }
 
-    /// A canonical description of the filter: equal filters have equal descriptions.
+    /// Returns a canonical description: equal filters have equal descriptions.
     pub fn describe(&self) -> String {
         let names = self.subreddits.as_ref().map(|names| {
             let mut names: Vec<_> = names
                 .iter()
                 .map(|name| String::from_utf8_lossy(name))
                 .collect();
-            // A set has no order of its own, and these words are the key under which an import goes on.
+            // Sorted, because a set has no order, and the description is part of the key of an import.
             names.sort_unstable();
             names.join(",")
         });
         format!("{names:?} {} {}", self.from, self.until)
     }
 
-    /// True if the post passes the filter.
-    pub fn takes(&self, post: &Post) -> bool {
-        self.takes_name(post.subreddit.as_bytes())
-            && self.takes_secs(post.created_at.as_datetime().timestamp())
+    /// True if the post matches the filter.
+    pub fn matches(&self, post: &Post) -> bool {
+        self.matches_name(post.subreddit.as_bytes())
+            && self.matches_secs(post.created_at.as_datetime().timestamp())
     }
 
-    /// False only if the line, one row in JSON, surely is not wanted.
+    /// False only if the line, a row in JSON, certainly does not match.
     ///
-    /// A field may stand in the row more than once, in a crosspost's parent too: one that is wanted is enough.
-    /// The name in quotes cannot be part of a text, where each quote has a backslash before it.
-    pub fn may_take(&self, line: &[u8]) -> bool {
+    /// A key may occur repeatedly, also in the parent of a crosspost: one matching value suffices. A quoted key cannot
+    /// be part of a text, in which quotes are escaped.
+    pub fn may_match(&self, line: &[u8]) -> bool {
         let by_name = self.subreddits.is_none()
-            || any_value(&self.subreddit_key, line, |value| {
+            || any_value_matches(&self.subreddit_key, line, |value| {
                 let Some(rest) = value.strip_prefix(b"\"") else {
                     return true;
                 };
                 match memchr::memchr2(b'"', b'\\', &rest[..rest.len().min(LONGEST_NAME)]) {
-                    Some(end) if rest[end] == b'"' => self.takes_name(&rest[..end]),
+                    Some(end) if rest[end] == b'"' => self.matches_name(&rest[..end]),
                     _ => true,
                 }
             });
         let always = self.from == i64::MIN && self.until == i64::MAX;
         by_name
             && (always
-                || any_value(&self.created_key, line, |value| {
+                || any_value_matches(&self.created_key, line, |value| {
                     let value = value.strip_prefix(b"\"").unwrap_or(value);
                     let digits = leading_digits(value);
                     let end = match value.get(digits) {
                         Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
                         _ => digits,
                     };
-                    // Anything else, such as an exponent, is left to the parser.
+                    // Other forms, such as exponents, are left to the parser.
                     let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
                     let secs = std::str::from_utf8(&value[..digits]).ok();
                     match secs.and_then(|secs| secs.parse().ok()) {
-                        Some(secs) if whole => self.takes_secs(secs),
+                        Some(secs) if whole => self.matches_secs(secs),
                         _ => true,
                     }
                 }))
     }
 
-    fn takes_name(&self, name: &[u8]) -> bool {
+    fn matches_name(&self, name: &[u8]) -> bool {
         let Some(names) = &self.subreddits else {
             return true;
         };
-        // As somebody wrote it; Reddit and its archives write the bare name.
+        // As people write it; Reddit and its archives use the bare name.
         if name
             .iter()
             .any(|byte| *byte == b'/' || byte.is_ascii_whitespace())
@@ -131,7 +132,7 @@ impl Filter {
         names.contains(&*lower)
     }
 
-    fn takes_secs(&self, secs: i64) -> bool {
+    fn matches_secs(&self, secs: i64) -> bool {
         (self.from..self.until).contains(&secs)
     }
 }
@@ -140,15 +141,19 @@ fn leading_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// True if one of the key's values passes, or if the key is missing.
-fn any_value(key: &Finder<'_>, line: &[u8], mut passes: impl FnMut(&[u8]) -> bool) -> bool {
+/// True if one of the values of a key matches, or if the key is missing.
+fn any_value_matches(
+    key: &Finder<'_>,
+    line: &[u8],
+    mut matches: impl FnMut(&[u8]) -> bool,
+) -> bool {
     let mut found = false;
     for at in key.find_iter(line) {
         let rest = line[at + key.needle().len()..].trim_ascii_start();
-        // Without a colon it is a text that says `subreddit`.
+        // A filter without a colon is a text, such as `subreddit`.
         if let Some(value) = rest.strip_prefix(b":") {
             found = true;
-            if passes(value.trim_ascii_start()) {
+            if matches(value.trim_ascii_start()) {
                 return true;
             }
         }
@@ -165,33 +170,33 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_another_subreddit_is_told_by_its_bytes() {
+    fn rows_of_other_subreddits_are_excluded_by_their_bytes() {
         let filter = Filter::new(Some(["Food"]), None, None);
-        for taken in [
+        for matching in [
             r#"{"subreddit" : "FOOD"}"#,
             r#"{"crosspost_parent_list":[{"subreddit":"music"}],"subreddit":"food"}"#,
-            // Not to be ruled out by a search.
+            // Cannot be excluded by a search.
             r#"{"subreddit":"f\u006fod"}"#,
             r#"{"title":"\"subreddit\":\"music\""}"#,
             "not json",
         ] {
-            assert!(filter.may_take(taken.as_bytes()), "{taken}");
+            assert!(filter.may_match(matching.as_bytes()), "{matching}");
         }
-        for passed in [
+        for excluded in [
             r#"{"subreddit":"music"}"#,
             r#"{"subreddit": "foods"}"#,
             r#"{"title":"\"subreddit\":\"food\"","subreddit":"music"}"#,
             r#"{"subreddit_id":"food","subreddit":"music"}"#,
         ] {
-            assert!(!filter.may_take(passed.as_bytes()), "{passed}");
+            assert!(!filter.may_match(excluded.as_bytes()), "{excluded}");
         }
-        assert!(Filter::default().may_take(br#"{"subreddit":"music"}"#));
+        assert!(Filter::default().may_match(br#"{"subreddit":"music"}"#));
     }
 
     #[test]
-    fn a_row_of_another_time_is_told_by_its_bytes() {
+    fn rows_of_other_times_are_excluded_by_their_bytes() {
         let filter = Filter::new(None::<[&str; 0]>, secs(100), secs(200));
-        for taken in [
+        for matching in [
             r#"{"created_utc":100}"#,
             r#"{"created_utc": 199.9}"#,
             r#"{"created_utc":"150"}"#,
@@ -199,14 +204,14 @@ mod tests {
             r#"{"created_utc":null}"#,
             "{}",
         ] {
-            assert!(filter.may_take(taken.as_bytes()), "{taken}");
+            assert!(filter.may_match(matching.as_bytes()), "{matching}");
         }
-        for passed in [
+        for excluded in [
             r#"{"created_utc":99}"#,
             r#"{"created_utc":"200"}"#,
             r#"{"created_utc":200.0, "x": 150}"#,
         ] {
-            assert!(!filter.may_take(passed.as_bytes()), "{passed}");
+            assert!(!filter.may_match(excluded.as_bytes()), "{excluded}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Posts from records of JSON.
+//! Reads posts from JSON records.
 //!
-//! A half record, a garbled one or one that is not UTF-8 is rejected, and reading goes on.
+//! A truncated, invalid or non-UTF-8 record is rejected, and reading continues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,8 +10,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::filter::Filter;
-use super::row::{FileRow, Position, PostRows, Record, topic_named};
-use super::table::Given;
+use super::row::{FileRow, Position, PostRows, Record, parse_topic};
+use super::table::DefaultValue;
 use crate::listing::parse_json;
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post};
@@ -21,12 +21,12 @@ use topicmill_tables::json::{
     JsonItem, JsonPosition, JsonRecords, parse_record, too_long, unwrap_records,
 };
 
-/// The posts of a file of JSON.
+/// The rows of a JSON file.
 pub struct JsonPosts {
     records: JsonRecords,
     filter: Filter,
-    given: Vec<Given>,
-    /// Of those that one record wraps, how many were read.
+    given: Vec<DefaultValue>,
+    /// Position in the record that wraps this one; 0 if none does.
     inner: u64,
     nulls: u64,
     ended: bool,
@@ -34,8 +34,8 @@ pub struct JsonPosts {
 }
 
 impl JsonPosts {
-    /// Reads posts from `text`; a field that one lacks is as it was `given`.
-    pub fn new(text: TextReader, filter: Filter, given: Vec<Given>) -> Self {
+    /// Creates a reader of `text`; `given` has values of missing fields.
+    pub fn new(text: TextReader, filter: Filter, given: Vec<DefaultValue>) -> Self {
         Self {
             records: JsonRecords::new(text),
             filter,
@@ -62,16 +62,16 @@ impl JsonPosts {
                 record(inner.get().as_bytes(), &self.given, &mut self.nulls)
             } else {
                 self.inner = 0;
-                match self.records.read(|line| self.filter.may_take(line))? {
+                match self.records.read(|line| self.filter.may_match(line))? {
                     JsonItem::End => return Ok(None),
-                    JsonItem::Yield => return Ok(Some(FileRow::Quiet)),
+                    JsonItem::Yield => return Ok(Some(FileRow::Skipped)),
                     JsonItem::TooLong => Err(too_long()),
                     JsonItem::Record => record(self.records.record(), &self.given, &mut self.nulls),
                 }
             };
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
-                // Looked at only here, because nearly every record is a post.
+                // Checked only here, because nearly every record is a post.
                 Err(reason) => {
                     match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
                         Some(inner) => self.unwrap(inner),
@@ -82,8 +82,8 @@ impl JsonPosts {
         }
     }
 
-    /// Goes on with the records in one. A saved page of comments is an array of listings, of which the first has the
-    /// post.
+    /// Continues with the records in a record. A saved comments page is an array of listings, of which the first one
+    /// has the post.
     fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
         #[derive(Deserialize)]
         struct Thing<'a> {
@@ -107,8 +107,8 @@ impl PostRows for JsonPosts {
         let row = self.try_next().unwrap_or_else(|error| {
             self.broken = true;
             let reason = match error.kind() {
-                io::ErrorKind::UnexpectedEof => "the file breaks off here".to_owned(),
-                _ => format!("cannot be read, nor what follows: {error}"),
+                io::ErrorKind::UnexpectedEof => "the file is truncated here".to_owned(),
+                _ => format!("cannot be read, and neither can the rest: {error}"),
             };
             let at = format!("line {}", self.records.position().lines + 1);
             Some(FileRow::Rejected(Rejected { at, reason }))
@@ -147,7 +147,7 @@ impl PostRows for JsonPosts {
     }
 }
 
-fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, String> {
+fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record, String> {
     let read = |json: &str| {
         if given.is_empty() {
             return serde_json::from_str(json);
@@ -157,19 +157,19 @@ fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, Strin
         Fields::deserialize(value)
     };
     let fields = parse_record(json, |json| parse_json(json, read), nulls)?;
-    let topic = fields.topic.str().and_then(topic_named);
+    let topic = fields.topic.str().and_then(parse_topic);
     let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })
 }
 
-/// Adds to a post, or to that of a thing, what it lacks.
-fn add(value: &mut Value, given: &[Given]) {
+/// Adds missing fields to a post, or to the data of a thing.
+fn add(value: &mut Value, given: &[DefaultValue]) {
     let inner = value.get("data").is_some_and(Value::is_object);
     let post = if inner { &mut value["data"] } else { value };
     let Some(post) = post.as_object_mut() else {
         return;
     };
-    for Given { field, value } in given {
+    for DefaultValue { field, value } in given {
         let has = post.get(*field).is_some_and(|value| !value.is_null());
         if !has {
             post.insert((*field).to_owned(), value.as_str().into());

@@ -1,7 +1,7 @@
-//! Posts from files, for `import`.
+//! Reads posts from files, for `import`.
 //!
-//! [`dump`] reads a file block by block; [`json`] and [`table`] read its [rows](row), and [`filter`] says which are
-//! wanted.
+//! [`dump`] reads a file block by block. [`json`] and [`table`] read its [rows](row), and [`filter`] selects the wanted
+//! ones.
 
 pub mod dump;
 pub mod filter;

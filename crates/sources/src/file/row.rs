@@ -1,12 +1,12 @@
-//! A row of a file, whatever its format.
+//! Rows of a file of any format.
 
 use crate::page::Rejected;
 use topicmill_core::Post;
 
-/// A cell above this is no post's: the longest text Reddit has stored is 80 kB.
+/// The largest cell: the longest text that Reddit has stored is 80 kB.
 pub(super) const LONGEST_CELL: usize = 16 << 20;
 
-/// A topic's name above this is none.
+/// The longest name of a topic, in bytes.
 const LONGEST_TOPIC: usize = 200;
 
 /// A post of a file.
@@ -14,18 +14,18 @@ const LONGEST_TOPIC: usize = 200;
 pub struct Record {
     /// The post.
     pub post: Post,
-    /// The record's own `topic`, a slug, where it has one.
+    /// The topic that the record names, if any.
     pub topic: Option<String>,
 }
 
-/// Position in a file: totals from its start.
+/// Position in a file: counts from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes of text, unpacked; of a table those of the cells that are read.
+    /// Bytes of text, after decompression; for a table, bytes of the cells that are read.
     pub bytes: u64,
-    /// Rows, blank ones too.
+    /// Rows, including blank ones.
     pub rows: u64,
-    /// Rows that the filter left out.
+    /// Rows excluded by the filter.
     pub left_out: u64,
 }
 
@@ -36,22 +36,22 @@ pub struct Position {
     reason = "one at a time is held, and most are records"
 )]
 pub enum FileRow {
-    /// A post that may be wanted.
+    /// A post that may match the filter.
     Record(Record),
-    /// None, or not a whole one.
+    /// A row that is not a complete post.
     Rejected(Rejected),
-    /// Nothing that is wanted for quite a while; reading goes on.
-    Quiet,
+    /// Many rows without a matching post; reading continues.
+    Skipped,
 }
 
 /// The rows of a file in order.
 pub trait PostRows: Send {
-    /// The next one; `None` at the end, and when what follows cannot be read.
+    /// Returns the next row; `None` at the end, or if the rest cannot be read.
     fn next_row(&mut self) -> Option<FileRow>;
     /// Returns the current position.
     fn position(&self) -> Position;
-    /// Goes on from a position that a reading of the same file was at; called before the first row. Formats that are
-    /// never resumed have nothing to do.
+    /// Continues from a position in the same file; called before the first row. Formats that are never resumed ignore
+    /// it.
     fn resume(&mut self, _position: Position) {}
     /// Returns the number of values that are NULL because the file has `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
@@ -61,8 +61,9 @@ pub trait PostRows: Send {
     }
 }
 
-/// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.
-pub(super) fn topic_named(text: &str) -> Option<String> {
+/// Returns the topic that a record names, without NUL, which PostgreSQL cannot store; `None` if it is empty or too
+/// long.
+pub(super) fn parse_topic(text: &str) -> Option<String> {
     let topic = text.replace('\0', "").trim().to_owned();
     Some(topic).filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()))
 }

@@ -1,8 +1,8 @@
-//! Posts from tables, CSV and Parquet: the columns of each field, and a post from the values of a row.
+//! Reads posts from CSV and Parquet tables.
 //!
 //! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row
-//! is read. A value of the wrong type rejects its row: it meant something to the author of the table, and a post
-//! without it would be wrong.
+//! is read. A value of the wrong type rejects its row, because the value had a meaning, and the post would be wrong
+//! without it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, topic_named};
+use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
 use topicmill_core::SourceKind;
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::{Cell, Rows as _};
 
-/// As many columns as an error names.
+/// The most columns that an error lists.
 const MOST_SHOWN: usize = 40;
 
-/// The type of a column.
+/// The fields of a post that a table can have.
 pub const FIELDS: [&str; 18] = [
     "id",
     "name",
@@ -42,14 +42,14 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
-/// Other names of fields, in tables of posts that people share.
+/// Alternative names of fields, common in shared tables of posts.
 const ALSO: [(&str, &str); 3] = [
     ("created_utc", "created"),
     ("selftext", "body"),
     ("num_comments", "comms_num"),
 ];
 
-/// A table must have one of each of these.
+/// Groups of fields of which a table must have one each.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
     &["id", "name"],
@@ -66,43 +66,43 @@ pub struct Column {
     pub name: String,
 }
 
-/// A value of a field for posts that have none of their own.
+/// A value of a field for posts without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct DefaultValue {
     /// One of [`FIELDS`].
     pub field: &'static str,
     /// The value.
     pub value: String,
 }
 
-/// A field, with the place of its column among those that are read.
+/// A field, and the index of its column among those that are read.
 type Field = (&'static str, usize);
 
-/// The rows of a table; only the columns that are needed are read.
+/// The rows of a table. Only the needed columns are read.
 pub struct Posts {
     rows: Box<dyn topicmill_tables::Rows>,
     fields: Vec<Field>,
-    given: Vec<Given>,
+    given: Vec<DefaultValue>,
     number: u64,
-    /// Bytes of the cells that were read.
+    /// Bytes of the cells read so far.
     bytes: u64,
     nulls: u64,
-    /// The rest of the file cannot be read.
+    /// True if the rest of the file cannot be read.
     ended: bool,
-    /// Rows and bytes of a Parquet file, and where to tell how far it is read.
+    /// Rows and bytes of a Parquet file, and where to report the progress.
     size: Option<(u64, u64, Arc<AtomicU64>)>,
 }
 
 impl Posts {
-    /// Reads the line of names of CSV; `delimiter`: what stands between values, where that is known.
+    /// Reads the header of a CSV file. `delimiter` is the delimiter, if known.
     ///
     /// # Errors
-    /// When a column is missing, and when there is no line of names.
+    /// If a column or the header is missing.
     pub fn csv(
         text: TextReader,
         delimiter: Option<u8>,
         wanted: &[Column],
-        given: &[Given],
+        given: &[DefaultValue],
     ) -> Result<Self, String> {
         let mut rows =
             topicmill_tables::csv::Csv::new(text, delimiter).map_err(|error| error.to_string())?;
@@ -111,14 +111,14 @@ impl Posts {
         Ok(Self::of(Box::new(rows), fields, given, None))
     }
 
-    /// Reads what a Parquet file says of itself; tells `read` how many of its bytes are read.
+    /// Reads the schema of a Parquet file. `read` receives the number of bytes read.
     ///
     /// # Errors
-    /// When a column is missing or holds no plain values, and when the file cannot be read.
+    /// If a column is missing or nested, or the file cannot be read.
     pub fn parquet(
         file: File,
         wanted: &[Column],
-        given: &[Given],
+        given: &[DefaultValue],
         read: &Arc<AtomicU64>,
     ) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
@@ -133,7 +133,7 @@ impl Posts {
     fn of(
         rows: Box<dyn topicmill_tables::Rows>,
         fields: Vec<Field>,
-        given: &[Given],
+        given: &[DefaultValue],
         size: Option<(u64, u64, Arc<AtomicU64>)>,
     ) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl PostRows for Posts {
         self.ended = row.is_err();
         self.number += 1;
         if let Some((rows, bytes, read)) = &self.size {
-            // A guess, because columns are read here and there: as many bytes as rows.
+            // An estimate by the share of rows, because columns are read in different places.
             let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
             let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
             read.store(so_far, Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl PostRows for Posts {
     }
 }
 
-/// Bytes of a cell.
+/// Returns the size of a cell in bytes.
 fn size(cell: &Cell) -> u64 {
     (match cell {
         Cell::Text(text) | Cell::Json(text) => text.len(),
@@ -203,7 +203,7 @@ fn size(cell: &Cell) -> u64 {
     }) as u64
 }
 
-/// A cell of a field as JSON.
+/// Converts a cell to JSON.
 fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     match cell {
         Cell::Text(text) if text.len() > LONGEST_CELL => {
@@ -216,16 +216,16 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
         }
         Cell::Null => Ok(Value::Null),
         Cell::Bytes(_) => Err(format!(
-            "`{field}` is not UTF-8: write the column again as text in UTF-8"
+            "`{field}` is not UTF-8: write the column as UTF-8 text"
         )),
     }
 }
 
-/// Finds the fields among the columns; in those that are `nested` there is none. Returns each field with the place of
-/// its column among those to read, and these columns.
+/// Finds the fields among the columns; `nested` columns have none. Returns each field with the index of its column
+/// among those to read, and these columns.
 fn find(
     wanted: &[Column],
-    given: &[Given],
+    given: &[DefaultValue],
     table: &dyn topicmill_tables::Rows,
     nested: &[usize],
 ) -> Result<(Vec<Field>, Vec<usize>), String> {
@@ -247,7 +247,7 @@ fn find(
             format!("there is no column `{name}` to take `{field}` from; the file has {columns}")
         })?;
         if nested.contains(&at) {
-            return Err(format!("the column `{name}` does not hold plain values"));
+            return Err(format!("the column `{name}` is nested: map a plain column"));
         }
         found.push((at, *field));
     }
@@ -257,12 +257,12 @@ fn find(
             let (_, name) = ALSO.iter().find(|(known, _)| *known == field)?;
             let at =
                 index(name).filter(|at| !mapped && !found.iter().any(|(used, _)| used == at))?;
-            tracing::info!("the column `{name}` is read as `{field}`");
+            tracing::info!("reading the column `{name}` as `{field}`");
             Some(at)
         };
         match index(field).or_else(other).filter(|_| !mapped) {
             Some(at) if nested.contains(&at) => {
-                tracing::warn!("the column `{field}` does not hold plain values, and is not read");
+                tracing::warn!("ignoring the column `{field}`, because it is nested");
             }
             Some(at) => found.push((at, field)),
             None => {}
@@ -271,7 +271,7 @@ fn find(
     let mut names = found.iter().map(|(at, _)| &*columns[*at]);
     if let Some(name) = names.find(|name| table.repeated().iter().any(|twice| twice == name)) {
         return Err(format!(
-            "two columns are named `{name}`, and only one of them can be meant: rename one of them"
+            "two columns are named `{name}`: rename one of them"
         ));
     }
     for names in REQUIRED {
@@ -280,11 +280,11 @@ fn find(
         if !is_given && !known.any(|field| names.contains(field)) {
             let (field, columns) = (names[0], listed());
             let or_set = match field {
-                "subreddit" => ", or say for all rows with `--set subreddit=NAME`",
+                "subreddit" => ", or set it for all rows with `--set subreddit=NAME`",
                 _ => "",
             };
             return Err(format!(
-                "no column holds `{field}`: name it with `--map {field}=COLUMN`{or_set}; the file has {columns}"
+                "no column has `{field}`: name it with `--map {field}=COLUMN`{or_set}; the file has {columns}"
             ));
         }
     }
@@ -295,14 +295,14 @@ fn find(
     Ok((found.into_iter().map(place).collect(), read))
 }
 
-/// A post from the values of a row.
+/// Decodes a post from the values of a row.
 fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
-    given: &[Given],
+    given: &[DefaultValue],
     nulls: &mut u64,
 ) -> Result<Record, String> {
     let (mut fields, mut topic) = (Fields::default(), None);
-    // First, so that a value of the row itself takes its place.
+    // First, so that values of the row override them.
     let given = given
         .iter()
         .map(|given| (given.field, given.value.as_str().into()));
@@ -315,16 +315,16 @@ fn record(
         }
         let value = match field {
             "score" | "upvote_ratio" | "num_comments" if number_of(&value).is_none() => {
-                return Err(format!("`{field}` is no number"));
+                return Err(format!("`{field}` is not a number"));
             }
             "score" | "num_comments" if integer_of(&value).is_none() => {
-                return Err(format!("`{field}` is too far from 0 to be stored"));
+                return Err(format!("`{field}` is out of range"));
             }
             "over_18" | "is_self" => flag_of(&value)
                 .ok_or_else(|| format!("`{field}` is neither true nor false"))?
                 .into(),
             "topic" => {
-                topic = value.as_str().and_then(topic_named);
+                topic = value.as_str().and_then(parse_topic);
                 continue;
             }
             _ => value,
@@ -351,19 +351,19 @@ mod tests {
         let wanted: Vec<Column> = wanted.iter().map(column).collect();
         let text = Box::new(Cursor::new(text.into()));
         let mut rows = Posts::csv(text, None, &wanted, &[])?;
-        let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
+        let outcomes = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
             FileRow::Record(Record { post, topic }) => {
                 let secs = post.created_at.as_datetime().timestamp();
                 format!("{} {secs} {topic:?}", post.fullname)
             }
             FileRow::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
-            FileRow::Quiet => unreachable!("every row of a table is one"),
+            FileRow::Skipped => unreachable!("every row of a table is one"),
         });
-        Ok(fates.collect())
+        Ok(outcomes.collect())
     }
 
     #[test]
-    fn a_wrong_value_costs_its_row_where_it_is_read() {
+    fn a_wrong_value_rejects_its_row_if_its_column_is_read() {
         let text = b"id,title,subreddit,created_utc,score,over_18,topic,resume\n\
             a1,One,food,1700000000,3,False,food,caf\xe9\n\
             a2,Two,food,yesterday,3,,,\n\
@@ -373,31 +373,31 @@ mod tests {
             a6,,food,1700000000,,,,\n\
             a7,caf\xe9,food,1700000000,,,,\n\
             a8,\"Eight, and\nmore\",food,2023-11-14 22:13:20,,,,\n";
-        let fates = csv(text, &[]).unwrap();
-        for (fate, expected) in fates.iter().zip([
+        let outcomes = csv(text, &[]).unwrap();
+        for (outcome, expected) in outcomes.iter().zip([
             "t3_a1 1700000000 Some(\"food\")",
-            "row 2: `created_utc` is no time",
-            "row 3: `score` is no number",
+            "row 2: `created_utc` is not a time",
+            "row 3: `score` is not a number",
             "row 4: `over_18` is neither true nor false",
             "row 5: has 2 values, but the header has 8",
             "row 6: neither `title` nor `selftext`",
             "row 7: is not UTF-8 (`title` at byte 4): convert the file",
             "t3_a8 1700000000 None",
         ]) {
-            assert!(fate.starts_with(expected), "{fate}");
+            assert!(outcome.starts_with(expected), "{outcome}");
         }
-        assert_eq!(fates.len(), 8);
+        assert_eq!(outcomes.len(), 8);
     }
 
     #[test]
-    fn columns_are_mapped_and_missing_ones_told_with_those_there_are() {
+    fn columns_are_mapped_and_errors_list_them() {
         let text = "post_id,headline,x,x,subreddit,created_utc\na1,One,,,food,1700000000\n";
         let id = ("id", "post_id");
         assert_eq!(
             csv(text, &[id, ("title", "headline")]).unwrap(),
             ["t3_a1 1700000000 None"]
         );
-        for (wanted, told) in [
+        for (wanted, message) in [
             (
                 &[id, ("title", "titel")][..],
                 "`titel` to take `title` from",
@@ -406,7 +406,7 @@ mod tests {
             (&[id, ("title", "x")], "two columns are named `x`"),
         ] {
             let error = csv(text, wanted).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The fields of a thing that are ever looked at, read from JSON in one pass.
+//! Reads the fields of a thing from JSON in one pass.
 //!
-//! The wire is ambiguous: a number may be a string, a name may be absent, a post may stand within a crosspost. What
-//! each form means is decided here.
+//! The wire format is ambiguous: a number may be a string, a name may be missing, a post may be inside a crosspost.
+//! This module defines the meaning of each form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::{A_COMMENT, SETTLED_SECS, time_of_post};
 use topicmill_core::{Fullname, FullnameError, SourceKind, Timestamp};
 use topicmill_score::reddit::{decode_entities, is_placeholder};
 
-/// A field as it comes: a number may be a string, anything may be null or absent.
+/// A field as received: a number may be a string, and anything may be null or missing.
 #[derive(Debug, Default)]
 pub(crate) struct Field(Option<Value>);
 
 impl Field {
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         self.0.is_some()
     }
 
@@ -28,22 +28,22 @@ impl Field {
         self.0.as_ref().is_none_or(Value::is_null)
     }
 
-    /// A string.
+    /// Returns a string.
     pub(crate) fn str(&self) -> Option<&str> {
         self.0.as_ref()?.as_str()
     }
 
-    /// A string that is not blank, without NUL, which PostgreSQL refuses.
+    /// Returns a string that is not blank, without NUL, which PostgreSQL cannot store.
     pub(super) fn text(&self) -> Option<String> {
         self.clean().map(Cow::into_owned)
     }
 
-    /// The same; none of the words that stand for nothing.
+    /// Returns such a string, unless it is a word for NULL.
     pub(super) fn word(&self) -> Option<String> {
         self.text().filter(|text| !is_null(text))
     }
 
-    /// An id, which some programs write as a number where it is all digits.
+    /// Returns an id, which some programs write as a number if it has only digits.
     fn id(&self) -> Option<String> {
         match self.0.as_ref()? {
             Value::Number(number) => number.as_u64().map(|number| number.to_string()),
@@ -51,7 +51,7 @@ impl Field {
         }
     }
 
-    /// The same, copied only where it has a NUL.
+    /// Returns a string that is not blank, without NUL; copied only if it has one.
     fn clean(&self) -> Option<Cow<'_, str>> {
         let text = self.str()?;
         let text = if memchr::memchr(0, text.as_bytes()).is_some() {
@@ -62,7 +62,7 @@ impl Field {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// The same as a person wrote it, whether or not the source escapes it for HTML.
+    /// Returns such a string with HTML entities decoded if the source escapes texts.
     pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
         let text = self.clean()?;
         if !source.traits().is_escaped {
@@ -75,7 +75,7 @@ impl Field {
         number_of(self.0.as_ref()?)
     }
 
-    /// None, too, where a number is too far from 0 to be stored.
+    /// Returns an integer; `None` also if it is out of range.
     pub(super) fn integer(&self) -> Option<i64> {
         integer_of(self.0.as_ref()?)
     }
@@ -84,13 +84,13 @@ impl Field {
         flag_of(self.0.as_ref()?)
     }
 
-    /// An object, or nothing.
+    /// Returns the fields of an object.
     pub(super) fn fields(&self) -> Option<Fields> {
         Fields::deserialize(self.0.as_ref()?).ok()
     }
 }
 
-/// True if a text stands for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
+/// True if a text is a word for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
 pub(crate) fn is_null(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
@@ -120,9 +120,10 @@ pub(crate) fn number_of(value: &Value) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
-/// A whole number; a fraction of a vote or of a second is noise. None where it is no number, or none of 64 bits.
+/// Returns an integer, and drops the fraction of a float; `None` if the value is not a number or does not fit into 64
+/// bits.
 pub(crate) fn integer_of(value: &Value) -> Option<i64> {
-    // First as a whole number: a float would lose the last digits of a large one.
+    // As an integer first, because a float would lose digits.
     let exact = match value {
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_i64(),
@@ -135,13 +136,13 @@ pub(crate) fn integer_of(value: &Value) -> Option<i64> {
     reason = "in the range that was just checked"
 )]
 fn whole(number: f64) -> Option<i64> {
-    // 2^63, which floats of larger whole numbers round to, too.
-    const BEHIND: f64 = 9_223_372_036_854_775_808.0;
-    (number.abs() < BEHIND).then_some(number as i64)
+    // 2^63, to which larger integers are rounded as floats.
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    (number.abs() < LIMIT).then_some(number as i64)
 }
 
-/// Declares the fields that are ever looked at, in a thing, in its data or in what lies within. A dump's row has a
-/// hundred fields, and the others are passed over without being copied.
+/// Declares the fields that are read, of a thing, its data or their members. A row of a dump has a hundred fields; the
+/// others are skipped without a copy.
 macro_rules! fields {
     ($($field:ident = $name:literal),+ $(,)?) => {
         /// The fields of a thing, or of a post.
@@ -151,7 +152,7 @@ macro_rules! fields {
         }
 
         impl Fields {
-            fn place(&mut self, name: &str) -> Option<&mut Field> {
+            fn field_mut(&mut self, name: &str) -> Option<&mut Field> {
                 match name {
                     $($name => Some(&mut self.$field),)+
                     _ => None,
@@ -178,7 +179,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// Reads an object. Of a field that is there twice the last one counts, as with any JSON parser.
+/// Reads an object. Of a repeated field, the last value counts, as in other parsers.
 struct ReadFields;
 
 impl<'de> Visitor<'de> for ReadFields {
@@ -190,7 +191,7 @@ impl<'de> Visitor<'de> for ReadFields {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
         let mut fields = Fields::default();
-        while let Some(field) = map.next_key_seed(PlaceOf(&mut fields))? {
+        while let Some(field) = map.next_key_seed(FieldByName(&mut fields))? {
             match field {
                 Some(field) => field.0 = Some(map.next_value()?),
                 None => {
@@ -202,10 +203,10 @@ impl<'de> Visitor<'de> for ReadFields {
     }
 }
 
-/// Finds the place of a field by its name, without a copy of the name.
-struct PlaceOf<'a>(&'a mut Fields);
+/// Returns the field with a name, without copying the name.
+struct FieldByName<'a>(&'a mut Fields);
 
-impl<'de, 'a> DeserializeSeed<'de> for PlaceOf<'a> {
+impl<'de, 'a> DeserializeSeed<'de> for FieldByName<'a> {
     type Value = Option<&'a mut Field>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -213,7 +214,7 @@ impl<'de, 'a> DeserializeSeed<'de> for PlaceOf<'a> {
     }
 }
 
-impl<'a> Visitor<'_> for PlaceOf<'a> {
+impl<'a> Visitor<'_> for FieldByName<'a> {
     type Value = Option<&'a mut Field>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,27 +222,27 @@ impl<'a> Visitor<'_> for PlaceOf<'a> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.place(name))
+        Ok(self.0.field_mut(name))
     }
 }
 
 impl Fields {
-    /// Sets the value of a field that posts have; ignores any other.
+    /// Sets a field; ignores unknown names.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
-        if let Some(field) = self.place(name) {
+        if let Some(field) = self.field_mut(name) {
             *field = Field(Some(value));
         }
     }
 
-    /// True if a thing or its bare data is a comment: it has a body and a link id, and no title.
+    /// True if a thing or its data is a comment: it has a body and a link id, but no title.
     pub(crate) fn is_comment(&self) -> bool {
-        let body = self.body.is_there() && self.link_id.is_there() && !self.title.is_there();
+        let body = self.body.is_present() && self.link_id.is_present() && !self.title.is_present();
         self.kind.str() == Some("t1") || body
     }
 
-    /// The data of a thing, or what is bare already.
-    pub(super) fn of_the_post(self) -> Result<Self, String> {
-        if !self.data.is_there() {
+    /// Returns the data of a thing, or the fields themselves if they are not in a thing.
+    pub(super) fn into_post(self) -> Result<Self, String> {
+        if !self.data.is_present() {
             return Ok(self);
         }
         match self.kind.str() {
@@ -258,11 +259,11 @@ impl Fields {
         }
     }
 
-    /// Dumps of some years come without `name`.
+    /// Returns the fullname. Dumps of some years lack `name`.
     pub(super) fn fullname(&self) -> Result<Fullname, String> {
         let name = self.name.word().or_else(|| self.id.id());
         let name = name.ok_or("neither `name` nor `id`")?;
-        // Without the value: after a wrong `--map` it may be anything.
+        // Without the value, which may be anything after a wrong `--map`.
         name.parse().map_err(|_: FullnameError| {
             "`id` is not that of a post, `t3_` and a base-36 id".to_owned()
         })
@@ -279,8 +280,8 @@ impl Fields {
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// True if an archive read the post before anybody had voted, and did not read it again.
-    pub(super) fn read_too_soon(&self, created_at: Timestamp) -> bool {
+    /// True if an archive read the post before anybody had voted, and only once.
+    pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta
             .fields()
@@ -297,15 +298,15 @@ impl Fields {
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: it was by `now` at
-    /// the latest.
+    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: `now` at the
+    /// latest.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
-        if !self.retrieved_utc.is_there() && !self.retrieved_on.is_there() {
+        if !self.retrieved_utc.is_present() && !self.retrieved_on.is_present() {
             self.retrieved_on = Field(Some(now.into()));
         }
     }
 
-    /// The post that this one shows, as Reddit repeats it.
+    /// Returns the post that a crosspost shows, as included by Reddit.
     pub(super) fn shown(&self) -> Option<Self> {
         let parents = self.crosspost_parent_list.0.as_ref()?;
         Self::deserialize(parents.get(0)?).ok()
@@ -316,7 +317,7 @@ impl Fields {
         text.filter(|text| !is_placeholder(text))
     }
 
-    /// The post whose text a crosspost shows: of a crosspost of a crosspost the first one.
+    /// Returns the post whose text a crosspost shows: for a crosspost of a crosspost, the first one.
     pub(super) fn crosspost_parent(&self, own: &Fullname) -> Option<Fullname> {
         let shown = self.shown();
         let shown = shown.as_ref();
@@ -328,7 +329,7 @@ impl Fields {
         .into_iter()
         .flatten()
         .filter_map(|name| name.parse().ok())
-        // A damaged row may name the post itself, which shows no other.
+        // An invalid row may name the post itself.
         .find(|name| name != own)
     }
 }

@@ -70,9 +70,9 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
     }
     let excel = "`created_utc` is before Reddit's first post, of June 2005; it is 45244.92, which looks like an Excel date";
     for (bad, told) in [
-        (json!(null), "no time"),
-        (json!("nan"), "no time"),
-        (json!(true), "no time"),
+        (json!(null), "not a time"),
+        (json!("nan"), "not a time"),
+        (json!(true), "not a time"),
         (json!(1e30), "is too large for seconds since 1970; it is 1"),
         (json!(1.4e12), "it is 1400000000000, which looks like milli"),
         (json!(-1), "of June 2005; it is -1"),
@@ -250,5 +250,5 @@ fn of_a_field_that_is_there_twice_the_last_one_counts() {
     let row = r#"{"title":"first","titl\u0065":"last","media":{"title":"no"},"_meta":{"x":1}}"#;
     let fields: Fields = serde_json::from_str(row).unwrap();
     assert_eq!(fields.title.str(), Some("last"));
-    assert!(!fields.body.is_there() && fields.removal_type.is_null());
+    assert!(!fields.body.is_present() && fields.removal_type.is_null());
 }

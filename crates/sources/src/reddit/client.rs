@@ -6,16 +6,16 @@ use std::sync::Arc;
 use reqwest::{Client, RequestBuilder, Url};
 use sha2::{Digest, Sha256};
 
-use super::info::{self, Fates};
+use super::info::{self, PostStates};
+use super::refusal::refusal;
 use super::settings::{self, RedditSettings};
-use super::token::{Grant, Token, Tokens};
-use super::verdict::refusal;
+use super::token::{Token, TokenCache, TokenResponse};
+use crate::classify::ResponseClassifier;
 use crate::error::SourceError;
 use crate::listing::{ListingError, parse_listing};
 use crate::page::{
-    Asked, Listed, ListingPage, PAGE_LIMIT, Paging, Source, check_subreddit, site_of,
+    ListingPage, ListingSource, PAGE_LIMIT, PageFuture, Paging, Source, check_subreddit, site_for,
 };
-use crate::verdict::Judge;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
@@ -24,10 +24,10 @@ use topicmill_http::{
     HttpResponse, PoliteClient, Purpose, RetryDecision, append_path, is_loopback,
 };
 
-/// Posts that Reddit tells about in one answer of `/api/info` at most.
+/// The most posts of a request to `/api/info`.
 pub const INFO_LIMIT: u32 = 100;
 
-/// The client.
+/// The client of Reddit's API, or of the sample Reddit.
 pub struct Reddit {
     http: PoliteClient,
     settings: RedditSettings,
@@ -35,38 +35,38 @@ pub struct Reddit {
     api_url: Url,
     kind: SourceKind,
     clock: SharedClock,
-    tokens: Tokens,
-    /// Kept alive as long as the client.
-    held: Option<Box<dyn Any + Send + Sync>>,
+    tokens: TokenCache,
+    /// The server of the sample Reddit, kept alive as long as the client.
+    keep_alive: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Posts that were asked for by name.
+/// Posts requested by fullname.
 #[derive(Debug)]
 pub struct FoundPosts {
-    /// Posts that Reddit shows, some of them without their texts.
+    /// The posts that Reddit returned, some of them without their texts.
     pub page: ListingPage,
-    /// The fate of each; `None` if the response has a child that cannot be understood.
-    pub fates: Option<Fates>,
+    /// The state of each; `None` if a child of the response is invalid.
+    pub states: Option<PostStates>,
 }
 
 /// The rights and the quota of the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
-    /// True if an account signed in, not the application alone.
+    /// True for an account, false for the application alone.
     pub account: bool,
-    /// Reddit's words for what it allows, `*` for everything.
+    /// The scopes that Reddit granted; `*` for all.
     pub scope: String,
-    /// When the token ends.
+    /// When the token expires.
     pub ends_at: Timestamp,
-    /// The quota as the API told it; `None` if it did not.
+    /// The reported quota; `None` if the API did not report one.
     pub quota: Option<QuotaLeft>,
 }
 
 impl Reddit {
-    /// A client whose posts are marked as of `kind`. Sends nothing yet.
+    /// Creates a client whose posts are marked with `kind`. Sends nothing yet.
     ///
     /// # Errors
-    /// A setting that cannot work; the message names it and shows what it should look like.
+    /// For an invalid setting; the message names it, and gives an example.
     pub fn new(
         settings: RedditSettings,
         kind: SourceKind,
@@ -80,46 +80,46 @@ impl Reddit {
         settings::check_user_agent(&settings.client.user_agent)?;
         settings::check_numbers(&settings)?;
         let local = is_loopback(&token_url) && is_loopback(&api_url);
-        let http = PoliteClient::new(site_of(kind), &settings.client, local, clock.clone())?;
+        let http = PoliteClient::new(site_for(kind), &settings.client, local, clock.clone())?;
         append_path(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
             http,
-            tokens: Tokens::new(settings.token_margin),
+            tokens: TokenCache::new(settings.token_margin),
             token_url,
             api_url,
             settings,
             kind,
             clock,
-            held: None,
+            keep_alive: None,
         })
     }
 
-    /// The same client, and with it whatever serves it.
-    pub(crate) fn holding(mut self, server: impl Any + Send + Sync) -> Self {
-        self.held = Some(Box::new(server));
+    /// Keeps a server alive as long as the client.
+    pub(crate) fn keeping_alive(mut self, server: impl Any + Send + Sync) -> Self {
+        self.keep_alive = Some(Box::new(server));
         self
     }
 
-    /// Returns the fates of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing in the
-    /// response. `None` if the response has a child that cannot be understood: then a missing post means nothing.
+    /// Returns the states of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing in
+    /// the response. Returns `None` if a child of the response is invalid: then a missing post means nothing.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] says what it means.
-    pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<Fates>, SourceError> {
+    /// [`SourceError::outcome`] returns its meaning.
+    pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<PostStates>, SourceError> {
         self.get("known posts", &self.info_url(fullnames), info::parse_info)
             .await
     }
 
-    /// The same posts themselves, as far as Reddit shows them, and what became of each.
+    /// Returns posts, as far as Reddit shows them, and their states.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] says what it means.
+    /// [`SourceError::outcome`] returns its meaning.
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
         let decode = |body: &[u8]| {
             Ok(FoundPosts {
-                // The same answer twice: what is no whole post any more still has a fate.
+                // The response is decoded twice: a child that is not a complete post still has a state.
                 page: parse_listing(body, self.kind)?,
-                fates: info::parse_info(body)?,
+                states: info::parse_info(body)?,
             })
         };
         self.get("known posts", &self.info_url(fullnames), decode)
@@ -136,11 +136,11 @@ impl Reddit {
         url
     }
 
-    /// Gets a token and asks the API for one post of a subreddit with it: what the credentials allow, and
-    /// how much. That the subreddit itself may not be read says nothing against them.
+    /// Requests a token, and one post of a subreddit with it, and returns what the credentials allow. It is not an
+    /// error if the subreddit itself cannot be read.
     ///
     /// # Errors
-    /// Why there is no token, or why the API does not take it, and which settings to check.
+    /// The reason why there is no token, or why the API rejects it, and the settings to check.
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
         let answer = self.page(subreddit, Listing::Hot, 1, None).await;
         if let Err(error) = answer
@@ -148,7 +148,7 @@ impl Reddit {
         {
             return Err(error);
         }
-        // The one that was just used, unless it ended in between.
+        // The same token, unless it expired in between.
         let token = self.token(None).await?;
         Ok(Credentials {
             account: !self.settings.username.is_empty(),
@@ -158,7 +158,7 @@ impl Reddit {
         })
     }
 
-    /// Under what name the quota is shared: a hash of what Reddit counts by, the client id, and of where.
+    /// Returns the id of the shared quota: a hash of the client id, by which Reddit counts, and of the API's URL.
     pub fn quota_id(&self) -> String {
         let digest = Sha256::new()
             .chain_update(self.settings.client_id.as_bytes())
@@ -168,7 +168,7 @@ impl Reddit {
         hex(&digest[..16])
     }
 
-    /// Asks with the token there is, and once more with a new one where it was refused.
+    /// Requests with the present token, and again with a new one if it was rejected.
     async fn get<T>(
         &self,
         what: &str,
@@ -181,15 +181,15 @@ impl Reddit {
         };
         let token = self.token(None).await?;
         match ask(&token).await {
-            // Only once: a fresh token that is refused, too, says that the application may not read.
+            // Only once: if a new token is rejected too, the application may not read.
             Err(SourceError::Unauthorized(_)) => ask(&*self.token(Some(&token)).await?).await,
             answer => answer,
         }
     }
 
-    async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, SourceError> {
+    async fn token(&self, rejected: Option<&Arc<Token>>) -> Result<Arc<Token>, SourceError> {
         self.tokens
-            .get(&*self.clock, refused, self.fetch_token())
+            .get(&*self.clock, rejected, self.fetch_token())
             .await
             .map_err(|error| match error {
                 SourceError::Credentials(_) => error,
@@ -197,7 +197,7 @@ impl Reddit {
             })
     }
 
-    async fn fetch_token(&self) -> Result<Grant, SourceError> {
+    async fn fetch_token(&self) -> Result<TokenResponse, SourceError> {
         let settings = &self.settings;
         let form = if settings.username.is_empty() {
             vec![("grant_type", "client_credentials")]
@@ -225,7 +225,7 @@ impl Reddit {
             })
     }
 
-    /// Sends a request until its answer decodes or is refused for good.
+    /// Sends a request until its response is decoded or refused.
     async fn exchange<T>(
         &self,
         purpose: Purpose,
@@ -237,14 +237,14 @@ impl Reddit {
             if answer.status() == 401 {
                 return RetryDecision::Fail(SourceError::Unauthorized(what.to_owned()));
             }
-            let judge = Judge {
+            let classifier = ResponseClassifier {
                 kind: self.kind,
                 what,
                 now: self.clock.now(),
                 longest: self.settings.retry_after_cap,
             };
             let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
-            judge.judge(answer, &decode, refusal)
+            classifier.classify(answer, &decode, refusal)
         };
         self.http.send(purpose, what, request, judge).await
     }
@@ -260,7 +260,7 @@ impl Source for Reddit {
     }
 
     fn paging(&self) -> Paging<'_> {
-        Paging::Listed(self)
+        Paging::Listing(self)
     }
 
     fn shared_quota(&self) -> Option<String> {
@@ -269,14 +269,14 @@ impl Source for Reddit {
     }
 }
 
-impl Listed for Reddit {
+impl ListingSource for Reddit {
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
         listing: Listing,
         limit: u32,
         after: Option<&'a str>,
-    ) -> Asked<'a, ListingPage> {
+    ) -> PageFuture<'a, ListingPage> {
         Box::pin(async move {
             check_subreddit(subreddit)?;
             let mut url = self.api_url.clone();
@@ -284,7 +284,7 @@ impl Listed for Reddit {
             {
                 let mut query = url.query_pairs_mut();
                 query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
-                // Without it the text comes HTML-escaped.
+                // Without it, texts are HTML-escaped.
                 query.append_pair("raw_json", "1");
                 if listing == Listing::Top {
                     query.append_pair("t", "day");

@@ -1,7 +1,7 @@
-//! Decodes `/api/info`: for each known post, whether Reddit still shows it.
+//! Decodes `/api/info`: whether Reddit still shows known posts.
 //!
-//! The input is the response and the requested posts. The output is a [`PostFate`] for each of them. A child needs less
-//! than a post to store: a deleted one may have neither title nor text.
+//! The input is the response and the requested posts. The output is a [`PostState`] for each of them. A child needs
+//! less than a complete post: a deleted one may have neither title nor text.
 
 use std::collections::HashMap;
 
@@ -12,55 +12,56 @@ use crate::listing::ListingError;
 use topicmill_core::{Fullname, PurgeReason};
 use topicmill_score::reddit::is_placeholder;
 
-/// The outcome of a post.
+/// The state of a post on Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PostFate {
-    /// It is there.
-    Alive,
-    /// It is there; the account of its author is not.
-    Authorless,
-    /// It is not.
+pub enum PostState {
+    /// Visible.
+    Visible,
+    /// Visible; the account of its author is deleted.
+    AuthorDeleted,
+    /// Gone, for a reason.
     Gone(PurgeReason),
 }
 
-/// The fates of some posts.
+/// The states of some posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fates {
-    /// The fate of each post in the response.
-    pub fates: HashMap<Fullname, PostFate>,
-    /// Crossposts with the posts that they show, the one whose text it is first.
-    pub shows: Vec<(Fullname, Vec<Fullname>)>,
+pub struct PostStates {
+    /// The state of each post in the response.
+    pub states: HashMap<Fullname, PostState>,
+    /// Crossposts with the posts that they show; the first one is the post whose text they show.
+    pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
-/// Decodes an answer. `None` in place of the whole if a child cannot be told: then nothing can be said of those that
-/// are not there either.
-pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<Fates>, ListingError> {
+/// Decodes a response. Returns `None` if a child is invalid, because then nothing is known about missing posts.
+pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingError> {
     let text = String::from_utf8_lossy(bytes);
     let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
-    let Fates {
-        mut fates,
-        mut shows,
-    } = Fates::default();
+    let PostStates {
+        mut states,
+        mut crossposts,
+    } = PostStates::default();
     for child in &listing.data.children {
-        let told = child.get("data").and_then(|data| Some((data, fate(data)?)));
-        let Some((data, (fullname, fate))) = told else {
+        let decoded = child
+            .get("data")
+            .and_then(|data| Some((data, post_state(data)?)));
+        let Some((data, (fullname, state))) = decoded else {
             return Ok(None);
         };
         if let Some((shown, gone)) = gone_parent(data) {
-            // What Reddit says of the post itself counts for more.
-            fates.entry(shown).or_insert(gone);
+            // The entry of the post itself takes precedence.
+            states.entry(shown).or_insert(gone);
         }
         let shown = shown_by(data, &fullname);
         if !shown.is_empty() {
-            shows.push((fullname.clone(), shown));
+            crossposts.push((fullname.clone(), shown));
         }
-        // After the parent's word, which it overwrites where both speak of one post.
-        fates.insert(fullname, fate);
+        // Inserted after the parents, to overwrite what a crosspost said about this post.
+        states.insert(fullname, state);
     }
-    Ok(Some(Fates { fates, shows }))
+    Ok(Some(PostStates { states, crossposts }))
 }
 
-/// The posts that a crosspost shows, in the order in which a listing looks for the one whose text it is.
+/// Returns the posts that a crosspost shows, in the order in which a listing looks for the one with its text.
 fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
     let above = data
         .get("crosspost_parent_list")
@@ -77,28 +78,29 @@ fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
     names.into_iter().flatten().collect()
 }
 
-/// The post that a crosspost shows, where Reddit does not show it any more: it may not be stored here, so that nobody
-/// asks about it, but its text may, with the crosspost.
-fn gone_parent(data: &Value) -> Option<(Fullname, PostFate)> {
-    let shown = fate(data.get("crosspost_parent_list")?.get(0)?)?;
-    matches!(shown.1, PostFate::Gone(_)).then_some(shown)
+/// Returns the parent of a crosspost if Reddit no longer shows it. It may not be stored here, so that it is never
+/// requested, but its text may be, with the crosspost.
+fn gone_parent(data: &Value) -> Option<(Fullname, PostState)> {
+    let shown = post_state(data.get("crosspost_parent_list")?.get(0)?)?;
+    matches!(shown.1, PostState::Gone(_)).then_some(shown)
 }
 
-/// The name of a post, and how it fares.
-fn fate(data: &Value) -> Option<(Fullname, PostFate)> {
+/// Returns the fullname of a post, and its state.
+fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
     let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
     let mut texts = [text("selftext"), text("title")].into_iter().flatten();
     let placeholder = texts.find(|text| is_placeholder(text));
-    let fate = match (text("removed_by_category"), placeholder) {
-        (Some("deleted" | "author"), _) => PostFate::Gone(PurgeReason::Deleted),
-        (None, Some(text)) if text.contains("deleted") => PostFate::Gone(PurgeReason::Deleted),
-        // Moderators, their filters, and Reddit itself. The list grows; all of it means that it is not shown.
-        (Some(_), _) | (None, Some(_)) => PostFate::Gone(PurgeReason::Removed),
-        (None, None) if text("author") == Some("[deleted]") => PostFate::Authorless,
-        (None, None) => PostFate::Alive,
+    let state = match (text("removed_by_category"), placeholder) {
+        (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
+        (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
+        // By moderators, their filters, or Reddit itself. New categories are added now and then; all mean that the post
+        // is not shown.
+        (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
+        (None, None) if text("author") == Some("[deleted]") => PostState::AuthorDeleted,
+        (None, None) => PostState::Visible,
     };
-    Some((fullname, fate))
+    Some((fullname, state))
 }
 
 #[cfg(test)]
@@ -107,24 +109,24 @@ mod tests {
 
     use super::*;
 
-    fn of(fields: &Value) -> PostFate {
+    fn of(fields: &Value) -> PostState {
         let mut data = json!({"name": "t3_a", "title": "A", "selftext": "text", "author": "me"});
         for (name, value) in fields.as_object().unwrap() {
             data[name] = value.clone();
         }
-        fate(&data).unwrap().1
+        post_state(&data).unwrap().1
     }
 
     #[test]
     fn every_way_to_be_gone_is_told_from_the_others() {
         let (deleted, removed) = (
-            PostFate::Gone(PurgeReason::Deleted),
-            PostFate::Gone(PurgeReason::Removed),
+            PostState::Gone(PurgeReason::Deleted),
+            PostState::Gone(PurgeReason::Removed),
         );
-        for (fields, fate) in [
-            (json!({"removed_by_category": null}), PostFate::Alive),
-            (json!({"title": null, "selftext": null}), PostFate::Alive),
-            (json!({"author": "[deleted]"}), PostFate::Authorless),
+        for (fields, state) in [
+            (json!({"removed_by_category": null}), PostState::Visible),
+            (json!({"title": null, "selftext": null}), PostState::Visible),
+            (json!({"author": "[deleted]"}), PostState::AuthorDeleted),
             (json!({"selftext": " [deleted]\n"}), deleted),
             (
                 json!({"author": "[deleted]", "selftext": "[deleted]"}),
@@ -137,7 +139,7 @@ mod tests {
             (json!({"removed_by_category": "moderator"}), removed),
             (json!({"removed_by_category": "next year"}), removed),
         ] {
-            assert_eq!(of(&fields), fate, "{fields}");
+            assert_eq!(of(&fields), state, "{fields}");
         }
     }
 
@@ -150,19 +152,19 @@ mod tests {
             let listing = json!({"kind": "Listing", "data": {"children": children}});
             let answer = parse_info(listing.to_string().as_bytes()).unwrap().unwrap();
             assert_eq!(
-                answer.shows,
+                answer.crossposts,
                 [("x".parse().unwrap(), vec!["p".parse().unwrap()])]
             );
-            let fates = answer.fates;
-            (fates.len(), fates.get(&"p".parse().unwrap()).copied())
+            let states = answer.states;
+            (states.len(), states.get(&"p".parse().unwrap()).copied())
         };
         let other = json!({"name": "t3_other", "title": "O"});
         let gone = json!({"name": "t3_p", "title": "P", "selftext": "[deleted]"});
-        let deleted = Some(PostFate::Gone(PurgeReason::Deleted));
+        let deleted = Some(PostState::Gone(PurgeReason::Deleted));
         assert_eq!(answer(gone.clone(), other.clone()), (3, deleted));
         let alive = json!({"name": "t3_p", "title": "P", "selftext": "text"});
         assert_eq!(answer(alive.clone(), other), (2, None));
-        assert_eq!(answer(gone, alive), (2, Some(PostFate::Alive)));
+        assert_eq!(answer(gone, alive), (2, Some(PostState::Visible)));
     }
 
     #[test]
@@ -172,8 +174,8 @@ mod tests {
             parse_info(listing.to_string().as_bytes())
         };
         let post = json!({"kind": "t3", "data": {"id": "a"}});
-        assert_eq!(answer(json!([post])).unwrap().unwrap().fates.len(), 1);
-        assert_eq!(answer(json!([])).unwrap().unwrap().fates.len(), 0);
+        assert_eq!(answer(json!([post])).unwrap().unwrap().states.len(), 1);
+        assert_eq!(answer(json!([])).unwrap().unwrap().states.len(), 0);
         for odd in [
             json!(null),
             json!({"kind": "t3"}),

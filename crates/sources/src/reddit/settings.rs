@@ -1,4 +1,4 @@
-//! Settings of the client, and the checks before it starts.
+//! Settings of the client, and checks of them.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use reqwest::Url;
 use crate::error::SourceError;
 use topicmill_http::ClientSettings;
 
-/// Settings of the client; plain values, filled from the configuration by the caller.
+/// Settings of the client, filled from the configuration by the caller.
 #[derive(Clone)]
 pub struct RedditSettings {
     /// Base URL of the token endpoint, `https://www.reddit.com`.
     pub auth_url: String,
     /// Base URL of the API, `https://oauth.reddit.com`.
     pub api_url: String,
-    /// Id of the application as registered with Reddit.
+    /// Client id of the application registered with Reddit.
     pub client_id: String,
     /// Its secret; empty for an installed application.
     pub client_secret: String,
-    /// Empty for an application-only token, else the account to sign in as.
+    /// Account to sign in as; empty for an application-only token.
     pub username: String,
-    /// The account's password.
+    /// Password of the account.
     pub password: String,
-    /// Settings of its requests. Its user agent is `<platform>:<app id>:<version> (by /u/name)`.
+    /// Settings of its requests. The format of its user agent is `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
-    /// The longest wait that an answer can ask for; a longer one counts as this.
+    /// Longest wait that a response can request; a longer one is shortened to it.
     pub retry_after_cap: Duration,
-    /// Time before the end of a token at which a new one is requested.
+    /// Time before a token expires at which a new one is requested.
     pub token_margin: Duration,
 }
 
 impl fmt::Debug for RedditSettings {
-    /// Without the secrets, and without the account's name.
+    /// Omits the secrets, and the name of the account.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedditSettings")
             .field("api_url", &self.api_url)
@@ -41,11 +41,11 @@ impl fmt::Debug for RedditSettings {
     }
 }
 
-/// Refuses numbers under which nothing could be read.
+/// Checks that each number is in its valid range.
 pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
-    // Rounded up, so that half a second counts as more than none.
+    // Rounded up, so that half a second is not 0.
     let at_least = |given: Duration| {
         given
             .as_secs()
@@ -82,16 +82,16 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
     Ok(())
 }
 
-/// A base URL that may carry credentials.
+/// Parses a base URL, and checks that credentials may be sent to it.
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
-    let danger = "would send the secret and the token readable over the network, and ";
-    let usual = "Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
+    let danger = "would send the secret and the token unencrypted, and ";
+    let usual = "the defaults are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
     topicmill_http::base_url(text, danger).map_err(|(url, reason)| {
         SourceError::Setting(format!("`{setting}` is `{url}`: {reason}; {usual}"))
     })
 }
 
-/// Checks a user agent against the form that Reddit asks for.
+/// Checks a user agent against the format that Reddit requires.
 pub(crate) fn check_user_agent(text: &str) -> Result<(), SourceError> {
     let well_formed = || -> Option<()> {
         let (program, name) = text.strip_suffix(')')?.split_once(" (by /u/")?;
@@ -101,14 +101,14 @@ pub(crate) fn check_user_agent(text: &str) -> Result<(), SourceError> {
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-        // Reddit's rules ask clients not to pose as a browser.
+        // Reddit's rules forbid posing as a browser.
         let browser = text.to_ascii_lowercase().contains("mozilla");
         (named && parts.next().is_none() && account && !browser).then_some(())
     };
     well_formed().ok_or_else(|| {
         SourceError::Setting(format!(
-            "`reddit.user_agent` is `{text}`: Reddit asks for `<platform>:<app id>:<version> (by /u/<your account>)`, such \
-             as `linux:topicmill:v0.1.0 (by /u/your_name)`, and never a browser's"
+            "`reddit.user_agent` is `{text}`: Reddit requires `<platform>:<app id>:<version> (by /u/<your account>)`, \
+             such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and not a browser's"
         ))
     })
 }

@@ -1,8 +1,8 @@
-//! One token for the whole run, shared by every task.
+//! Caches the token of a run, which all its tasks share.
 //!
-//! The first task that needs a token fetches it while the others wait for the same one. It is refreshed before it
-//! expires, and once when Reddit rejects it: callers name the rejected token, so that many rejections of one token lead
-//! to one request. A permanent refusal is remembered, so that sixteen topics with a wrong secret send one request.
+//! The first task that needs a token requests it, while the others wait for it. It is renewed before it expires, and
+//! when Reddit rejects it: callers name the rejected token, so that many rejections of one token cause one request. A
+//! permanent rejection is remembered, so that sixteen topics with a wrong secret send one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::error::SourceError;
 use topicmill_core::Timestamp;
 use topicmill_core::clock::Clock;
 
-/// The lifetime of a token that does not tell its own.
+/// The lifetime of a token without `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
 
-/// A token in use.
+/// The token in use, and when it expires.
 pub(super) struct Token {
     pub bearer: String,
     pub scope: String,
     pub ends_at: Timestamp,
-    fetch_again: Duration,
+    renew_at: Duration,
 }
 
-/// A response of the token endpoint, which sends errors with status 200, too.
+/// A response of the token endpoint, which also sends errors with status 200.
 #[derive(Deserialize)]
-pub(super) struct Grant {
+pub(super) struct TokenResponse {
     access_token: Option<String>,
     expires_in: Option<u64>,
     #[serde(default)]
@@ -35,44 +35,45 @@ pub(super) struct Grant {
     error: Option<serde_json::Value>,
 }
 
-/// The place where the token is kept.
-pub(super) struct Tokens {
-    kept: Mutex<Kept>,
-    /// Time before the end of a token at which a new one is fetched.
+/// The cache of the token.
+pub(super) struct TokenCache {
+    cached: Mutex<CachedToken>,
+    /// Time before a token expires at which a new one is requested.
     margin: Duration,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedToken {
     token: Option<Arc<Token>>,
-    refusal: Option<String>,
+    rejection: Option<String>,
 }
 
-impl Tokens {
+impl TokenCache {
     pub(super) fn new(margin: Duration) -> Self {
         Self {
-            kept: Mutex::default(),
+            cached: Mutex::default(),
             margin,
         }
     }
 
-    /// The token, fetched by `fetch` if there is none, it is about to end, or it is the `refused` one.
+    /// Returns the token. Requests it with `fetch` if there is none, it is about to expire, or it is the `rejected`
+    /// one.
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,
-        refused: Option<&Arc<Token>>,
-        fetch: impl Future<Output = Result<Grant, SourceError>>,
+        rejected: Option<&Arc<Token>>,
+        fetch: impl Future<Output = Result<TokenResponse, SourceError>>,
     ) -> Result<Arc<Token>, SourceError> {
-        // Held while the token is fetched, so that all others wait for the same one. It is therefore a lock of tokio.
-        let mut kept = self.kept.lock().await;
-        if let Some(detail) = &kept.refusal {
+        // Locked while the token is requested, so that all others wait for it; therefore a tokio lock.
+        let mut cached = self.cached.lock().await;
+        if let Some(detail) = &cached.rejection {
             return Err(SourceError::Credentials(detail.clone()));
         }
-        // By when it was given rather than by its text: the endpoint may give the same text again.
-        let is_refused = |token| refused.is_some_and(|other| Arc::ptr_eq(other, token));
-        if let Some(token) = &kept.token
-            && clock.elapsed() < token.fetch_again
-            && !is_refused(token)
+        // Compared by pointer, because the endpoint may issue the same text twice.
+        let is_rejected = |token| rejected.is_some_and(|other| Arc::ptr_eq(other, token));
+        if let Some(token) = &cached.token
+            && clock.elapsed() < token.renew_at
+            && !is_rejected(token)
         {
             return Ok(token.clone());
         }
@@ -82,13 +83,13 @@ impl Tokens {
         {
             Ok(token) => {
                 let token = Arc::new(token);
-                kept.token = Some(token.clone());
+                cached.token = Some(token.clone());
                 Ok(token)
             }
             Err(error) => {
-                kept.token = None;
+                cached.token = None;
                 if let SourceError::Credentials(detail) = &error {
-                    kept.refusal = Some(detail.clone());
+                    cached.rejection = Some(detail.clone());
                 }
                 Err(error)
             }
@@ -96,22 +97,22 @@ impl Tokens {
     }
 }
 
-impl Grant {
+impl TokenResponse {
     fn into_token(self, clock: &dyn Clock, margin: Duration) -> Result<Token, SourceError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
-            let error = error.unwrap_or_else(|| "no `access_token` in the answer".to_owned());
+            let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
             return Err(SourceError::Credentials(error));
         };
-        // A lifetime of more than a year is none that Reddit gives, and would overflow the date.
+        // Bounded to a year, because Reddit grants less, and more could overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
-        // A margin longer than the token lives would have every request fetch a new one.
+        // With a margin longer than the lifetime, every request would renew the token.
         let usable = lifetime.saturating_sub(margin.min(lifetime / 2));
         Ok(Token {
             bearer,
             scope: self.scope,
             ends_at: Timestamp::from(clock.now() + lifetime),
-            fetch_again: clock.elapsed() + usable,
+            renew_at: clock.elapsed() + usable,
         })
     }
 }
@@ -122,8 +123,8 @@ mod tests {
     use topicmill_core::clock::ManualClock;
 
     #[tokio::test]
-    async fn a_failure_passes_and_a_token_of_the_same_text_counts_as_another_one() {
-        let tokens = Tokens::new(Duration::from_mins(1));
+    async fn failures_are_not_cached_and_tokens_are_compared_by_identity() {
+        let tokens = TokenCache::new(Duration::from_mins(1));
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
         let down = async { Err(SourceError::Unauthorized("a token".into())) };
         assert!(tokens.get(&*clock, None, down).await.is_err());

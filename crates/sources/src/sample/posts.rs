@@ -1,4 +1,4 @@
-//! The posts of the sample Reddit: lines of files beside this one, in the form in which Reddit's API would send them.
+//! Loads the posts of the sample Reddit from the adjacent files, in the wire format of Reddit's API.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use topicmill_core::Timestamp;
 use topicmill_score::reddit::post_text;
 
-/// Subreddits and their posts. The order decides the ids: append, never insert.
+/// Subreddits and their posts. The order determines the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [
     ("climate", include_str!("climate.ndjson")),
     ("technology", include_str!("technology.ndjson")),
@@ -26,13 +26,13 @@ const FILES: [(&str, &str); 16] = [
     ("history", include_str!("history.ndjson")),
 ];
 
-/// Ids as long as today's: `rk…`, seven characters.
+/// The first id, of seven characters (`rk…`), as on Reddit today.
 const FIRST_ID: u64 = 60_000_000_000;
 
-/// Ids of one file: its lines, and behind them the parents of its crossposts.
+/// Ids per file: for its lines, and then for the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
-/// A post in its wire form, and what the listings are ordered by.
+/// A post in the wire format, with the keys by which listings are sorted.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub wire: Value,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     pub stickied: bool,
 }
 
-/// A line of a file of `sample/`.
+/// A line of a file in `sample/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -66,7 +66,7 @@ struct Line {
     crosspost_of: Option<Parent>,
 }
 
-/// The post that a crosspost repeats.
+/// The post that a crosspost shows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parent {
@@ -82,14 +82,14 @@ impl Entry {
         self.score * 60 / self.age_minutes.max(1)
     }
 
-    /// The formula that Reddit once published: ten times the votes weigh as much as twelve and a half hours.
+    /// Returns Reddit's published rank: ten times the votes weigh as much as twelve and a half hours.
     #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
     pub fn hotness(&self) -> f64 {
         (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
     }
 }
 
-/// The texts of all posts.
+/// Returns the texts of all posts.
 pub fn texts() -> Vec<String> {
     let lines = FILES.iter().flat_map(|(_, text)| text.lines());
     let text = |line| {
@@ -99,7 +99,7 @@ pub fn texts() -> Vec<String> {
     lines.map(text).collect()
 }
 
-/// Every subreddit with its posts, which are as old at `now` as their lines say.
+/// Returns all subreddits with their posts, which have the ages of their lines at `now`.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
     let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
     let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {

@@ -1,13 +1,13 @@
-//! The tables, views and columns of a database, and what they mean: the comments of the schema for PostgreSQL, whose
-//! types say more than those of SQLite.
+//! Describes tables, views and columns, by the comments of the PostgreSQL schema, whose types are more precise than
+//! those of SQLite.
 //!
-//! A test compares them with both databases, and `make schema` makes docs/schema.md of them.
+//! A test compares the result with both databases, and `make schema` generates docs/schema.md from it.
 
 use serde::Serialize;
 
 use crate::migrations;
 
-/// Types as PostgreSQL declares them, and the word for each; the longer one of two that begin alike comes first.
+/// PostgreSQL types with their displayed names; of two types with a common prefix, the longer one comes first.
 const TYPES: [(&str, &str); 10] = [
     ("TEXT", "text"),
     ("BIGINT", "integer"),
@@ -20,28 +20,28 @@ const TYPES: [(&str, &str); 10] = [
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),
 ];
-/// Names that have so many letters wrong, or a third of them, are too far away to be meant.
-const FAR: usize = 3;
+/// The most edits between a name and a suggestion, if more than a third of the name.
+const MAX_DISTANCE: usize = 3;
 
 /// A table or a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Relation {
-    /// As SQL names it.
+    /// Name in SQL.
     pub name: String,
     /// `view` or `table`.
     pub kind: &'static str,
     /// Meaning of a row.
     pub meaning: String,
-    /// Its columns, in their order.
+    /// Its columns, in order.
     pub columns: Vec<Column>,
 }
 
 /// A column of a table or a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Column {
-    /// As SQL names it.
+    /// Name in SQL.
     pub name: String,
-    /// A word that stands for a type of each database.
+    /// Displayed name of its type, the same for both databases.
     #[serde(rename = "type")]
     pub kind: String,
     /// True if it may be NULL.
@@ -50,17 +50,15 @@ pub struct Column {
     pub meaning: String,
 }
 
-/// Why there is nothing to show.
+/// The error for an unknown table or view.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "topicmill makes no table or view `{name}`; {nearest}`topicmill sql --schema` lists them all"
-)]
+#[error("there is no table or view `{name}`; {nearest}`topicmill sql --schema` lists all")]
 pub struct UnknownRelation {
     name: String,
     nearest: String,
 }
 
-/// Every view and table, the views first, in the order of the schema.
+/// Returns all views and tables, the views first, in the order of the schema.
 pub fn relations() -> Vec<Relation> {
     let mut all: Vec<Relation> = Vec::new();
     for (_, _, sql) in migrations() {
@@ -70,10 +68,10 @@ pub fn relations() -> Vec<Relation> {
     all
 }
 
-/// One of them. A schema before the name (`public.`, `main.`) and capital letters do not count.
+/// Returns a table or a view by its name, ignoring case and a schema before it (`public.`, `main.`).
 ///
 /// # Errors
-/// If no query has this name; the error lists the nearest names.
+/// [`UnknownRelation`], which lists the nearest names.
 pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     let all = relations();
     let bare = name.rsplit('.').next().unwrap_or(name);
@@ -82,11 +80,12 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
         return Ok(found.clone());
     }
     let distance = |one: &&Relation| strsim::levenshtein(&one.name, &bare);
-    let most = FAR.max(bare.chars().count() / 3);
+    let most = MAX_DISTANCE.max(bare.chars().count() / 3);
     let mut near: Vec<&Relation> = all
         .iter()
         .filter(|one| {
-            distance(one) <= most || (bare.chars().count() > FAR && one.name.contains(&bare))
+            distance(one) <= most
+                || (bare.chars().count() > MAX_DISTANCE && one.name.contains(&bare))
         })
         .collect();
     near.sort_by_key(distance);
@@ -104,7 +103,7 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     })
 }
 
-/// Reads the statements of a migration that make tables, views and columns.
+/// Parses the statements of a migration that create tables, views and columns.
 fn read(sql: &str, all: &mut Vec<Relation>) {
     let mut above: Vec<&str> = Vec::new();
     let mut open: Option<Relation> = None;
@@ -144,7 +143,7 @@ fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
-/// A line such as `fullname TEXT NOT NULL, -- the post`.
+/// Parses a line such as `fullname TEXT NOT NULL, -- the post`.
 fn column_of_table(line: &str) -> Option<Column> {
     let (definition, meaning) = line.split_once(" -- ")?;
     let (name, kind) = definition.trim().split_once(' ')?;
@@ -160,7 +159,7 @@ fn column_of_table(line: &str) -> Option<Column> {
     })
 }
 
-/// A line such as `p.url, -- text or NULL: what a link post points to`.
+/// Parses a line such as `p.url, -- text or NULL: what a link post points to`.
 fn column_of_view(line: &str) -> Option<Column> {
     let (definition, (kind, meaning)) = line
         .split_once(" -- ")
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_say_what_tables_views_and_columns_are() {
+    fn comments_describe_tables_views_and_columns() {
         let mut all = Vec::new();
         let sql = "-- A row is one,\n-- or two.\n--\n-- For readers.\nCREATE TABLE a (\n    b TEXT PRIMARY KEY, -- key\n    \
                    c DOUBLE PRECISION[] -- some\n);\n-- New.\nCREATE VIEW v AS\nSELECT a.b, -- text: the new\n       \
@@ -214,18 +213,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_as_sql_would_and_another_one_names_the_nearest() {
+    fn names_are_matched_like_in_sql_and_unknown_ones_suggest_the_nearest() {
         for name in ["posts", "Posts", "public.posts", "main.\"posts\""] {
             assert_eq!(relation_named(name).unwrap().name, "posts");
         }
-        let said = |name: &str| relation_named(name).unwrap_err().to_string();
+        let error = |name: &str| relation_named(name).unwrap_err().to_string();
         assert!(
-            said("post").contains("nearest is `posts`"),
+            error("post").contains("nearest is `posts`"),
             "{}",
-            said("post")
+            error("post")
         );
-        assert!(said("labelled_posts").contains("`labeled_posts`"));
-        assert!(said("scores").contains("`post_scores`"));
-        assert!(!said("zzzzzzzz").contains("nearest"));
+        assert!(error("labelled_posts").contains("`labeled_posts`"));
+        assert!(error("scores").contains("`post_scores`"));
+        assert!(!error("zzzzzzzz").contains("nearest"));
     }
 }

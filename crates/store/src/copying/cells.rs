@@ -1,4 +1,4 @@
-//! A value between two databases, and a sum over rows that both must have.
+//! Values of both databases, and a digest of rows to compare them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sqlx::{ColumnIndex, Database, Decode, Row, Type};
 use super::super::{Result, StoreError};
 use super::shape::{SqlKind, TableShape};
 
-/// A value. Flags are whole numbers, times are microseconds since 1970, JSON and lists of numbers are texts.
+/// A value. Booleans are integers, times are microseconds since 1970, JSON and lists of numbers are text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SqlValue {
     Null,
@@ -20,7 +20,7 @@ pub(super) enum SqlValue {
     Bytes(Vec<u8>),
 }
 
-/// The values of a row that was read by a statement of [`TableShape`].
+/// Reads the values of a row of a statement of [`TableShape`].
 pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<SqlValue>, sqlx::Error>
 where
     R: Row,
@@ -35,8 +35,8 @@ where
         Ok(match kind {
             SqlKind::Time if is_text => match row.try_get::<Option<String>, _>(at)? {
                 Some(text) => SqlValue::Integer(micros(&text).ok_or_else(|| {
-                    let said = format!("`{text}` in {}.{name} is no time", shape.name);
-                    sqlx::Error::Decode(said.into())
+                    let message = format!("`{text}` in {}.{name} is not a time", shape.name);
+                    sqlx::Error::Decode(message.into())
                 })?),
                 None => SqlValue::Null,
             },
@@ -61,14 +61,14 @@ fn micros(text: &str) -> Option<i64> {
     Some(DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
 }
 
-/// A time as SQLite has it.
+/// Formats a time as in SQLite.
 fn time_text(micros: i64) -> String {
     DateTime::from_timestamp_micros(micros)
         .unwrap_or_default()
         .to_rfc3339_opts(SecondsFormat::AutoSi, false)
 }
 
-/// Adds a row in the text format of COPY (<https://www.postgresql.org/docs/current/sql-copy.html>).
+/// Writes a row in the text format of COPY (<https://www.postgresql.org/docs/current/sql-copy.html>).
 pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValue]) -> Result<()> {
     for (at, ((name, kind), cell)) in shape.columns.iter().zip(row).enumerate() {
         if at > 0 {
@@ -91,10 +91,10 @@ pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValu
             }
             (_, SqlValue::Text(text)) => {
                 if text.contains('\0') {
-                    return Err(StoreError::Foreign {
+                    return Err(StoreError::NotCopyable {
                         table: shape.name.clone(),
                         detail: format!(
-                            "a text in its column `{name}` has a NUL, which PostgreSQL does not take"
+                            "a text in its column `{name}` contains NUL, which PostgreSQL cannot store"
                         ),
                     });
                 }
@@ -114,7 +114,7 @@ pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValu
     Ok(())
 }
 
-/// A sum over rows, in whatever order they come.
+/// A digest of rows, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Digest {
     pub(super) rows: u64,
@@ -169,7 +169,7 @@ fn bytes(hash: &mut Sha256, kind: u8, bytes: &[u8]) {
     hash.update(bytes);
 }
 
-/// JSON in one spelling: PostgreSQL sorts keys, and writes small numbers without an exponent.
+/// Formats JSON canonically: PostgreSQL sorts keys, and writes small numbers without an exponent.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -185,7 +185,7 @@ fn canonical(value: &Value) -> String {
             format!("[{}]", values.join(","))
         }
         Value::Number(number) => match number.as_f64() {
-            // Two spellings of a number may be read as neighbours.
+            // Two forms of a number may parse to adjacent floats.
             Some(number) => format!("{number:.12e}"),
             None => number.to_string(),
         },
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_would_end_it_otherwise() {
+    fn special_characters_of_a_line_are_escaped() {
         let shape = shape(&[
             SqlKind::Text,
             SqlKind::Bytes,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_looks_at_values_and_not_at_their_spelling() {
+    fn digests_compare_values_and_not_their_format() {
         let shape = shape(&[SqlKind::Json, SqlKind::Reals]);
         let of = |json: &str, list: &str| {
             let mut digest = Digest::default();
@@ -248,13 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_refused_with_its_place() {
+    fn a_nul_is_rejected_with_its_table() {
         let error = push_cells(
             &mut Vec::new(),
             &shape(&[SqlKind::Text]),
             &[SqlValue::Text("a\0".into())],
         );
-        let told = error.unwrap_err().to_string();
-        assert!(told.contains("NUL") && told.contains("`t`"), "{told}");
+        let message = error.unwrap_err().to_string();
+        assert!(
+            message.contains("NUL") && message.contains("`t`"),
+            "{message}"
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! The tables that are copied, as PostgreSQL describes them.
+//! The tables to copy, as PostgreSQL describes them.
 //!
-//! Nothing here names a table but those that stand apart, so a table of a later schema is copied like the others.
+//! Only special tables are named here, so that tables of later schemas are copied too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::PgConnection;
 
-use super::super::failure::Doing;
+use super::super::driver_error::ErrorContext;
 use super::super::{Result, StoreError};
 
 const WHAT: &str = "read which tables there are";
@@ -31,7 +31,7 @@ pub(super) struct TableShape {
     pub(super) columns: Vec<(String, SqlKind)>,
 }
 
-/// A key that the database gives itself.
+/// An identity column.
 pub(super) struct Identity {
     pub(super) table: String,
     pub(super) sequence: String,
@@ -42,7 +42,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl TableShape {
-    /// True if a new database has rows in it, which are replaced.
+    /// True if a new database has rows in this table, which are replaced.
     pub(super) fn is_seeded(&self) -> bool {
         self.name == "meta"
     }
@@ -62,7 +62,7 @@ impl TableShape {
             .iter()
             .map(|(name, kind)| of(&quoted(name), *kind))
             .collect();
-        // What lingers in the files of one database does not in those of the other.
+        // A pending rewrite concerns only the files of the source.
         let only = if self.is_seeded() {
             " WHERE key <> 'rewrite_due'"
         } else {
@@ -71,7 +71,7 @@ impl TableShape {
         format!("SELECT {} FROM {}{only}", columns.join(", "), self.quoted())
     }
 
-    /// The rows as whole numbers, numbers, texts and bytes; times are texts.
+    /// Returns the SELECT for SQLite: integers, floats, texts and bytes; times are text.
     pub(super) fn select_sqlite(&self) -> String {
         self.select(|name, kind| {
             let to = match kind {
@@ -84,7 +84,7 @@ impl TableShape {
         })
     }
 
-    /// The same; times are microseconds.
+    /// Returns the SELECT for PostgreSQL; times are microseconds.
     pub(super) fn select_postgres(&self) -> String {
         self.select(|name, kind| match kind {
             SqlKind::Integer => format!("{name}::bigint"),
@@ -98,27 +98,29 @@ impl TableShape {
     }
 }
 
-/// The tables, each behind those that its rows belong to.
+/// Returns the tables, each after those that it refers to.
 pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableShape>> {
     let columns: Vec<(String, String, String)> = sqlx::query_as(
         "SELECT c.table_name::text, c.column_name::text, c.data_type::text \
            FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name) \
-          WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.table_name <> '_sqlx_migrations' AND c.is_generated = 'NEVER' \
+          WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' \
+          AND c.table_name <> '_sqlx_migrations' AND c.is_generated = 'NEVER' \
           ORDER BY c.table_name, c.ordinal_position",
     )
     .fetch_all(&mut *connection)
     .await
-    .doing(WHAT)?;
-    // SQLite has two keys that PostgreSQL does without.
+    .context(WHAT)?;
+    // SQLite has two foreign keys that PostgreSQL does not have.
     let belongs: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT child.relname::text, parent.relname::text FROM pg_constraint k \
            JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid \
-          WHERE k.contype = 'f' AND child.relnamespace = quote_ident(current_schema())::regnamespace AND k.conrelid <> k.confrelid \
+          WHERE k.contype = 'f' AND child.relnamespace = quote_ident(current_schema())::regnamespace \
+          AND k.conrelid <> k.confrelid \
           UNION SELECT 'sightings', 'posts' UNION SELECT 'sightings', 'runs'",
     )
     .fetch_all(connection)
     .await
-    .doing(WHAT)?;
+    .context(WHAT)?;
     let mut tables: BTreeMap<String, Vec<(String, SqlKind)>> = BTreeMap::new();
     for (table, column, kind) in columns {
         let kind = match kind.as_str() {
@@ -131,9 +133,9 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
             "jsonb" | "json" => SqlKind::Json,
             "ARRAY" => SqlKind::Reals,
             other => {
-                return Err(StoreError::Foreign {
+                return Err(StoreError::NotCopyable {
                     table,
-                    detail: format!("its column `{column}` has the type {other}"),
+                    detail: format!("its column `{column}` has the unsupported type {other}"),
                 });
             }
         };
@@ -154,7 +156,7 @@ fn in_order(
                 .iter()
                 .all(|(child, parent)| child != *table || placed.contains(parent))
         };
-        // Keys of the schema never go in a circle; where somebody added one that does, the database says which.
+        // The foreign keys of the schema have no cycle; if a user added one, the database reports it.
         let next = tables.keys().find(ready).or_else(|| tables.keys().next());
         let name = next.cloned().expect("there is one left");
         let columns = tables.remove(&name).expect("it was just found");
@@ -164,17 +166,18 @@ fn in_order(
     ordered
 }
 
-/// The tables whose keys the database gives.
+/// Returns the identity columns.
 pub(super) async fn identities(connection: &mut PgConnection) -> Result<Vec<Identity>> {
     let rows: Vec<(String, String)> = sqlx::query_as(
         "SELECT c.relname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname) \
            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
-          WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' \
+          WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' \
+          AND a.attidentity <> '' \
           ORDER BY 1",
     )
     .fetch_all(connection)
     .await
-    .doing(WHAT)?;
+    .context(WHAT)?;
     let identity = |(table, sequence)| Identity { table, sequence };
     Ok(rows.into_iter().map(identity).collect())
 }
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_comes_behind_those_that_it_belongs_to() {
+    fn tables_come_after_those_that_they_refer_to() {
         let tables = ["a", "b", "c"].map(|name| (name.to_owned(), Vec::new()));
         let belongs = [("a", "c"), ("b", "a")].map(|(x, y)| (x.to_owned(), y.to_owned()));
         let ordered = in_order(tables.into(), &belongs);

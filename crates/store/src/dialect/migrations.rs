@@ -1,20 +1,20 @@
-//! The steps from an empty database to the schema of this version, as `build.rs` found them in `migrations/`.
+//! The migrations to the schema of this version, as embedded by `build.rs`.
 
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
-/// Version, description and statements of a migration.
+/// Version, description and SQL of a migration.
 pub type File = (i64, &'static str, &'static str);
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-pub(crate) fn of(files: impl Iterator<Item = File>) -> Migrator {
+pub(crate) fn migrator(files: impl Iterator<Item = File>) -> Migrator {
     let migration = |(version, description, sql): File| {
         let statements = AssertSqlSafe(without_comments(sql)).into_sql_str();
         let kind = MigrationType::Simple;
         let mut migration = Migration::new(version, description.into(), kind, statements, false);
-        // The checksum leaves the comments out, so that a comment may be corrected later.
+        // Comments are excluded from the checksum, so that they can be corrected later.
         migration.sql = SqlStr::from_static(sql);
         migration
     };
@@ -35,9 +35,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_does_not_count_and_a_statement_does() {
+    fn the_checksum_ignores_comments() {
         let checksum = |sql| {
-            of([(1, "x", sql)].into_iter())
+            migrator([(1, "x", sql)].into_iter())
                 .iter()
                 .next()
                 .unwrap()

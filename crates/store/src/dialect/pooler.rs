@@ -1,8 +1,8 @@
-//! A pooler between this process and a PostgreSQL server, such as `PgBouncer`: how it is recognized, and whether a
-//! connection through it has a session of the server to itself.
+//! Recognises a pooler such as `PgBouncer` between this process and a PostgreSQL server, and checks whether each
+//! connection through it has its own server session.
 //!
-//! The driver parses a statement in one transaction and runs it in the next one, by a name or by none: if these went to
-//! two sessions, the second could run what another process parsed there. So a pool by transactions cannot be used.
+//! The driver parses a statement in one transaction and runs it in the next. If these used two sessions, the second
+//! could run what another process parsed there. Therefore transaction pooling is not supported.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 
-/// Timeout of a second connection; a session pooler may have only one to give.
+/// Timeout for a second connection; a session pooler may allow only one.
 const SECOND: Duration = Duration::from_secs(5);
-/// The marker of a session.
-const MARK: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
-const MARKED: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
+/// Sets a marker in a session.
+const SET_MARKER: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
+const READ_MARKER: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
 
-/// Returns true if a connection's parameters did not reach the server: the driver asks for 2 digits more.
-pub(super) async fn is_between(connection: &mut PgConnection) -> bool {
+/// True if a connection's parameters did not reach the server: the driver requests `extra_float_digits = 2`.
+pub(super) async fn is_pooled_connection(connection: &mut PgConnection) -> bool {
     let digits = text(connection, "SHOW extra_float_digits").await;
     digits.is_ok_and(|digits| digits != "2")
 }
 
-/// Returns true if a pooler rejected a connection for a parameter that a server takes.
-pub(super) fn has_refused(error: &sqlx::Error) -> bool {
+/// True if a pooler rejected a startup parameter that a server accepts.
+pub(super) fn rejects_parameters(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
         error.code().as_deref() == Some("08P01") && error.message().contains("startup parameter")
     })
 }
 
-/// Splits a URL into one without `options`, which a pooler does not take, and the statements that set them.
-pub(super) fn apart(url: &str) -> (String, String) {
+/// Splits a URL into one without `options`, which poolers reject, and statements that set these options.
+pub(super) fn split_options(url: &str) -> (String, String) {
     let Some((base, query)) = url.split_once('?') else {
         return (url.to_owned(), String::new());
     };
@@ -66,8 +66,8 @@ pub(super) fn apart(url: &str) -> (String, String) {
     (format!("{base}?{}", others.join("&")), set)
 }
 
-/// Returns true if each connection has a session of its own. Sets `session`, so that a mistake in it is found at once.
-pub(super) async fn check(
+/// True if each connection has its own session. Also applies `session`, so that an error in it is reported now.
+pub(super) async fn has_own_sessions(
     one: &mut PgConnection,
     options: &PgConnectOptions,
     session: &str,
@@ -75,13 +75,13 @@ pub(super) async fn check(
     let mut is_own = true;
     if let Ok(other) = tokio::time::timeout(SECOND, options.connect()).await {
         let mut other = other?;
-        // A pool that takes turns would show it by the one's own mark, and another by the other's.
+        // If sessions are shared, a connection sees the other's marker, or loses its own.
         for _ in 0..3 {
-            let mark = text(one, MARK).await?;
-            let seen = tokio::time::timeout(SECOND, text(&mut other, MARKED)).await;
+            let mark = text(one, SET_MARKER).await?;
+            let seen = tokio::time::timeout(SECOND, text(&mut other, READ_MARKER)).await;
             let Ok(seen) = seen else { break };
             is_own &= seen.is_ok_and(|seen| seen != mark);
-            is_own &= text(one, MARKED).await? == mark;
+            is_own &= text(one, READ_MARKER).await? == mark;
         }
         drop(sqlx::Connection::close(other).await);
     }
@@ -91,7 +91,7 @@ pub(super) async fn check(
     Ok(is_own)
 }
 
-/// A text, by the simple protocol, which prepares nothing.
+/// Queries one text by the simple protocol, which prepares no statement.
 async fn text(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<String> {
     connection.fetch_one(sqlx::raw_sql(sql)).await?.try_get(0)
 }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn options_of_a_url_are_set_after_connecting() {
-        let (bare, set) = apart(
+        let (bare, set) = split_options(
             "postgres://me@host/db?sslmode=require&options[search_path]=a%2Cb'c&options=-c%20work_mem%3D1MB%20--jit%3Doff",
         );
         assert_eq!(bare, "postgres://me@host/db?sslmode=require");
@@ -115,7 +115,7 @@ mod tests {
             each.map(|(name, value)| format!("; SELECT set_config('{name}', '{value}', false)"));
         assert_eq!(set, all.concat());
         assert_eq!(
-            apart("postgres://host/db"),
+            split_options("postgres://host/db"),
             ("postgres://host/db".into(), String::new())
         );
     }

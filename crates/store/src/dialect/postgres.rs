@@ -10,54 +10,61 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
 use super::super::bulk::Insert;
-use super::super::failure::{connect_hint, is_missing_database};
-use super::super::sockets::set_options;
-use super::super::waiting::STEP;
-use super::super::{Access, Result, Step, StoreError};
+use super::super::driver_error::{connect_advice, is_missing_database};
+use super::super::lock_wait::STEP;
+use super::super::socket_options::set_options;
+use super::super::{Access, Result, StoreError, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
 use topicmill_core::redact_url;
 
-/// Timeout of opening.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// No transaction of ours waits for anything but the server. One that stands still is of a process that was
-/// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
-/// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit
-/// into twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of
-/// one processor for `topic_daily`, so a hash table gets no more memory than a sort. The rest decides how values are
-/// read and written; a server, a database and a user may have other defaults.
+/// Settings of every session. Transactions never wait for anything but the server, so an idle transaction belongs to a
+/// stopped process or a dead machine, and must not keep its locks.
+///
+/// The views join all posts in memory, with plans that are not worth compiling. A hash table of a million labels would
+/// fit into twice this memory, but a merge of two indexes takes half the time: 0.8 s instead of 1.4 s of CPU time for
+/// `topic_daily`. So a hash table gets no more memory than a sort.
+///
+/// The other settings determine how values are read and written, because server, database and user may have other
+/// defaults.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
     SET hash_mem_multiplier = 1; SET jit = off; \
-    SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres; \
+    SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; \
+    SET IntervalStyle = postgres; \
     SET TimeZone = 'UTC'; SET extra_float_digits = 2; \
     SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off";
 
-/// Processes that start together migrate one after the other. The bytes of "topicmig".
+/// Serialises migrations of processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
-/// On relations, and on columns of them: the statement, the relation, and the column or nothing.
+/// Returns grants on relations and their columns: the statement, the relation, and the column or NULL.
 const GRANTS: &str = "\
 SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
               CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, NULL \
   FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') \
+ AND a.grantee <> c.relowner \
  UNION \
 SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
               CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, t.attname::text \
   FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
  CROSS JOIN LATERAL aclexplode(t.attacl) a \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
-/// True if a relation has a column.
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') \
+ AND a.grantee <> c.relowner";
+/// Query for whether a relation has a column.
 const HAS_COLUMN: &str = "\
 SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
-                WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relname = $1 AND t.attname = $2 \
+                WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relname = $1 \
+                AND t.attname = $2 \
                   AND NOT t.attisdropped)";
-/// Parameters of a URL that sqlx 0.9 takes for PostgreSQL (`options/parse.rs`); others it leaves aside.
+/// URL parameters that sqlx 0.9 accepts for PostgreSQL (`options/parse.rs`); it ignores others.
 const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca, sslcert, ssl-cert, sslkey, ssl-key, \
     statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
     options";
 
-/// True if a URL of PostgreSQL has a parameter that the driver does not accept.
+/// True if a URL has a parameter that the driver ignores.
 fn has_unknown_parameter(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| {
         url.query_pairs().any(|(name, _)| {
@@ -69,65 +76,66 @@ fn has_unknown_parameter(url: &str) -> bool {
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
     const MIGRATIONS: &'static [File] = migrations::POSTGRES;
-    // READ COMMITTED, the default, and not a stricter level: a statement behind a lock must see what the former holder
-    // of the lock committed.
+    // READ COMMITTED, the default, and not a stricter level: a statement that waited for a lock must see what the
+    // previous holder committed.
     const BEGIN_WRITE: &'static str = "BEGIN";
     const BEGIN_LABELS: &'static str = "BEGIN; SET LOCAL enable_seqscan = off";
     const BEGIN_READ: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     const POSTS_IN_ORDER: &'static str = "";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
-    const HOLD: &'static str = "FOR KEY SHARE";
-    // EXCLUSIVE is the weakest mode that a `SELECT … FOR UPDATE` of the table waits for. Those who only read pass.
+    const LOCK_KEY: &'static str = "FOR KEY SHARE";
+    // EXCLUSIVE is the weakest mode that conflicts with `SELECT … FOR UPDATE`. Readers are not blocked.
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
-    // `FOR KEY SHARE` would let an UPDATE of the text pass.
-    const HOLD_POSTS: &'static str = "FOR SHARE OF p";
-    // Plain FOR UPDATE would also stop inserts of rows that refer to these posts by a foreign key.
+    // `FOR KEY SHARE` would allow an UPDATE of the text.
+    const SHARE_POSTS: &'static str = "FOR SHARE OF p";
+    // Plain FOR UPDATE would also block inserts that refer to these posts by a foreign key.
     const LOCK_POSTS: &'static str = "FOR NO KEY UPDATE";
-    // Any number will do that nothing else locks in this database: the bytes of "topicmil".
+    // The key is arbitrary, but unique in this database: the bytes of "topicmil".
     const LOCK_EDITS: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
-    const LOGITS_APART: bool = true;
-    const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
-    const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
+    const BULK_LOGITS: bool = true;
+    const IN_JSON_ARRAY: &'static str = "(SELECT json_array_elements_text($1::json))";
+    const ANALYZE_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const NOW: &'static str = "CURRENT_TIMESTAMP";
-    // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
-    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
-    // Tables, views, sequences and indexes share their names.
-    const NAMED: &'static str = "SELECT relname::text FROM pg_class \
+    // Other schemas of the database may belong to another topicmill, or another program that uses sqlx.
+    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' \
+                                      AND schemaname = current_schema()";
+    // Tables, views, sequences and indexes share one namespace.
+    const RELATIONS_NAMED: &'static str = "SELECT relname::text FROM pg_class \
          WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname";
-    const ELSEWHERE: &'static str = "name another database, or make a schema of its own (`CREATE SCHEMA topicmill`) and \
-         name it in the URL (`?options[search_path]=topicmill`)";
-    // NULL where `search_path` names no schema that is there, and none that the user may use.
-    const HAS_PLACE: Option<&'static str> = Some("SELECT COUNT(current_schema())");
+    const NAME_TAKEN_ADVICE: &'static str = "name another database, or create a schema for topicmill (`CREATE SCHEMA \
+                                             topicmill`) and name it in the URL (`?options[search_path]=topicmill`)";
+    // NULL if `search_path` names no schema that exists and that the user may use.
+    const HAS_CURRENT_SCHEMA: Option<&'static str> = Some("SELECT COUNT(current_schema())");
     const IS_UTF8: Option<&'static str> =
         Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
-    // What the server keeps for its planner, unless the table is small or was never counted.
-    const ABOUT_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
+    // The planner's estimate, unless the table is small or was never analysed.
+    const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
-    // Whole pages, of which the server knows how many there are: a place in a page is empty after an edit, and how many
-    // posts a page has is known only since the last ANALYZE. Posts of one page came together and tell less than others
-    // would, hence twice as many.
-    const EACH_NTH_POST: &'static str =
+    // Samples whole pages, whose number the server knows: a place in a page may be empty after an edit, and the posts
+    // per page are known only since the last ANALYZE. Posts of one page were stored together, and are less informative
+    // than random ones, hence twice as many.
+    const SAMPLE_POSTS: &'static str =
         "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
-    // Not CURRENT_TIMESTAMP: that is the begin of the transaction, which may have waited for a lock since.
+    // Not CURRENT_TIMESTAMP, which is the start of the transaction; it may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
-    const MOST_STEPS: u64 = u64::MAX;
+    const MAX_LOCK_WAITS: u64 = u64::MAX;
 
-    fn bucket(step: Step) -> (&'static str, &'static str) {
+    fn bucket(step: TimeStep) -> (&'static str, &'static str) {
         match step {
-            Step::Hour => (
+            TimeStep::Hour => (
                 "date_trunc('hour', p.created_at AT TIME ZONE 'UTC')",
                 "to_char(bucket, 'YYYY-MM-DD\"T\"HH24')",
             ),
-            Step::Day => (
+            TimeStep::Day => (
                 "date_trunc('day', p.created_at AT TIME ZONE 'UTC')",
                 "to_char(bucket, 'YYYY-MM-DD')",
             ),
-            Step::Month => (
+            TimeStep::Month => (
                 "date_trunc('month', p.created_at AT TIME ZONE 'UTC')",
                 "to_char(bucket, 'YYYY-MM')",
             ),
@@ -149,7 +157,7 @@ impl Dialect for Postgres {
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> Result<(), sqlx::Error> {
-        insert.copied_to_postgres(connection).await
+        insert.copy_to_postgres(connection).await
     }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
@@ -157,15 +165,15 @@ impl Dialect for Postgres {
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
-        // All or nothing, one process after the other: sqlx's own lock is given back before this commits.
+        // Atomic, and one process at a time; sqlx releases its own lock before this commits.
         let mut tx = pool.begin().await?;
         tx.execute(LOCK_SCHEMA).await?;
-        // A migration may drop a view and make it anew. The owner's grants on it would be lost in silence.
+        // A migration may recreate a view, which would silently lose the owner's grants on it.
         let before = grants(&mut tx).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         let after = grants(&mut tx).await?;
         for (lost, relation, column) in before.difference(&after) {
-            // A column that was renamed has its rights still, under its new name.
+            // A renamed column keeps its grants.
             if let Some(column) = column {
                 let there = sqlx::query_scalar(HAS_COLUMN).bind(relation).bind(column);
                 if !there.fetch_one(&mut *tx).await? {
@@ -178,27 +186,27 @@ impl Dialect for Postgres {
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
-        // The driver's own warning tells the value, and telemetry does not let it through.
+        // Logged here, because the driver's own warning contains the value, and logging filters it out.
         if has_unknown_parameter(url) {
             tracing::warn!(
-                "the database URL has a parameter that is not known and does nothing; these are: {}",
+                "ignoring an unknown parameter of the database URL; known ones are: {}",
                 PARAMETERS
             );
         }
         let options = read(url)?
-            // So that whoever looks at the server's sessions sees whose they are.
+            // Identifies our sessions on the server.
             .application_name("topicmill")
             .disable_statement_logging();
         let mut options = options;
         let mut session = format!("{SESSION}; {}", lock_timeout(STEP));
         let mut first = options.connect().await;
         let is_pooled = match &mut first {
-            Ok(connection) => pooler::is_between(connection).await,
-            Err(error) => pooler::has_refused(error),
+            Ok(connection) => pooler::is_pooled_connection(connection).await,
+            Err(error) => pooler::rejects_parameters(error),
         };
         if is_pooled {
             drop(first);
-            let (bare, set) = pooler::apart(url);
+            let (bare, set) = pooler::split_options(url);
             options = read(&bare)?
                 .application_name("topicmill")
                 .disable_statement_logging()
@@ -206,8 +214,8 @@ impl Dialect for Postgres {
             session.push_str(&set);
             first = options.connect().await;
             if let Ok(connection) = &mut first {
-                let mode = pooler::check(connection, &options, &session).await;
-                let is_ours = mode.map_err(open_error(url, "the server refused a setting"))?;
+                let mode = pooler::has_own_sessions(connection, &options, &session).await;
+                let is_ours = mode.map_err(open_error(url, "the server rejected a setting"))?;
                 if !is_ours {
                     return Err(StoreError::Pooler(redact_url(url)));
                 }
@@ -227,12 +235,12 @@ impl Dialect for Postgres {
                     connection.execute(session).await.map(drop)
                 })
             });
-        // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
+        // The pool would retry a failed connection until its timeout; a direct attempt reports the error at once.
         match first {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
             Err(error) if access == Access::Create && is_missing_database(&error) => {
                 let created = create(&options).await;
-                // Another process may have made it in between.
+                // Another process may have created it in between.
                 if let Err(error) = created
                     && options.connect().await.is_err()
                 {
@@ -242,25 +250,27 @@ impl Dialect for Postgres {
                 }
             }
             Err(error) => {
-                let hint = connect_hint(&error);
+                let hint = connect_advice(&error);
                 return Err(open_error(url, hint)(error));
             }
         }
-        pool.connect_with(options)
-            .await
-            .map_err(open_error(url, "it answered once and then no more"))
+        pool.connect_with(options).await.map_err(open_error(
+            url,
+            "the server accepted one connection, but not the next",
+        ))
     }
 }
 
-/// Has statements of a session end that wait longer for a lock.
+/// Returns a statement that sets the lock timeout of a session.
 pub(crate) fn lock_timeout(most: Duration) -> String {
     format!("SET lock_timeout = {}", most.as_millis())
 }
 
-/// Converts a URL to the driver's options.
+/// Parses a URL into the driver's options.
 fn read(url: &str) -> Result<PgConnectOptions> {
     let mut whole = url.to_owned();
-    // The driver would look for a name with brackets, and for that in the file of passwords. A parameter counts more.
+    // The driver would use the brackets as part of the host name, also in the password file. A parameter overrides the
+    // host.
     if let Some(host) = url::Url::parse(url)
         .ok()
         .as_ref()
@@ -276,21 +286,22 @@ fn read(url: &str) -> Result<PgConnectOptions> {
     PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, why(&error))(error))
 }
 
-/// Describes a URL that cannot be parsed, without the driver's message, which quotes values.
+/// Returns advice for a URL that cannot be parsed, without the driver's message, which quotes values.
 fn why(error: &sqlx::Error) -> &'static str {
-    let said = error.to_string();
-    if said.contains("ssl_mode") {
-        "its `sslmode` is none of disable, allow, prefer, require, verify-ca, verify-full"
-    } else if said.contains("port number") {
-        "its port is no number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped"
-    } else if said.contains("empty host") {
-        "name the host between `@` and `/`; an IPv6 address stands in brackets, as in `postgres://user:password@[::1]/database`"
+    let message = error.to_string();
+    if message.contains("ssl_mode") {
+        "its `sslmode` must be disable, allow, prefer, require, verify-ca or verify-full"
+    } else if message.contains("port number") {
+        "its port is not a number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped"
+    } else if message.contains("empty host") {
+        "name the host between `@` and `/`; put an IPv6 address in brackets, as in \
+         `postgres://user:password@[::1]/database`"
     } else {
         "the URL is not well formed; escape special characters of the password"
     }
 }
 
-/// Makes the database that the options name, for texts of every language.
+/// Creates the database that the options name, as UTF-8.
 async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let name = options.get_database().unwrap_or(options.get_username());
     let from = if name == "postgres" {
@@ -302,7 +313,7 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let is_utf8: bool = sqlx::query_scalar("SELECT current_setting('server_encoding') = 'UTF8'")
         .fetch_one(&mut connection)
         .await?;
-    // What an administrator has put into the template is taken over where it can be.
+    // Uses the administrator's template if possible.
     let terms = if is_utf8 {
         ""
     } else {
@@ -313,17 +324,17 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     sqlx::Connection::close(connection).await
 }
 
-/// A statement that lets a role do something, the relation, and the column where it is about one.
+/// A GRANT statement, its relation, and its column if it is about one.
 type Grant = (String, String, Option<String>);
 
-/// Returns the grants of other users on the tables and views, as statements. PostgreSQL forgets them when a migration
+/// Returns the grants of other users on tables and views, as statements. PostgreSQL drops them when a migration
 /// recreates a view.
 async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())
 }
 
-/// Hears the notice that a trigger on `posts` gives.
+/// Waits for the notifications of the trigger on `posts`.
 pub struct Listener(PgListener);
 
 impl Listener {
@@ -334,9 +345,9 @@ impl Listener {
     }
 
     pub(crate) async fn changed(&mut self) -> Result<()> {
-        // Nothing heard because the connection broke off means that something may have been missed.
+        // `None` means that the connection broke, so that a notification may have been missed.
         self.0.try_recv().await.map_err(watching)?;
-        // What was said meanwhile is the same news.
+        // Further notifications are the same news.
         while self.0.next_buffered().is_some() {}
         Ok(())
     }
@@ -347,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_address_is_a_host_without_its_brackets() {
+    fn an_ipv6_host_is_used_without_brackets() {
         for (url, host) in [
             ("postgres://me:pw@[::1]:5433/posts", "::1"),
             ("postgres://me:pw@host.example/posts", "host.example"),

@@ -1,7 +1,7 @@
-//! Query results in columns, for statements of many rows whose types the caller declares beforehand.
+//! Query results as columns, for statements of many rows whose types the caller declares.
 //!
 //! The input is values as a database returns them. The output is [`ColumnBatch`]es, in which the values of a column are
-//! contiguous. A JSON value for each, as in [`super::Part`], would take longer than the rest of an export.
+//! contiguous. JSON values, as in [`super::Part`], would take longer than the rest of an export.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -10,50 +10,50 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind, ColumnValues};
 
 use super::super::StoreError;
 
-/// Batches that wait for whoever takes them: one row group of Parquet is written while the next one is read.
+/// Capacity of the channel, in batches: one Parquet row group is written while the next one is read.
 const BATCHES: usize = 32;
 
-/// A statement of many rows, and what it answers with.
+/// A statement with the types of its columns.
 #[derive(Debug, Clone)]
-pub struct ReadStatement {
+pub struct ColumnStatement {
     /// The statement.
     pub sql: String,
-    /// The kinds of its columns; the first is the fullname of a post.
+    /// The types of its columns; the first column is the fullname of a post.
     pub kinds: Vec<ColumnKind>,
-    /// Numbers in the list that follows them, each of which becomes a column of [`ColumnKind::Number`]; 0 without a
-    /// list.
+    /// The length of the list of numbers after these columns; each number becomes a column of [`ColumnKind::Number`]. 0
+    /// without a list.
     pub list: usize,
 }
 
-/// Statements and what they answer with, read in one transaction: all see the same rows.
+/// Statements to run in one transaction, which sees one snapshot.
 #[derive(Debug, Clone)]
-pub struct ColumnReading {
+pub struct ColumnQuery {
     /// The statements.
-    pub statements: Vec<ReadStatement>,
-    /// True if a database user with more rights than reading and writing tables is accepted.
-    pub any_user: bool,
-    /// Ends the statements, on the server too.
+    pub statements: Vec<ColumnStatement>,
+    /// True to accept a database user with more rights than reading and writing tables.
+    pub allow_superuser: bool,
+    /// Cancels the statements, on the server too.
     pub stop: CancellationToken,
 }
 
-/// Rows of an answer, by column.
+/// Rows of a result, by column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnBatch {
-    /// The statement that returns rows.
+    /// Index of the statement.
     pub statement: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes of text.
     pub bytes: usize,
-    /// The columns; each has as many values as there are rows.
+    /// The columns, each with one value per row.
     pub columns: Vec<ColumnCells>,
-    /// Lists of numbers as text, and the first of the columns that they become: whoever takes the batch unpacks them,
-    /// so that whoever reads goes on meanwhile.
+    /// Lists of numbers as text, and the first column that they become. The receiver unpacks them, so that the reader
+    /// is not slowed down.
     pub(super) packed: Option<(ColumnCells, usize)>,
 }
 
 impl ColumnBatch {
-    pub(super) fn new(number: usize, statement: &ReadStatement) -> Self {
+    pub(super) fn new(number: usize, statement: &ColumnStatement) -> Self {
         let numbers = std::iter::repeat_n(&ColumnKind::Number, statement.list);
         let kinds = statement.kinds.iter().chain(numbers);
         Self {
@@ -65,12 +65,12 @@ impl ColumnBatch {
         }
     }
 
-    /// Makes columns of what is packed.
+    /// Unpacks the lists into columns.
     pub(super) fn unpack(&mut self) -> Result<(), StoreError> {
         let Some((lists, first)) = self.packed.take() else {
             return Ok(());
         };
-        // The columns that are empty so far.
+        // `numbers` are the columns to fill.
         let (columns, numbers) = self.columns.split_at_mut(first);
         for (row, list) in lists.cells().enumerate() {
             let mut list = match list {
@@ -82,7 +82,7 @@ impl ColumnBatch {
                     None => ColumnCell::Null,
                     Some(Some(number)) => ColumnCell::Number(number),
                     Some(None) => {
-                        let detail = "its scores are no list of numbers".to_owned();
+                        let detail = "its scores are not a list of numbers".to_owned();
                         return Err(corrupt("packed_scores", columns, row, detail));
                     }
                 };
@@ -92,9 +92,9 @@ impl ColumnBatch {
         Ok(())
     }
 
-    /// The rows for which `wanted` is true.
+    /// Returns the rows for which `wanted` is true.
     #[must_use]
-    pub fn picked(&self, wanted: &[bool]) -> Self {
+    pub fn filter(&self, wanted: &[bool]) -> Self {
         let columns: Vec<_> = self.columns.iter().map(|c| c.filter(wanted)).collect();
         let texts = columns.iter().map(|column| match &column.values {
             ColumnValues::Text(texts) => texts.text.len(),
@@ -110,7 +110,7 @@ impl ColumnBatch {
     }
 }
 
-/// The error of a value in a row; the first column of every statement is the post's name.
+/// Returns the error for a value of a row. The first column of every statement is the fullname.
 pub(super) fn corrupt(
     table: &'static str,
     columns: &[ColumnCells],
@@ -125,18 +125,18 @@ pub(super) fn corrupt(
     }
 }
 
-/// The sending end of batches.
-pub type Batches = mpsc::Sender<ColumnBatch>;
+/// The sending end of the channel for batches.
+pub type BatchSender = mpsc::Sender<ColumnBatch>;
 
-/// The receiving end of batches.
+/// The receiving end of the channel for batches.
 #[derive(Debug)]
-pub struct Incoming(mpsc::Receiver<ColumnBatch>);
+pub struct BatchReceiver(mpsc::Receiver<ColumnBatch>);
 
-impl Incoming {
-    /// The next batch, on a thread that may wait; `None` at the end.
+impl BatchReceiver {
+    /// Waits for the next batch, blocking the thread; `None` at the end.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`].
+    /// [`StoreError::Corrupt`] for a list that is not a JSON array of numbers.
     pub fn next_batch(&mut self) -> Result<Option<ColumnBatch>, StoreError> {
         let Some(mut batch) = self.0.blocking_recv() else {
             return Ok(None);
@@ -146,17 +146,17 @@ impl Incoming {
     }
 }
 
-/// A channel for batches.
-pub fn batches() -> (Batches, Incoming) {
+/// Creates a channel for batches.
+pub fn batch_channel() -> (BatchSender, BatchReceiver) {
     let (into, from) = mpsc::channel(BATCHES);
-    (into, Incoming(from))
+    (into, BatchReceiver(from))
 }
 
-/// The numbers of a JSON array of numbers.
+/// Parses a JSON array of numbers.
 fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
     let inner = text.trim().strip_prefix('[');
     let inner = inner.and_then(|text| text.strip_suffix(']'));
-    // What is no array has to end as an error and not as an empty list: these words are no number.
+    // Text that is not an array must become an error, not an empty list, and these words are not a number.
     let numbers = inner.unwrap_or("no array").split(',');
     numbers
         .filter(|number| !number.is_empty())

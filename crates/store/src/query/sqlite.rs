@@ -1,9 +1,9 @@
-//! Questions to SQLite, on a connection of their own that can do nothing but read.
+//! Runs queries on SQLite, each on its own read-only connection.
 //!
-//! Four locks, each SQLite's own: the file is opened for reading, `query_only` is on, an authorizer sees every
-//! action of a statement while it is compiled and refuses all but reading, and a statement that SQLite does not
-//! call read-only is not run. `sqlx` hands out neither the authorizer nor the end of a statement, so this
-//! connection is one of `rusqlite`, on the same library.
+//! SQLite enforces that in four ways: the file is opened for reading, `query_only` is on, an authorizer rejects all
+//! actions but reading when a statement is compiled, and a statement that SQLite does not consider read-only is not
+//! run. `sqlx` exposes neither the authorizer nor the end of a statement, so this connection uses `rusqlite`, with the
+//! same library.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -20,156 +20,161 @@ use tokio_util::sync::CancellationToken;
 use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::dialect;
-use super::columns::{Batches, ColumnReading, ReadStatement};
-use super::gathering::{Gathering, millis};
+use super::batch_builder::{BatchBuilder, millis};
+use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
-    Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
-    refusal, weight, whole,
+    Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table,
+    check, collect_table, names, query_error, value_bytes,
 };
 
-/// The longest value, in bytes, where rows have no bound: SQLite's own is a gigabyte, and a statement may hold several.
-const LONGEST: i32 = 256 * 1024 * 1024;
-/// Columns of a row that has a bound, at most, and what part of it one value may take: together sixteen times the
-/// bound, which SQLite may hold before a row is seen.
-const WIDEST: i32 = 256;
-const PARTS_OF_A_ROW: usize = 16;
-/// Instructions of SQLite between two looks at whether to stop: well under a millisecond.
-const LOOK_EVERY: i32 = 20_000;
-/// PRAGMAs that tell and change nothing, whatever their argument.
-const TELLING: &str = "\
+/// The largest value, in bytes, if rows are not limited. SQLite's own limit is a gigabyte, and a statement may hold
+/// several values.
+const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
+/// With a row limit, the most columns, and the part of the limit that one value may have. Together, SQLite may use
+/// sixteen times the limit before a row is checked.
+const MAX_COLUMNS: i32 = 256;
+const VALUES_PER_ROW: usize = 16;
+/// SQLite instructions between two checks for cancellation: well under a millisecond.
+const PROGRESS_INTERVAL: i32 = 20_000;
+/// Pragmas that only read, whatever their argument.
+const READ_PRAGMAS: &str = "\
     application_id collation_list compile_options data_version database_list encoding \
     foreign_key_check foreign_key_list freelist_count function_list index_info index_list \
     index_xinfo integrity_check module_list page_count page_size pragma_list quick_check \
     schema_version table_info table_list table_xinfo user_version";
-/// Pragmas among them that set something if they have a value.
-const SETTING: &str = "application_id encoding page_size schema_version user_version";
+/// Pragmas among them that write if they have a value.
+const SETTABLE_PRAGMAS: &str = "application_id encoding page_size schema_version user_version";
 
 impl SqlStore<Sqlite> {
-    /// See [`crate::Store::ask`].
-    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Answered> {
+    /// See [`crate::Store::run_query`].
+    pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
         let path = self.pool.connect_options().get_filename().to_owned();
-        let stop = inquiry.stop.clone();
-        let answering = tokio::task::spawn_blocking(move || answer(&path, &inquiry, &into));
+        let stop = request.stop.clone();
+        let answering = tokio::task::spawn_blocking(move || answer(&path, &request, &into));
         tokio::select! {
-            asked = answering => asked.unwrap_or_else(|error| Err(refusal(error))),
-            // It ends by itself, soon; nobody waits for a single instruction that takes long.
-            () = stop.cancelled() => Ok(Answered::Stopped),
+            asked = answering => asked.unwrap_or_else(|error| Err(query_error(error))),
+            // The thread ends soon; a single slow instruction is not waited for.
+            () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         }
     }
 
-    /// See [`crate::Store::read`].
-    pub async fn read(&self, reading: ColumnReading, into: Batches) -> Result<Answered> {
+    /// See [`crate::Store::read_columns`].
+    pub async fn read_columns(&self, reading: ColumnQuery, into: BatchSender) -> Result<QueryEnd> {
         let path = self.pool.connect_options().get_filename().to_owned();
         let stop = reading.stop.clone();
         let answering = tokio::task::spawn_blocking(move || read(&path, &reading, &into));
         tokio::select! {
-            read = answering => read.unwrap_or_else(|error| Err(refusal(error))),
-            () = stop.cancelled() => Ok(Answered::Stopped),
+            read = answering => read.unwrap_or_else(|error| Err(query_error(error))),
+            () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         }
     }
 
     /// See [`crate::Store::query`].
     pub async fn query(&self, sql: &str) -> Result<Table> {
-        whole(sql, async |inquiry, into| self.ask(inquiry, into).await).await
+        collect_table(sql, async |request, into| {
+            self.run_query(request, into).await
+        })
+        .await
     }
 }
 
-fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
-    check(&inquiry.sql)?;
-    let connection = open(path).map_err(|error| refused(&error))?;
-    lock(&connection, &inquiry.stop, inquiry.longest).map_err(|error| refused(&error))?;
-    // The locks are on before this compiles the statement: the authorizer works while SQLite compiles.
-    let mut statement = the_only_one(&connection, &inquiry.sql)?;
-    match rows(&mut statement, inquiry, into) {
+fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<QueryEnd> {
+    check(&request.sql)?;
+    let connection = open(path).map_err(|error| statement_error(&error))?;
+    lock(&connection, &request.stop, request.max_row_bytes)
+        .map_err(|error| statement_error(&error))?;
+    // The restrictions are set before the statement is compiled, because that is when the authorizer runs.
+    let mut statement = the_only_one(&connection, &request.sql)?;
+    match rows(&mut statement, request, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            Ok(Answered::Stopped)
+            Ok(QueryEnd::Cancelled)
         }
-        ended => ended.map_err(|error| refused(&error)),
+        ended => ended.map_err(|error| statement_error(&error)),
     }
 }
 
-fn read(path: &Path, reading: &ColumnReading, into: &Batches) -> Result<Answered> {
-    let connection = open(path).map_err(|error| refused(&error))?;
-    // One transaction, so that all statements see the same rows. Behind the locks it could not be begun.
+fn read(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
+    let connection = open(path).map_err(|error| statement_error(&error))?;
+    // One transaction, so that all statements see the same rows. The restrictions would reject BEGIN.
     let begun = connection.execute_batch("BEGIN");
-    begun.map_err(|error| refused(&error))?;
-    lock(&connection, &reading.stop, None).map_err(|error| refused(&error))?;
+    begun.map_err(|error| statement_error(&error))?;
+    lock(&connection, &reading.stop, None).map_err(|error| statement_error(&error))?;
     for (i, asked) in reading.statements.iter().enumerate() {
         check(&asked.sql)?;
         let mut statement = the_only_one(&connection, &asked.sql)?;
-        match gather(&mut statement, Gathering::new(i, asked), asked, into)? {
-            Answered::Whole => {}
+        match gather(&mut statement, BatchBuilder::new(i, asked), asked, into)? {
+            QueryEnd::Complete => {}
             ended => return Ok(ended),
         }
     }
-    Ok(Answered::Whole)
+    Ok(QueryEnd::Complete)
 }
 
 fn gather(
     statement: &mut Statement<'_>,
-    mut gathering: Gathering<'_>,
-    asked: &ReadStatement,
-    into: &Batches,
-) -> Result<Answered> {
+    mut builder: BatchBuilder<'_>,
+    asked: &ColumnStatement,
+    into: &BatchSender,
+) -> Result<QueryEnd> {
     let mut rows = statement.raw_query();
     loop {
         let row = match rows.next() {
             Ok(Some(row)) => row,
             Ok(None) => break,
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-                return Ok(Answered::Stopped);
+                return Ok(QueryEnd::Cancelled);
             }
-            Err(error) => return Err(refused(&error)),
+            Err(error) => return Err(statement_error(&error)),
         };
-        let value = |i| row.get_ref(i).map_err(|error| refused(&error));
+        let value = |i| row.get_ref(i).map_err(|error| statement_error(&error));
         for (i, kind) in asked.kinds.iter().enumerate() {
-            put(&mut gathering, *kind, value(i)?)?;
+            put(&mut builder, *kind, value(i)?)?;
         }
         if asked.list > 0 {
             match value(asked.kinds.len())? {
-                ValueRef::Null => gathering.put_packed(ColumnCell::Null),
-                ValueRef::Text(bytes) => gathering.put_packed(ColumnCell::Text(&text(bytes))),
-                value => return Err(gathering.wrong(&value.data_type().to_string())),
+                ValueRef::Null => builder.put_packed(ColumnCell::Null),
+                ValueRef::Text(bytes) => builder.put_packed(ColumnCell::Text(&text(bytes))),
+                value => return Err(builder.wrong(&value.data_type().to_string())),
             }
         }
-        if let Some(batch) = gathering.end_row()
+        if let Some(batch) = builder.end_row()
             && into.blocking_send(batch).is_err()
         {
-            return Ok(Answered::Stopped);
+            return Ok(QueryEnd::Cancelled);
         }
     }
-    // An answer without rows is one, too.
-    let sent = into.blocking_send(gathering.rest());
+    // A batch is sent even without rows.
+    let sent = into.blocking_send(builder.rest());
     Ok(if sent.is_ok() {
-        Answered::Whole
+        QueryEnd::Complete
     } else {
-        Answered::Stopped
+        QueryEnd::Cancelled
     })
 }
 
-fn put(gathering: &mut Gathering<'_>, kind: ColumnKind, value: ValueRef<'_>) -> Result<()> {
+fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) -> Result<()> {
     match (kind, value) {
-        (_, ValueRef::Null) => gathering.put(ColumnCell::Null),
-        (ColumnKind::Text, ValueRef::Text(bytes)) => gathering.put(ColumnCell::Text(&text(bytes))),
+        (_, ValueRef::Null) => builder.put(ColumnCell::Null),
+        (ColumnKind::Text, ValueRef::Text(bytes)) => builder.put(ColumnCell::Text(&text(bytes))),
         (ColumnKind::Time, ValueRef::Text(bytes)) => match millis(&text(bytes)) {
-            Some(millis) => gathering.put(ColumnCell::Time(millis)),
-            None => Err(gathering.wrong("no time")),
+            Some(millis) => builder.put(ColumnCell::Time(millis)),
+            None => Err(builder.wrong("no time")),
         },
-        (ColumnKind::Hex, ValueRef::Blob(bytes)) => gathering.put_hex(bytes),
-        (ColumnKind::Vector, ValueRef::Blob(bytes)) => gathering.put_vector(bytes),
-        (ColumnKind::Boolean, ValueRef::Integer(n)) => gathering.put(ColumnCell::Boolean(n != 0)),
-        (ColumnKind::Integer, ValueRef::Integer(n)) => gathering.put(ColumnCell::Integer(n)),
-        (ColumnKind::Number, ValueRef::Real(n)) => gathering.put(ColumnCell::Number(n)),
+        (ColumnKind::Hex, ValueRef::Blob(bytes)) => builder.put_hex(bytes),
+        (ColumnKind::Vector, ValueRef::Blob(bytes)) => builder.put_vector(bytes),
+        (ColumnKind::Boolean, ValueRef::Integer(n)) => builder.put(ColumnCell::Boolean(n != 0)),
+        (ColumnKind::Integer, ValueRef::Integer(n)) => builder.put(ColumnCell::Integer(n)),
+        (ColumnKind::Number, ValueRef::Real(n)) => builder.put(ColumnCell::Number(n)),
         #[expect(
             clippy::cast_precision_loss,
             reason = "SQLite stores 1.0 as 1 and gives it back so"
         )]
-        (ColumnKind::Number, ValueRef::Integer(n)) => gathering.put(ColumnCell::Number(n as f64)),
-        (_, value) => Err(gathering.wrong(&value.data_type().to_string())),
+        (ColumnKind::Number, ValueRef::Integer(n)) => builder.put(ColumnCell::Number(n as f64)),
+        (_, value) => Err(builder.wrong(&value.data_type().to_string())),
     }
 }
 
-/// Bytes as text. Nearly all are text, which a check finds out in half the time that a mending takes.
+/// Decodes text. A check for valid UTF-8, which is nearly always true, takes half the time of a lossy conversion.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -177,13 +182,13 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Opens the file for reading. Even a reader keeps notes beside it; where it may not, and no log waits to be
-/// read, the file is taken as it is.
+/// Opens the file for reading. Even a reader needs files next to the database; if it cannot create them, and there is
+/// no log to read, the file is opened as immutable.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    // One thread has this connection to itself, so SQLite need not lock it.
+    // Only one thread uses this connection, so it needs no mutex.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
-    if opened.is_err() && dialect::is_settled(path) {
+    if opened.is_err() && dialect::has_no_wal(path) {
         let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
         return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
             .and_then(readable);
@@ -192,12 +197,12 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn readable(connection: Connection) -> rusqlite::Result<Connection> {
-    // SQLite opens a file when it first reads it: only this shows whether it can be read.
+    // SQLite opens a file at the first read, so only that shows whether it is readable.
     connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
 
-/// A path as a URI has it.
+/// Encodes a path for a URI.
 fn escaped(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes().iter();
     bytes
@@ -212,30 +217,30 @@ fn escaped(path: &Path) -> String {
 fn lock(
     connection: &Connection,
     stop: &CancellationToken,
-    longest: Option<usize>,
+    max_row_bytes: Option<usize>,
 ) -> rusqlite::Result<()> {
-    let longest_value = longest.and_then(|bytes| i32::try_from(bytes / PARTS_OF_A_ROW).ok());
-    let longest_value = longest_value.map_or(LONGEST, |bytes| bytes.min(LONGEST));
-    if longest.is_some() {
-        connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, WIDEST)?;
+    let longest_value = max_row_bytes.and_then(|bytes| i32::try_from(bytes / VALUES_PER_ROW).ok());
+    let longest_value = longest_value.map_or(MAX_VALUE_BYTES, |bytes| bytes.min(MAX_VALUE_BYTES));
+    if max_row_bytes.is_some() {
+        connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, MAX_COLUMNS)?;
     }
     connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // `query_only` does not stop ATTACH, which would open any other file of the user.
+    // `query_only` does not prevent ATTACH, which would open any other file of the user.
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
     let stop = stop.clone();
-    connection.progress_handler(LOOK_EVERY, Some(move || stop.is_cancelled()))?;
-    // Last: it would refuse the settings above.
+    connection.progress_handler(PROGRESS_INTERVAL, Some(move || stop.is_cancelled()))?;
+    // Last, because it would reject the settings above.
     connection.authorizer(Some(allowed))
 }
 
 fn allowed(context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
-        // Both run code that a statement names: `load_extension` from a file, `fts3_tokenizer` at an address.
+        // Both run code: `load_extension` from a file, `fts3_tokenizer` at an address.
         AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
             .iter()
             .any(|name| function_name.eq_ignore_ascii_case(name)),
@@ -245,7 +250,7 @@ fn allowed(context: AuthContext<'_>) -> Authorization {
         } => {
             let name = pragma_name.to_ascii_lowercase();
             let is_in = |names: &str| names.split(' ').any(|known| known == name);
-            is_in(TELLING) && !(pragma_value.is_some() && is_in(SETTING))
+            is_in(READ_PRAGMAS) && !(pragma_value.is_some() && is_in(SETTABLE_PRAGMAS))
         }
         _ => false,
     };
@@ -256,74 +261,75 @@ fn allowed(context: AuthContext<'_>) -> Authorization {
     }
 }
 
-/// Compiles the statement; SQLite tells whether another one follows, and whether it writes.
+/// Compiles the statement; an error if another statement follows, or if it writes.
 fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
     let mut statements = Batch::new(connection, sql);
-    let mut next = || statements.next().map_err(|error| refused(&error));
-    let statement = next()?.ok_or_else(|| refusal("there is no statement in it"))?;
+    let mut next = || statements.next().map_err(|error| statement_error(&error));
+    let statement = next()?.ok_or_else(|| query_error("there is no statement"))?;
     if next()?.is_some() {
-        return Err(refusal("give one statement at a time"));
+        return Err(query_error("give one statement at a time"));
     }
     if !statement.readonly() {
-        return Err(refusal(READS));
+        return Err(query_error(ONLY_READS));
     }
     Ok(statement)
 }
 
-/// Describes a rejection by SQLite's authorizer or by our flags.
-const READS: &str = "`sql` only reads, and this writes, or opens another file; \
-                     give it SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that tells";
+/// The message for a statement that the authorizer or a flag rejected.
+const ONLY_READS: &str = "`sql` only reads, but this statement writes or opens another file; \
+                     use SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that reads";
 
-fn refused(error: &Error) -> StoreError {
+fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => refusal(READS),
+        Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => {
+            query_error(ONLY_READS)
+        }
         _ => match error {
-            Error::SqliteFailure(_, Some(text)) => refusal(text),
-            _ => refusal(error),
+            Error::SqliteFailure(_, Some(text)) => query_error(text),
+            _ => query_error(error),
         },
     }
 }
 
 fn rows(
     statement: &mut Statement<'_>,
-    inquiry: &Inquiry,
-    into: &Parts,
-) -> rusqlite::Result<Answered> {
+    request: &QueryRequest,
+    into: &PartSender,
+) -> rusqlite::Result<QueryEnd> {
     let columns = names(statement.column_names().into_iter());
     let width = columns.len();
     if into.blocking_send(Part::Columns(columns)).is_err() {
-        return Ok(Answered::Stopped);
+        return Ok(QueryEnd::Cancelled);
     }
-    let mut packing = Packing::default();
+    let mut builder = PartBuilder::default();
     let mut rows = statement.raw_query();
     let mut n = 0;
     let ended = loop {
         let Some(row) = rows.next()? else {
-            break Answered::Whole;
+            break QueryEnd::Complete;
         };
-        if inquiry.limit.is_some_and(|limit| n >= limit) {
-            break Answered::Cut;
+        if request.limit.is_some_and(|limit| n >= limit) {
+            break QueryEnd::Truncated;
         }
         n += 1;
         let values = values(row, width)?;
-        if inquiry
-            .longest
-            .is_some_and(|longest| values.iter().map(weight).sum::<usize>() > longest)
-        {
+        if request.max_row_bytes.is_some_and(|max_row_bytes| {
+            values.iter().map(value_bytes).sum::<usize>() > max_row_bytes
+        }) {
             return Err(too_long());
         }
-        let part = packing.add(values);
+        let part = builder.add(values);
         if part.is_some_and(|part| into.blocking_send(part).is_err()) {
-            return Ok(Answered::Stopped);
+            return Ok(QueryEnd::Cancelled);
         }
     };
-    // Whoever does not listen any more has all that was asked for.
-    drop(into.blocking_send(packing.rest()));
+    // A dropped receiver is not an error here.
+    drop(into.blocking_send(builder.rest()));
     Ok(ended)
 }
 
 fn too_long() -> Error {
-    let text = "a row of the answer is too long for a page; ask for fewer columns, or for parts of them with substr()";
+    let text = "a row of the result is too long for a page; select fewer columns, or parts of them with substr()";
     Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), Some(text.to_owned()))
 }
 

@@ -1,20 +1,20 @@
-//! Label sets and models taken out of the store, with all that was computed under them.
+//! Drops label sets and models with everything computed under them.
 //!
-//! Large tables are deleted in parts, each in a transaction of its own, so that others can write between them. The row
-//! that everything belongs to is deleted last: after an interruption, run the same command again.
+//! Rows of large tables are deleted in parts, each in its own transaction, so that others can write in between. The row
+//! that everything refers to is deleted last: after an interruption, the same command continues.
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::super::dialect::Dialect;
-use super::super::{Dropped, Hanging, Result};
-use super::{Doing, SqlStore, at, push_list};
+use super::super::{Dependents, DropTarget, Result};
+use super::{ErrorContext, SqlStore, at, push_list};
 use topicmill_core::Timestamp;
 
-/// Labels of one transaction.
-const AT_ONCE: i64 = 10_000;
+/// Labels deleted per transaction.
+const BATCH: i64 = 10_000;
 
-impl Dropped {
-    /// The column by which rows belong to it, and its key.
+impl DropTarget {
+    /// Returns the column that refers to it, and its key.
     fn column(self) -> (&'static str, i64) {
         match self {
             Self::LabelSet(id) => ("label_set_id", id),
@@ -22,7 +22,7 @@ impl Dropped {
         }
     }
 
-    /// Rows of `classifications` that belong to it, by their key, which begins with the model.
+    /// Returns the condition for its rows of `classifications`. It starts with the model, as the primary key does.
     fn labels(self) -> &'static str {
         match self {
             Self::LabelSet(_) => "model_id IN (SELECT id FROM models) AND label_set_id = $1",
@@ -32,74 +32,74 @@ impl Dropped {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
-        const WHAT: &str = "count what belongs to it";
+    pub async fn dependents(&self, what: DropTarget, now: Timestamp) -> Result<Dependents> {
+        const WHAT: &str = "count dependent rows";
         let (column, id) = what.column();
-        let beside = match what {
-            Dropped::LabelSet(_) => "gold",
-            Dropped::Model(_) => "text_vectors",
+        let table = match what {
+            DropTarget::LabelSet(_) => "gold",
+            DropTarget::Model(_) => "text_vectors",
         };
         let mut tx = self.begin().await?;
-        let now = self.shared_time(&mut tx, at(now)).await?;
+        let now = self.database_time(&mut tx, at(now)).await?;
         let counts = format!(
             "SELECT (SELECT COUNT(*) FROM classifications WHERE {labels}), \
                     (SELECT COUNT(*) FROM current_target WHERE {column} = $1), \
-                    (SELECT COUNT(*) FROM {beside} WHERE {column} = $1), \
+                    (SELECT COUNT(*) FROM {table} WHERE {column} = $1), \
                     (SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id \
                       WHERE b.{column} = $1 AND l.expires_at > $2)",
             labels = what.labels()
         );
-        let (labels, current, beside, held): (i64, i64, i64, i64) =
+        let (labels, current, others, claimed): (i64, i64, i64, i64) =
             sqlx::query_as::<DB, _>(AssertSqlSafe(counts))
                 .bind(id)
                 .bind(now)
                 .fetch_one(&mut *tx)
                 .await
-                .doing(WHAT)?;
+                .context(WHAT)?;
         let (gold, vectors) = match what {
-            Dropped::LabelSet(_) => (beside, 0),
-            Dropped::Model(_) => (0, beside),
+            DropTarget::LabelSet(_) => (others, 0),
+            DropTarget::Model(_) => (0, others),
         };
-        Ok(Hanging {
+        Ok(Dependents {
             labels: labels.unsigned_abs(),
             is_current: current > 0,
             gold: gold.unsigned_abs(),
             vectors: vectors.unsigned_abs(),
-            held: held.unsigned_abs(),
+            claimed: claimed.unsigned_abs(),
         })
     }
 
-    pub async fn drop_labels(&self, what: Dropped) -> Result<u64> {
+    pub async fn drop_labels(&self, what: DropTarget) -> Result<u64> {
         const WHAT: &str = "drop labels";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
-        // Whoever holds such posts still, after the end of their lease, writes no label of them any more.
+        // Without its lease, a worker that still has such posts cannot write their labels.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE {column} = $1 AND lease_id IS NOT NULL)"
         )))
         .bind(id)
         .execute(&mut *tx)
         .await
-        .doing(WHAT)?;
-        // And nobody begins with what is about to go.
+        .context(WHAT)?;
+        // And no worker claims posts of what is about to be dropped.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM backlog WHERE {column} = $1"
         )))
         .bind(id)
         .execute(&mut *tx)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let deleted = sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM classifications WHERE (model_id, label_set_id, fullname) IN ( \
-               SELECT model_id, label_set_id, fullname FROM classifications WHERE {} LIMIT {AT_ONCE})",
+               SELECT model_id, label_set_id, fullname FROM classifications WHERE {} LIMIT {BATCH})",
             what.labels()
         )))
         .bind(id)
         .execute(&mut *tx)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing(WHAT)?;
-        tx.commit().await.doing(WHAT)?;
+        .context(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(deleted)
     }
 
@@ -122,7 +122,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 Some(model) => delete.push("= ").push_bind(model),
                 None => delete.push("IN (SELECT id FROM models)"),
             };
-            // Hashes are spread evenly over their first byte.
+            // Hashes are uniformly distributed over their first byte.
             let bounds = [first, first.saturating_add(1)].map(|byte| [byte]);
             delete.push(" AND text_hash >= ").push_bind(&bounds[0][..]);
             if first < u8::MAX {
@@ -132,28 +132,28 @@ impl<DB: Dialect> SqlStore<DB> {
                 delete.push(" AND hypothesis_id IN (");
                 push_list(&mut delete, hypotheses.iter().copied());
             }
-            let done = delete.build().execute(&mut *tx).await.doing(WHAT)?;
+            let done = delete.build().execute(&mut *tx).await.context(WHAT)?;
             deleted += DB::rows_affected(&done);
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(deleted)
     }
 
-    pub async fn drop_rest(&self, what: Dropped, hypotheses: &[i64]) -> Result<()> {
-        const WHAT: &str = "drop what is left";
+    pub async fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> Result<()> {
+        const WHAT: &str = "drop the remaining rows";
         let mut tx = self.begin().await?;
         if !hypotheses.is_empty() {
             let mut delete = QueryBuilder::<DB>::new("DELETE FROM hypotheses WHERE id IN (");
             push_list(&mut delete, hypotheses.iter().copied());
-            delete.build().execute(&mut *tx).await.doing(WHAT)?;
+            delete.build().execute(&mut *tx).await.context(WHAT)?;
         }
-        // What a worker stored meanwhile goes by its foreign keys.
+        // Foreign keys delete what a worker stored meanwhile.
         let (delete, id) = match what {
-            Dropped::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
-            Dropped::Model(id) => ("DELETE FROM models WHERE id = $1", id),
+            DropTarget::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
+            DropTarget::Model(id) => ("DELETE FROM models WHERE id = $1", id),
         };
         let deleted = sqlx::query::<DB>(delete).bind(id).execute(&mut *tx).await;
-        deleted.doing(WHAT)?;
-        tx.commit().await.doing(WHAT)
+        deleted.context(WHAT)?;
+        tx.commit().await.context(WHAT)
     }
 }

@@ -1,32 +1,32 @@
-//! Stretches of time of which posts are missing: recorded, and taken away again as far as the posts came.
+//! Records gaps, and removes their parts that have been filled.
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Gap, Result, RunId, StoreError};
-use super::{Doing, SqlStore};
+use super::{ErrorContext, SqlStore};
 use topicmill_core::{SourceKind, Timestamp, UnknownVariant};
 
-/// If two begin at the same time, the longer one stays.
-const RECORD: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
+/// Inserts a gap. Of two gaps with the same start, the longer one is kept.
+const INSERT_GAP: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
              VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \
              WHERE gaps.until_at < excluded.until_at";
 
-/// What the sample Reddit lacks nobody else has, and the other way round.
+/// The sample Reddit and the other sources fill only their own gaps.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
-/// A gap that posts came into.
-struct Met {
+/// A gap that overlaps a filled range.
+struct OverlappingGap {
     source: String,
     from_at: Timestamp,
     until_at: Timestamp,
     run: Option<i64>,
 }
 
-impl Met {
-    /// The rest of it.
-    fn without(&self, filled: &Gap) -> Vec<(Timestamp, Timestamp)> {
+impl OverlappingGap {
+    /// Returns what remains of the gap.
+    fn subtract(&self, filled: &Gap) -> Vec<(Timestamp, Timestamp)> {
         let before = (self.from_at, self.until_at.min(filled.from_at));
         let behind = (self.from_at.max(filled.until_at), self.until_at);
         let left = [before, behind];
@@ -38,7 +38,7 @@ impl Met {
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
-        sqlx::query::<DB>(RECORD)
+        sqlx::query::<DB>(INSERT_GAP)
             .bind(gap.source.as_str())
             .bind(gap.topic.as_str())
             .bind(gap.subreddit.as_str())
@@ -47,7 +47,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(run.0)
             .execute(&self.pool)
             .await
-            .done("record a gap")
+            .map(drop)
+            .context("record a gap")
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {
@@ -56,7 +57,7 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .fetch_all(&self.pool)
         .await
-        .doing("read the gaps")?;
+        .context("read the gaps")?;
         let gap = |(source, topic, subreddit, from_at, until_at): (String, String, _, _, _)| {
             let source = source.parse();
             let source = source.map_err(|error: UnknownVariant| StoreError::Corrupt {
@@ -76,14 +77,14 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
-        again!(self.try_fill_gaps(filled))
+        retry_on_conflict!(self.try_fill_gaps(filled))
     }
 
     async fn try_fill_gaps(&self, filled: &Gap) -> Result<()> {
-        const WHAT: &str = "take gaps away";
+        const WHAT: &str = "remove filled gaps";
         let mut tx = self.begin().await?;
-        let met = Self::met(&mut tx, filled).await?;
-        for gap in &met {
+        let overlapping = Self::overlapping_gaps(&mut tx, filled).await?;
+        for gap in &overlapping {
             sqlx::query::<DB>(
                 "DELETE FROM gaps WHERE source = $1 AND topic = $2 AND subreddit = $3 AND from_at = $4",
             )
@@ -93,10 +94,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(gap.from_at)
             .execute(&mut *tx)
             .await
-            .doing(WHAT)?;
-            // Deleted and recorded anew: `from_at` is a part of the key, and what is left may be two pieces.
-            for (from_at, until_at) in gap.without(filled) {
-                sqlx::query::<DB>(RECORD)
+            .context(WHAT)?;
+            // Deleted and inserted again, because `from_at` is part of the key, and two parts may remain.
+            for (from_at, until_at) in gap.subtract(filled) {
+                sqlx::query::<DB>(INSERT_GAP)
                     .bind(gap.source.as_str())
                     .bind(filled.topic.as_str())
                     .bind(filled.subreddit.as_str())
@@ -105,14 +106,18 @@ impl<DB: Dialect> SqlStore<DB> {
                     .bind(gap.run)
                     .execute(&mut *tx)
                     .await
-                    .doing(WHAT)?;
+                    .context(WHAT)?;
             }
         }
-        tx.commit().await.doing(WHAT)
+        tx.commit().await.context(WHAT)
     }
 
-    /// The gaps that posts came into. An archive may have what Reddit did not list.
-    async fn met(tx: &mut Transaction<'static, DB>, filled: &Gap) -> Result<Vec<Met>> {
+    /// Selects and locks the gaps that overlap a filled range, of any source, because an archive may have what Reddit
+    /// did not list.
+    async fn overlapping_gaps(
+        tx: &mut Transaction<'static, DB>,
+        filled: &Gap,
+    ) -> Result<Vec<OverlappingGap>> {
         let select = format!(
             "SELECT source, from_at, until_at, run_id FROM gaps WHERE topic = $1 AND subreddit = $2 \
                 AND from_at < $4 AND until_at > $3 AND (source = '{SAMPLE}') = $5 ORDER BY source, from_at {}",
@@ -124,10 +129,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(filled.from_at)
             .bind(filled.until_at)
             .bind(filled.source == SAMPLE)
-            .try_map(row_as!(Met: source, from_at, until_at, run))
+            .try_map(row_as!(OverlappingGap: source, from_at, until_at, run))
             .fetch_all(&mut **tx)
             .await
-            .doing("read the gaps")
+            .context("read the gaps")
     }
 }
 
@@ -136,10 +141,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_goes_and_the_rest_of_a_gap_stays() {
+    fn filling_a_gap_leaves_its_rest() {
         let time = |secs: i64| Timestamp::from_epoch_secs(secs).unwrap();
         let left = |from: i64, until: i64| -> Vec<(i64, i64)> {
-            let met = Met {
+            let overlapping = OverlappingGap {
                 source: "reddit".into(),
                 from_at: time(100),
                 until_at: time(200),
@@ -152,7 +157,7 @@ mod tests {
                 from_at: time(from),
                 until_at: time(until),
             };
-            let left = met.without(&filled).into_iter();
+            let left = overlapping.subtract(&filled).into_iter();
             let secs = |time: Timestamp| time.as_datetime().timestamp();
             left.map(|(from, until)| (secs(from), secs(until)))
                 .collect()

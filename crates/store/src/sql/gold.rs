@@ -1,4 +1,4 @@
-//! Gold labels, and the selection of posts to review.
+//! Stores gold labels, and selects posts to review.
 
 use std::collections::HashMap;
 
@@ -12,18 +12,18 @@ use super::super::gold::{
     FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
 };
 use super::super::{Result, StoreError, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
-/// Joins labels under a target, `$1` and `$2`, for the present texts of posts.
+/// Joins the labels of the present texts of posts under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
-/// Without the posts about which `$3`, or anybody where that is empty, said something.
+/// Condition for posts with a text, but without an answer of `$3`, or of anybody if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.reviewer = $3))";
 
-/// A row of `gold`, with whether its text is the post's present one.
-type Said = (
+/// A row of `gold`; the Boolean before the hash is true if the text is the post's present one.
+type AnswerRow = (
     String,
     String,
     Option<String>,
@@ -44,45 +44,44 @@ const FITS: &str =
 /// A row of [`FITS`].
 type StoredFit = (i64, String, Json<Value>);
 
-/// Earlier answers, by post and person.
-type Before = HashMap<(String, String), Option<String>>;
+/// Earlier answers, by post and annotator.
+type EarlierAnswers = HashMap<(String, String), Option<String>>;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
-        again!(self.try_save_gold(answers))
+        retry_on_conflict!(self.try_save_gold(answers))
     }
 
     async fn try_save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
         let mut tx = self.begin().await?;
         let mut saved = SavedGold::default();
-        // Posts are held in the order of their names, so that no two transactions wait for each other.
+        // Posts are locked in order of fullname, to avoid deadlocks.
         let mut answers: Vec<&GoldAnswer> = answers.iter().collect();
         answers.sort_by(|a, b| a.fullname.cmp(&b.fullname));
         let mut drawn: Option<Vec<u8>> = None;
         for chunk in answers.chunks(ROWS_A_STATEMENT) {
-            let hashes = Self::hold_answered(&mut tx, chunk).await?;
-            let before = Self::said_before(&mut tx, chunk).await?;
+            let hashes = Self::lock_answered_posts(&mut tx, chunk).await?;
+            let before = Self::earlier_answers(&mut tx, chunk).await?;
             for answer in chunk {
                 let Some(hash) = hashes.get(answer.fullname.as_str()) else {
                     saved.missing.push(answer.fullname.clone());
                     continue;
                 };
-                // Without a hash (a table that somebody wrote by hand), the answer is taken to be about the
-                // present text.
+                // Without a hash (as in a table written by hand), the answer is taken to be about the present text.
                 let seen = answer.text_hash.as_ref();
                 let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
                 let stored = Self::save_answer(&mut tx, answer, seen).await?;
                 let key = (answer.fullname.to_string(), answer.reviewer.clone());
                 match before.get(&key) {
                     None => saved.added += 1,
-                    Some(said) if stored && *said != answer.label => saved.changed += 1,
+                    Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                // The draw went by the hash of the text that was seen, which may be another by now.
+                // The random draw is in order of the hashes of texts, and the seen text may have changed since.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
-                // Only topicmill draws in the order of the hashes: a table that says that a post was drawn at random
-                // says nothing of the posts before it.
+                // Only topicmill draws in this order. An import that claims a random selection implies nothing about
+                // the posts before.
                 let is_draw =
                     answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
                 if is_draw && is_present && is_further {
@@ -93,14 +92,14 @@ impl<DB: Dialect> SqlStore<DB> {
         if let Some(drawn) = drawn {
             Self::mark_sample(&mut tx, &drawn).await?;
         }
-        // Several people may have answered about one post that is gone; the answers are sorted by it.
+        // Several annotators may have answered about one missing post; the answers are sorted by post.
         saved.missing.dedup();
-        tx.commit().await.doing("store what people said")?;
+        tx.commit().await.context("store answers")?;
         Ok(saved)
     }
 
-    /// Keeps posts from being purged or edited, and reads the hashes of their texts.
-    async fn hold_answered(
+    /// Locks posts against purges and edits, and returns the hashes of their texts.
+    async fn lock_answered_posts(
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],
     ) -> Result<HashMap<String, Vec<u8>>> {
@@ -108,40 +107,40 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (",
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
-        select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
+        select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let pairs = select.build_query_as().fetch_all(&mut **tx).await;
         pairs
             .map(HashMap::from_iter)
-            .doing("look up the posts of answers")
+            .context("look up the posts of answers")
     }
 
-    async fn said_before(
+    async fn earlier_answers(
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],
-    ) -> Result<Before> {
+    ) -> Result<EarlierAnswers> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT fullname, reviewer, label FROM gold WHERE fullname IN (",
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
-        let said: Vec<(String, String, Option<String>)> = select
+        let answers: Vec<(String, String, Option<String>)> = select
             .build_query_as()
             .fetch_all(&mut **tx)
             .await
-            .doing("look up what people said before")?;
-        let said = said.into_iter();
-        Ok(said
+            .context("read earlier answers")?;
+        let answers = answers.into_iter();
+        Ok(answers
             .map(|(post, who, label)| ((post, who), label))
             .collect())
     }
 
-    /// Returns true if it was stored: an older answer does not replace a later one.
+    /// Stores an answer; returns false if a later one is stored.
     async fn save_answer(
         tx: &mut Transaction<'static, DB>,
         answer: &GoldAnswer,
         text_hash: &[u8],
     ) -> Result<bool> {
-        // A file that brings an answer back says less about how its post was chosen than who chose it, and, unless it
-        // has the hash, nothing about the text that the person saw.
+        // A file does not know how the post was selected, and without a hash, it does not know which text the annotator
+        // saw, so these columns are kept.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
@@ -167,12 +166,13 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(answer.note.as_deref())
         .execute(&mut **tx)
         .await
-        .doing("store what people said")?;
+        .context("store answers")?;
         Ok(DB::rows_affected(&done) > 0)
     }
 
-    /// Random posts are drawn in the order of the hashes of their texts, past those that have an answer already. These
-    /// are of the sample as well: without them, it would lack the posts that were asked about for another reason.
+    /// Adds answers to the random sample. Random posts are drawn in order of the hashes of their texts, skipping posts
+    /// with an answer. The skipped ones belong to the sample too: without them, it would lack the posts selected for
+    /// another reason.
     async fn mark_sample(tx: &mut Transaction<'static, DB>, drawn: &[u8]) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE gold SET in_random_sample = TRUE WHERE NOT in_random_sample AND text_hash <= $1",
@@ -180,18 +180,19 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(drawn)
         .execute(&mut **tx)
         .await
-        .done("extend the random sample")
+        .map(drop)
+        .context("extend the random sample")
     }
 
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
-        let rows: Vec<Said> = sqlx::query_as::<DB, _>(
+        let rows: Vec<AnswerRow> = sqlx::query_as::<DB, _>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.reviewer",
         )
         .fetch_all(&self.pool)
         .await
-        .doing("read what people said")?;
+        .context("read answers")?;
         let stored = |(
             name,
             reviewer,
@@ -204,17 +205,17 @@ impl<DB: Dialect> SqlStore<DB> {
             is_present,
             hash,
             note,
-        ): Said| {
+        ): AnswerRow| {
             Ok(StoredGold {
                 answer: GoldAnswer {
-                    fullname: word(&name, &name)?,
+                    fullname: parse_column(&name, &name)?,
                     reviewer,
                     label,
                     label_set,
-                    chosen: word(&name, &chosen)?,
-                    source: word(&name, &source)?,
+                    chosen: parse_column(&name, &chosen)?,
+                    source: parse_column(&name, &source)?,
                     answered_at: at,
-                    text_hash: Some(word(&name, &topicmill_score::hex(&hash))?),
+                    text_hash: Some(parse_column(&name, &topicmill_score::hex(&hash))?),
                     note,
                 },
                 in_random_sample: random,
@@ -224,42 +225,42 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.into_iter().map(stored).collect()
     }
 
-    pub async fn said_of(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
+    pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
         sqlx::query_as::<DB, _>(
             "SELECT reviewer, label FROM gold WHERE fullname = $1 ORDER BY answered_at, reviewer",
         )
         .bind(post.as_str())
         .fetch_all(&self.pool)
         .await
-        .doing("read what people said of a post")
+        .context("read the answers about a post")
     }
 
-    pub async fn forget_gold(&self, post: &Fullname, reviewer: &str) -> Result<bool> {
+    pub async fn delete_answer(&self, post: &Fullname, reviewer: &str) -> Result<bool> {
         sqlx::query::<DB>("DELETE FROM gold WHERE fullname = $1 AND reviewer = $2")
             .bind(post.as_str())
             .bind(reviewer)
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
-            .doing("take an answer back")
+            .context("delete an answer")
     }
 
-    pub async fn forget_reviewer(
+    pub async fn delete_answers_of(
         &self,
         reviewer: &str,
         post: Option<&Fullname>,
     ) -> Result<ForgottenGold> {
-        again!(self.try_forget_reviewer(reviewer, post))
+        retry_on_conflict!(self.try_delete_answers_of(reviewer, post))
     }
 
     /// Removes answers, and the annotator's name from the label sets that were fitted to them, unless other answers
     /// of the annotator are left.
-    async fn try_forget_reviewer(
+    async fn try_delete_answers_of(
         &self,
         reviewer: &str,
         post: Option<&Fullname>,
     ) -> Result<ForgottenGold> {
-        const WHAT: &str = "take answers back";
+        const WHAT: &str = "delete answers";
         let mut tx = self.begin().await?;
         let answers = sqlx::query::<DB>(
             "DELETE FROM gold WHERE reviewer = $1 AND ($2 = '' OR fullname = $2)",
@@ -269,16 +270,16 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut *tx)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let left = sqlx::query::<DB>("SELECT 1 FROM gold WHERE reviewer = $1 LIMIT 1")
             .bind(reviewer)
             .fetch_optional(&mut *tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let rows: Vec<StoredFit> = sqlx::query_as::<DB, _>(FITS)
             .fetch_all(&mut *tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut fits = Vec::new();
         for (id, name, Json(mut stored)) in rows {
             let fit = fit_row(id, name, &stored)?;
@@ -293,7 +294,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     .bind(Json(stored))
                     .execute(&mut *tx)
                     .await
-                    .doing(WHAT)?;
+                    .context(WHAT)?;
             }
             fits.push(fit);
         }
@@ -301,7 +302,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // The post had no answer of this annotator, so the fits did not change either.
             fits.clear();
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(ForgottenGold { answers, fits })
     }
 
@@ -309,12 +310,12 @@ impl<DB: Dialect> SqlStore<DB> {
         let rows: Vec<StoredFit> = sqlx::query_as::<DB, _>(FITS)
             .fetch_all(&self.pool)
             .await
-            .doing("read the fitted label sets")?;
+            .context("read the fitted label sets")?;
         let read = |(id, name, Json(fitted)): StoredFit| fit_row(id, name, &fitted);
         rows.into_iter().map(read).collect()
     }
 
-    pub async fn closest_calls(
+    pub async fn lowest_margin_posts(
         &self,
         target: Target,
         reviewer: Option<&str>,
@@ -323,7 +324,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let sql = format!(
             "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
-        self.unanswered(sql, target, reviewer, limit).await
+        self.unanswered_posts(sql, target, reviewer, limit).await
     }
 
     pub async fn random_posts(
@@ -332,15 +333,16 @@ impl<DB: Dialect> SqlStore<DB> {
         reviewer: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // The labels come by the index of their texts' hashes, and only as many as are wanted. Without the two NOT,
-        // SQLite
-        // 3.51 would read a million of them by their key, and sort them; with a join, PostgreSQL 15 would.
+        // Reads labels in the order of the index of text hashes, and only as many as needed. Without the two NOT,
+        // SQLite 3.51 would read a million of them by their key, and sort them; so would PostgreSQL 15 with a join.
         let sql = format!(
-            "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 \
-                AND (SELECT 1 FROM posts p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash AND {UNANSWERED}) = 1 \
+            "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
+                AND NOT c.label_set_id <> $2 \
+                AND (SELECT 1 FROM posts p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
+                  AND {UNANSWERED}) = 1 \
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
-        self.unanswered(sql, target, reviewer, limit).await
+        self.unanswered_posts(sql, target, reviewer, limit).await
     }
 
     pub async fn filtered_posts(
@@ -370,11 +372,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(slug)
             .fetch_all(&self.pool)
             .await
-            .doing("find posts that a filter selects")?;
-        found.iter().map(|name| word(name, name)).collect()
+            .context("find posts that a filter selects")?;
+        found.iter().map(|name| parse_column(name, name)).collect()
     }
 
-    async fn unanswered(
+    async fn unanswered_posts(
         &self,
         sql: String,
         target: Target,
@@ -388,8 +390,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
-            .doing("find posts to ask people about")?;
-        found.iter().map(|name| word(name, name)).collect()
+            .context("find posts to review")?;
+        found.iter().map(|name| parse_column(name, name)).collect()
     }
 
     pub async fn review_posts(
@@ -397,12 +399,13 @@ impl<DB: Dialect> SqlStore<DB> {
         target: Target,
         posts: &[Fullname],
     ) -> Result<Vec<ReviewPost>> {
-        const WHAT: &str = "read posts to ask people about";
-        // The caller's order is the order in which posts are asked about, and IN does not keep it.
+        const WHAT: &str = "read posts to review";
+        // Restores the caller's order, in which posts are reviewed, and which IN does not keep.
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, c.margin, \
+                "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, \
+                 c.margin, \
                         c.abstained, c.other, p.fullname, p.text_hash \
                    FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
@@ -413,7 +416,7 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push_bind(target.label_set);
             select.push(" WHERE p.has_text AND p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
                 let post = Self::review_post(row)?;
                 found.insert(post.fullname.clone(), post);
             }
@@ -422,12 +425,12 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     fn review_post(row: DB::Row) -> Result<ReviewPost> {
-        const WHAT: &str = "read posts to ask people about";
-        let fullname = row.try_get(11).doing(WHAT)?;
+        const WHAT: &str = "read posts to review";
+        let fullname = row.try_get(11).context(WHAT)?;
         let text_hash = Self::text_hash(&row, 12, &fullname)?;
         row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, margin, abstained,
             other; fullname = fullname; text_hash = text_hash)(row)
-        .doing(WHAT)
+        .context(WHAT)
     }
 }
 
@@ -441,8 +444,8 @@ fn fit_row(id: i64, name: String, fitted: &Value) -> Result<FitRow> {
     Ok(FitRow { id, name, learned })
 }
 
-/// A word that topicmill wrote.
-fn word<T: std::str::FromStr<Err: std::fmt::Display>>(row: &str, text: &str) -> Result<T> {
+/// Parses a value that topicmill wrote.
+fn parse_column<T: std::str::FromStr<Err: std::fmt::Display>>(row: &str, text: &str) -> Result<T> {
     text.parse().map_err(|error: T::Err| StoreError::Corrupt {
         table: "gold",
         row: row.to_owned(),

@@ -1,4 +1,5 @@
-//! Labels with their logits, vectors and scores, written under a lease, or, of stored vectors, without one.
+//! Writes labels with their logits, vectors and scores: under a lease, or without one for labels computed from stored
+//! vectors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,30 +8,30 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::failure::{Attempts, is_taken};
+use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{Classified, LabelWrite, Lease, Result, StoredLabels, Target, Written};
-use super::known::MANY;
-use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use super::stored_posts::BULK_ROWS;
+use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::{PairLogits, Scores, TextVector};
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that
-/// count.
-type Held = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
+/// Locked posts by fullname: the hash of the text, and the day and the topic, which are copied to labels for the views
+/// that count.
+type LockedPosts = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
-        // Whether many logits are stored as fast as the database takes them: then one that is there is an error.
-        let mut apart = true;
-        let mut attempts = Attempts::default();
+        // True to insert many logits by the fastest method, for which an existing one is an error.
+        let mut bulk = true;
+        let mut attempts = ConflictRetries::default();
         loop {
-            match self.try_save_labels(write, apart, done).await {
-                // Another worker stored what the model said of one of the texts meanwhile.
-                Err(error) if apart && is_taken(&error) => apart = false,
-                Err(error) if write.lease.is_none() && attempts.again(&error) => {}
+            match self.try_save_labels(write, bulk, done).await {
+                // Another worker stored logits of one of the texts meanwhile.
+                Err(error) if bulk && is_taken(&error) => bulk = false,
+                Err(error) if write.lease.is_none() && attempts.should_retry(&error) => {}
                 written => return written,
             }
         }
@@ -39,26 +40,26 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn try_save_labels(
         &self,
         write: &LabelWrite,
-        apart: bool,
+        bulk: bool,
         done: &[Classified],
     ) -> Result<Written> {
         let mut tx = self.begin_labels().await?;
         match write.lease {
-            // Somebody else has these posts now. Dropping the transaction rolls it back.
-            Some(lease) if !Self::hold_lease(&mut tx, lease).await? => {
+            // Another worker has these posts now. Dropping the transaction rolls it back.
+            Some(lease) if !Self::lock_lease(&mut tx, lease).await? => {
                 return Ok(Written::LeaseLost);
             }
             Some(_) => {}
-            None => Self::write_alone(&mut tx, write.target.label_set).await?,
+            None => Self::lock_label_set(&mut tx, write.target.label_set).await?,
         }
         let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
         let mut stored = StoredLabels::default();
         let mut done: Vec<&Classified> = done.iter().collect();
-        // In the order in which everybody locks posts.
+        // In order of fullname, as in all writers.
         done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
         for chunk in done.chunks(POSTS_A_STATEMENT) {
             // A post that was edited meanwhile stays in the backlog, and is scored again.
-            let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
+            let (mut chunk, locked) = Self::lock_unchanged_posts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
@@ -67,38 +68,39 @@ impl<DB: Dialect> SqlStore<DB> {
                 continue;
             }
             stored.add(&chunk);
-            Self::insert_logits(&mut tx, &chunk, apart).await?;
+            Self::insert_logits(&mut tx, &chunk, bulk).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
-            Self::upsert_classifications(&mut tx, write, &slugs, &held, &chunk).await?;
+            Self::upsert_classifications(&mut tx, write, &slugs, &locked, &chunk).await?;
             Self::upsert_scores(&mut tx, write.target, &chunk).await?;
         }
-        tx.commit().await.doing("store labels")?;
+        tx.commit().await.context("store labels")?;
         Ok(Written::Stored(stored))
     }
 
-    /// Lets one at a time write under a label set without a lease: it sees what the others wrote, so that no post is
+    /// Serialises writes without a lease under a label set, so that each sees the labels of the others, and no post is
     /// labelled twice.
-    async fn write_alone(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
+    async fn lock_label_set(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))
             .bind(label_set)
             .execute(&mut **tx)
             .await
-            .done("wait for others who store labels")
+            .map(drop)
+            .context("lock the label set")
     }
 
-    /// Takes posts out of the backlog, and leaves out those that are not this writer's: what is not there under its
-    /// lease any more (deleted, say), or, without a lease, what a worker holds or has labelled.
+    /// Removes posts from the backlog, and omits those of other writers: with a lease, posts that are no longer under
+    /// it; without one, posts that are leased or labelled.
     async fn keep_own(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
         posts: &mut Vec<&Classified>,
     ) -> Result<()> {
-        let taken = Self::take_out_of_backlog(tx, write, posts).await?;
+        let taken = Self::dequeue(tx, write, posts).await?;
         if write.lease.is_some() {
             posts.retain(|one| taken.contains(&one.fullname));
         } else {
-            // What is still in the backlog is in a worker's hands.
+            // Posts that are still in the backlog are leased.
             let others = Self::others_posts(tx, write.target, posts).await?;
             posts.retain(|one| !others.contains(&one.fullname));
         }
@@ -106,45 +108,46 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Selects the results whose posts still have the scored text, and locks these posts until the transaction ends.
-    async fn hold_texts<'c>(
+    async fn lock_unchanged_posts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
-    ) -> Result<(Vec<&'c Classified>, Held)> {
-        const WHAT: &str = "look whether texts are as they were";
+    ) -> Result<(Vec<&'c Classified>, LockedPosts)> {
+        const WHAT: &str = "lock posts with unchanged texts";
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.text_purged_at IS NULL AND p.fullname IN (",
+            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.text_purged_at IS NULL \
+             AND p.fullname IN (",
         );
         push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
-        select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
+        select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
             let created_at: DateTime<Utc> = row.try_get(2)?;
             let day = created_at.timestamp().div_euclid(DAY);
             Ok((row.try_get(0)?, (row.try_get(1)?, day, row.try_get(3)?)))
         };
-        let held: Held = select
+        let locked: LockedPosts = select
             .build()
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(decode).collect())
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let is_same = |one: &&Classified| {
-            let post = held.get(&one.fullname);
+            let post = locked.get(&one.fullname);
             post.is_some_and(|(text, ..)| text == one.text_hash.as_bytes())
         };
-        Ok((done.iter().copied().filter(is_same).collect(), held))
+        Ok((done.iter().copied().filter(is_same).collect(), locked))
     }
 
-    /// Keeps a lease from being taken over or ended while its posts are written, which goes before any lock on them;
-    /// false if it is not there. Whoever takes over an expired lease deletes its row, so the row alone decides. It can
-    /// be renewed meanwhile: a long write costs no lease.
-    pub(super) async fn hold_lease(
+    /// Locks a lease before any post, so that it is neither taken over nor ended while its posts are written; false if
+    /// it does not exist. Taking over an expired lease deletes its row, so the row alone decides. The lease can be
+    /// renewed meanwhile, so a long write does not lose it.
+    pub(super) async fn lock_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
     ) -> Result<bool> {
-        Self::find_lease(tx, lease, DB::HOLD).await
+        Self::find_lease(tx, lease, DB::LOCK_KEY).await
     }
 
-    /// Locks a lease; returns true if it exists.
+    /// Locks a lease; false if it does not exist.
     pub(super) async fn find_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
@@ -156,7 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_optional(&mut **tx)
             .await
             .map(|row| row.is_some())
-            .doing("check the lease")
+            .context("check the lease")
     }
 
     async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
@@ -166,10 +169,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(label_set)
         .fetch_all(&mut **tx)
         .await
-        .doing("read the labels")
+        .context("read the labels")
     }
 
-    async fn take_out_of_backlog(
+    async fn dequeue(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
         posts: &[&Classified],
@@ -191,10 +194,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing("take posts out of the backlog")
+            .context("remove posts from the backlog")
     }
 
-    /// Returns the ones among some posts that a worker holds, or that are labelled already.
+    /// Returns those posts that are leased or labelled already.
     async fn others_posts(
         tx: &mut Transaction<'static, DB>,
         target: Target,
@@ -221,13 +224,13 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing("look whether posts are labelled already")
+            .context("read leased and labelled posts")
     }
 
     async fn insert_logits(
         tx: &mut Transaction<'static, DB>,
         done: &[&Classified],
-        apart: bool,
+        bulk: bool,
     ) -> Result<()> {
         let mut rows: Vec<_> = done
             .iter()
@@ -237,10 +240,10 @@ impl<DB: Dialect> SqlStore<DB> {
                     .map(move |(model, id, logits)| (*model, &one.text_hash, *id, logits))
             })
             .collect();
-        // In PostgreSQL, an insert waits for another transaction that inserts the same key. In one order for
-        // everybody, two workers that score the same text never wait in a circle.
+        // In PostgreSQL, an insert waits for another transaction that inserts the same key. One order for all writers
+        // avoids deadlocks between workers that score the same text.
         rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
-        // Several posts may have one text.
+        // Several posts may have the same text.
         rows.dedup_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
             Values::Short(rows.iter().map(|(.., logits)| of(logits)).collect())
@@ -265,19 +268,18 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            // What is stored for a text and a hypothesis was computed by the same model, so there is nothing to
-            // replace.
+            // Stored logits of a text and a hypothesis were computed by the same model, so there is nothing to replace.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        let stored = if DB::LOGITS_APART && apart && insert.rows >= MANY {
+        let stored = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
             DB::insert_new(&mut *tx, insert).await
         } else {
             DB::insert(&mut *tx, insert).await
         };
-        stored.doing("store logits")
+        stored.context("store logits")
     }
 
-    /// Stores the vectors that were computed for these labels.
+    /// Stores the vectors computed for these labels.
     async fn insert_vectors(tx: &mut Transaction<'static, DB>, done: &[&Classified]) -> Result<()> {
         let mut rows: Vec<(i64, &TextHash, &TextVector)> = done
             .iter()
@@ -286,8 +288,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 Some((*model, &one.text_hash, vector))
             })
             .collect();
-        // In one order for everybody, as the logits are. Several posts may have one text, and an INSERT may have
-        // a key once.
+        // In one order for all writers, like logits. Several posts may have the same text, but keys must be distinct
+        // within an INSERT.
         rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
         rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
         let insert = Insert {
@@ -309,14 +311,14 @@ impl<DB: Dialect> SqlStore<DB> {
             ],
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        DB::insert(&mut *tx, insert).await.doing("store vectors")
+        DB::insert(&mut *tx, insert).await.context("store vectors")
     }
 
     async fn upsert_classifications(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
         slugs: &[String],
-        held: &Held,
+        locked: &LockedPosts,
         done: &[&Classified],
     ) -> Result<()> {
         let &LabelWrite {
@@ -327,7 +329,7 @@ impl<DB: Dialect> SqlStore<DB> {
             ..
         } = write;
         let n = done.len();
-        let post = |one: &&Classified| &held[&one.fullname];
+        let post = |one: &&Classified| &locked[&one.fullname];
         let real = |of: fn(&Scores) -> f64| {
             Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
@@ -375,12 +377,13 @@ impl<DB: Dialect> SqlStore<DB> {
             ),
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
-                 abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, run_id = excluded.run_id, \
+                 abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, \
+                 run_id = excluded.run_id, \
                  classified_at = excluded.classified_at, day = excluded.day, topic = excluded.topic",
         };
         DB::insert(&mut *tx, insert)
             .await
-            .doing("store classifications")
+            .context("store classifications")
     }
 
     async fn upsert_scores(
@@ -401,11 +404,11 @@ impl<DB: Dialect> SqlStore<DB> {
             ),
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
         };
-        DB::insert(&mut *tx, insert).await.doing("store scores")
+        DB::insert(&mut *tx, insert).await.context("store scores")
     }
 }
 
-/// The columns of rows about labels: those of the key, and others.
+/// Returns the columns of a row about a label: the key, and others.
 fn with_keys<'a, const N: usize>(
     target: Target,
     done: &[&'a Classified],

@@ -1,14 +1,10 @@
-//! Every statement, once, for both databases.
+//! All statements, each written once for both databases.
 //!
-//! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
-//! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `gaps`,
-//! `gold`, `purging`,
-//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`,
-//! `thinning`, `dropping`, `work`, `claiming`, `labelling`,
-//! `outlook`, `browsing`, `report`.
+//! One impl block serves SQLite and PostgreSQL: both support `$1` parameters, `ON CONFLICT … DO UPDATE` and
+//! `RETURNING`; what differs is in [`Dialect`]. This file opens databases, and has what the statements share. The
+//! statements are in one file per concern.
 
-/// A function that reads a row into a struct whose fields are named in the order of the columns.
+/// Returns a function that decodes a row into a struct, whose fields are in the order of the columns.
 macro_rules! row_as {
     ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
         |row: DB::Row| -> Result<$kind, sqlx::Error> {
@@ -19,46 +15,46 @@ macro_rules! row_as {
     };
 }
 
-/// Makes a call again that the database ended for the sake of another transaction.
-macro_rules! again {
+/// Retries a call after a deadlock or a serialization failure.
+macro_rules! retry_on_conflict {
     ($call:expr) => {{
-        let mut attempts = super::super::failure::Attempts::default();
+        let mut attempts = super::super::driver_error::ConflictRetries::default();
         loop {
             match $call.await {
-                Err(error) if attempts.again(&error) => {}
+                Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
             }
         }
     }};
 }
 
-mod arriving;
-mod browsing;
-mod claiming;
+mod abstained;
+mod backlog;
+mod browse;
+mod claims;
 mod dropping;
 mod gaps;
 mod gold;
-mod known;
 mod labelling;
 mod models;
-mod outlook;
+mod post_rows;
 mod posts;
 mod predictions;
 mod purging;
 mod quotas;
-mod read_so_far;
 mod reconciling;
-mod refusing;
-mod rehashing;
 mod report;
 mod retention;
 mod runs;
-mod slots;
+mod schedules;
+mod status;
+mod stored_posts;
+mod text_rule;
 mod thinning;
-mod unlabelled;
+mod tombstones;
 mod vectors;
 mod versions;
-mod work;
+mod watermarks;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -68,16 +64,16 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Transaction, Type};
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::{Dialect, File, migrator_of};
-pub(super) use super::failure::Doing;
-use super::failure::is_busy;
-use super::waiting::ToldToStop;
+use super::dialect::{Dialect, File, migrator_from};
+pub(super) use super::driver_error::ErrorContext;
+use super::driver_error::is_busy;
+use super::lock_wait::Cancelled;
 use super::{Access, Info, Result, StoreError};
 use topicmill_core::{Post, SourceKind, Timestamp, redact_url};
 
-/// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+/// Fullnames per statement, well below SQLite's limit of 32,766 parameters and PostgreSQL's of 65,535.
 const POSTS_A_STATEMENT: usize = 500;
-/// Rows of one INSERT of short rows (at most 13 columns).
+/// Rows per INSERT of at most 13 columns.
 const ROWS_A_STATEMENT: usize = 2_000;
 
 pub(super) const TABLES: [&str; 24] = [
@@ -107,8 +103,8 @@ pub(super) const TABLES: [&str; 24] = [
     "scheduled_runs",
 ];
 
-/// Other names of the schema: the views, the table of facts, and the table of migrations.
-const OTHER_NAMES: [&str; 10] = [
+/// Other relations of the schema: views, and internal tables.
+const OTHER_RELATIONS: [&str; 10] = [
     "labeled_posts",
     "uncertain_posts",
     "post_scores",
@@ -121,38 +117,38 @@ const OTHER_NAMES: [&str; 10] = [
     "_sqlx_migrations",
 ];
 
-/// A database behind a pool of connections.
+/// A database, with its pool of connections.
 #[derive(Debug)]
 pub struct SqlStore<DB: Dialect> {
     pub(super) pool: Pool<DB>,
     url: String,
-    /// Device and number of the file that was opened, for SQLite.
+    /// Device and inode of the opened file, for SQLite.
     pub(super) file: Option<(u64, u64)>,
-    /// True if times that callers pass are used instead of the database's clock.
-    pub(super) on_given_time: bool,
-    /// Cancels its waits for locks.
+    /// True to use the times that callers pass instead of the database's clock.
+    pub(super) uses_caller_time: bool,
+    /// Cancels waits for locks.
     pub(super) stop: Arc<OnceLock<CancellationToken>>,
 }
 
-// By hand: what is derived would ask for a `DB` that can be cloned.
+// Not derived, because that would require `DB: Clone`.
 impl<DB: Dialect> Clone for SqlStore<DB> {
     fn clone(&self) -> Self {
         Self {
             pool: self.pool.clone(),
             url: self.url.clone(),
             file: self.file,
-            on_given_time: self.on_given_time,
+            uses_caller_time: self.uses_caller_time,
             stop: Arc::clone(&self.stop),
         }
     }
 }
 
-/// True if the database user lacks a privilege on what a statement reads.
+/// True if the error is a missing privilege.
 fn is_forbidden(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied(_))
 }
 
-/// True if a post comes from a file or an archive and is known from Reddit itself.
+/// True if a post comes from a file or an archive, and its stored version from Reddit itself.
 fn is_older(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
@@ -165,7 +161,7 @@ fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// The values of an `IN (` that was just pushed, and its end.
+/// Pushes the values and the end of an `IN (` that was just pushed.
 fn push_list<'q, DB, T>(query: &mut QueryBuilder<DB>, values: impl IntoIterator<Item = T>)
 where
     DB: Dialect,
@@ -181,38 +177,38 @@ impl<DB: Dialect> SqlStore<DB> {
     pub(super) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
         let opened = Self::try_open(url, access, more).await;
         opened.map_err(|error| match error {
-            StoreError::Damaged { said, .. } => StoreError::Damaged {
+            StoreError::Damaged { message, .. } => StoreError::Damaged {
                 what: format!("the database `{}`", redact_url(url)),
-                said,
+                message,
             },
             other => other,
         })
     }
 
     async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
-        let migrator = migrator_of(DB::MIGRATIONS.iter().chain(more).copied());
+        let migrator = migrator_from(DB::MIGRATIONS.iter().chain(more).copied());
         let store = Self {
             pool: DB::open(url, access).await?,
             file: None,
             url: redact_url(url),
-            on_given_time: false,
+            uses_caller_time: false,
             stop: Arc::default(),
         };
         if access == Access::AnySchema {
             return Ok(store);
         }
         let found = match store.schema().await {
-            // A user with the right to read the views has what a query takes.
+            // A user who may only read the views has all that queries need.
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
         };
         if found == 0
-            && let Some(has_place) = DB::HAS_PLACE
-            && store.number(has_place, "look where the tables are").await? == 0
+            && let Some(has_place) = DB::HAS_CURRENT_SCHEMA
+            && store.number(has_place, "check the search path").await? == 0
         {
             return Err(StoreError::NoSchema(store.url));
         }
-        if found > 0 && store.is_of_an_earlier_build(&migrator).await? {
+        if found > 0 && store.is_earlier_build(&migrator).await? {
             return Err(StoreError::EarlierBuild(store.url));
         }
         let known = migrator.iter().map(|one| one.version).max().unwrap_or(0);
@@ -227,7 +223,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 if found > 0 {
                     tracing::warn!(
                         from = found, to = known, url = %store.url,
-                        "upgrading the database to the schema of this version; earlier versions cannot use it any more"
+                        "upgrading the database to the schema of this version; earlier versions can no longer use it"
                     );
                 }
                 if found == 0
@@ -240,11 +236,11 @@ impl<DB: Dialect> SqlStore<DB> {
                     return Err(StoreError::Encoding(store.url));
                 }
                 if found == 0 {
-                    store.refuse_occupied().await?;
+                    store.check_names_free().await?;
                 }
                 store.migrate(&migrator).await?;
                 if found > 0 {
-                    tracing::warn!(schema = known, "the database is upgraded");
+                    tracing::warn!(schema = known, "upgraded the database");
                 }
                 Ok(store)
             }
@@ -252,40 +248,40 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    /// An error where somebody else's tables, or what they made besides, have the names of ours.
-    async fn refuse_occupied(&self) -> Result<()> {
+    /// Checks that no relation of another program has the name of one of ours.
+    async fn check_names_free(&self) -> Result<()> {
         let ours: Vec<String> = TABLES
             .iter()
-            .chain(&OTHER_NAMES)
+            .chain(&OTHER_RELATIONS)
             .map(|name| format!("'{name}'"))
             .collect();
         let ours = ours.join(", ");
-        let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::NAMED);
+        let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::RELATIONS_NAMED);
         let found = sqlx::query_scalar::<DB, String>(AssertSqlSafe(first))
             .fetch_optional(&self.pool)
             .await
-            .doing("look what the database holds")?;
+            .context("check the names of relations")?;
         let Some(name) = found else {
             return Ok(());
         };
-        // Another process may have made ours in between.
+        // Another process may have created ours in between.
         if self.schema().await? > 0 {
             return Ok(());
         }
-        Err(StoreError::Occupied {
+        Err(StoreError::NameTaken {
             url: self.url.clone(),
             name,
-            elsewhere: DB::ELSEWHERE,
+            advice: DB::NAME_TAKEN_ADVICE,
         })
     }
 
-    /// Latest schema version that this program has.
+    /// Returns the latest schema version of this program.
     pub(super) fn latest() -> i64 {
         DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
     }
 
-    /// Returns true if the database has another first schema than this program.
-    async fn is_of_an_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
+    /// True if the first migration of the database differs from that of this program.
+    async fn is_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
         let first = migrator.iter().next().expect("there is a schema");
         sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM _sqlx_migrations WHERE version = 1 AND checksum <> $1",
@@ -294,10 +290,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .map(|rows| rows > 0)
-        .doing("read the schema version")
+        .context("read the schema version")
     }
 
-    /// Schema version of the database; 0 if it has none.
+    /// Returns the schema version of the database; 0 if it has none.
     pub(super) async fn schema(&self) -> Result<i64> {
         const WHAT: &str = "read the schema version";
         if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
@@ -315,7 +311,7 @@ impl<DB: Dialect> SqlStore<DB> {
         loop {
             let ended = match DB::migrate(&self.pool, migrator).await {
                 Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
-                    Err(source).doing("migrate the database")
+                    Err(source).context("migrate the database")
                 }
                 ended => ended.map_err(StoreError::Migrate),
             };
@@ -331,16 +327,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn info(&self) -> Result<Info> {
-        const WHAT: &str = "read what database this is";
+        const WHAT: &str = "describe the database";
         let server = sqlx::query_scalar::<DB, _>(DB::SERVER)
             .fetch_one(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in TABLES {
             let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
             let count = sqlx::query_scalar::<DB, _>(sql).fetch_one(&self.pool).await;
-            rows.push((table.to_owned(), count.doing(WHAT)?));
+            rows.push((table.to_owned(), count.context(WHAT)?));
         }
         Ok(Info {
             backend: DB::BACKEND,
@@ -357,27 +353,30 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query_scalar::<DB, _>(sql)
             .fetch_one(&self.pool)
             .await
-            .doing(what)
+            .context(what)
     }
 
-    /// The time by which claims live and expire, and quotas are counted: the database's, because clocks of machines
-    /// differ, or `now` where it has none.
-    async fn shared_time(
+    /// Returns the time for leases and quotas: by the database's clock, because clocks of machines differ, or `now` if
+    /// it has none.
+    async fn database_time(
         &self,
         connection: &mut DB::Connection,
         now: DateTime<Utc>,
     ) -> Result<DateTime<Utc>> {
-        let Some(time) = DB::TIME.filter(|_| !self.on_given_time) else {
+        let Some(time) = DB::TIME.filter(|_| !self.uses_caller_time) else {
             return Ok(now);
         };
         sqlx::query_scalar::<DB, _>(time)
             .fetch_one(connection)
             .await
-            .doing("read the server's clock")
+            .context("read the server's clock")
     }
 
-    /// Writes a value under a key of `meta` that never stood there before.
-    async fn note_anew(tx: &mut Transaction<'static, DB>, key: &str) -> Result<(), sqlx::Error> {
+    /// Stores a value of `meta` that was never stored before.
+    async fn set_unique_meta(
+        tx: &mut Transaction<'static, DB>,
+        key: &str,
+    ) -> Result<(), sqlx::Error> {
         let note = format!(
             "INSERT INTO meta (key, value) VALUES ($1, {}) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -390,7 +389,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .map(drop)
     }
 
-    /// Continues after a call that met a lock, of which `steps` are counted; breaks with how the call ended.
+    /// Decides whether to repeat a call that timed out on a lock, and counts the repetitions in `steps`. Breaks with
+    /// the result otherwise.
     pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
         let what = match &ended {
             Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
@@ -398,10 +398,10 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         *steps += 1;
         if self.stop.get().is_some_and(CancellationToken::is_cancelled) {
-            let source = ToldToStop;
-            return ControlFlow::Break(Err(StoreError::Stopped { what, source }));
+            let source = Cancelled;
+            return ControlFlow::Break(Err(StoreError::Cancelled { what, source }));
         }
-        if *steps < DB::MOST_STEPS {
+        if *steps < DB::MAX_LOCK_WAITS {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(ended)
@@ -412,7 +412,7 @@ impl<DB: Dialect> SqlStore<DB> {
         self.pool
             .begin_with(DB::BEGIN_WRITE)
             .await
-            .doing("begin a transaction")
+            .context("begin a transaction")
     }
 
     /// Begins a transaction that stores labels.
@@ -420,7 +420,7 @@ impl<DB: Dialect> SqlStore<DB> {
         self.pool
             .begin_with(DB::BEGIN_LABELS)
             .await
-            .doing("begin a transaction")
+            .context("begin a transaction")
     }
 }
 
@@ -433,20 +433,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_names_of_the_schema_are_those_that_a_database_has() {
+    async fn the_lists_of_relations_match_the_schema() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
         let store = SqlStore::<Sqlite>::open(&url, Access::Create, &[])
             .await
             .unwrap();
-        let there: Vec<String> = sqlx::query_scalar(
+        let found: Vec<String> = sqlx::query_scalar(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
         )
         .fetch_all(&store.pool)
         .await
         .unwrap();
-        let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
-        let known: BTreeSet<&str> = TABLES.into_iter().chain(OTHER_NAMES).collect();
-        assert_eq!(there, known);
+        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        let known: BTreeSet<&str> = TABLES.into_iter().chain(OTHER_RELATIONS).collect();
+        assert_eq!(found, known);
     }
 }

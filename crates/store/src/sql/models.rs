@@ -1,4 +1,4 @@
-//! Models and label sets as they were used, and what was found out about them.
+//! Stores models, label sets, the current target, and values of `meta`.
 
 use serde_json::Value;
 use sqlx::QueryBuilder;
@@ -6,14 +6,14 @@ use sqlx::types::Json;
 
 use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, count};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, count};
 use topicmill_core::{TextHash, Timestamp};
 use topicmill_score::{Background, LabelSet};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
-        // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
-        // because a folder may be renamed; what makes scores differ is in the key.
+        // DO UPDATE and not DO NOTHING, because only inserted or updated rows are returned. The name may change,
+        // because a folder may be renamed; everything that affects scores is in the key.
         sqlx::query_scalar::<DB, _>(
             "INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
@@ -27,7 +27,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(model.max_tokens)
         .fetch_one(&self.pool)
         .await
-        .doing("record the model")
+        .context("record the model")
     }
 
     pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
@@ -44,7 +44,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let id: i64 = sqlx::query_scalar::<DB, _>(
             "INSERT INTO label_sets \
                (name, hash, template, mode, threshold, temperature, created_at, background, background_topics, fitted) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (hash) DO UPDATE SET name = excluded.name \
+             RETURNING id",
         )
         .bind(set.name.as_str())
         .bind(hash.as_str())
@@ -58,7 +59,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(fitted.map(Json))
         .fetch_one(&mut *tx)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
             let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
             let mut insert = QueryBuilder::<DB>::new(
@@ -75,11 +76,11 @@ impl<DB: Dialect> SqlStore<DB> {
                         .push_bind(Json(Value::from(label.descriptions.clone())));
                 },
             );
-            // The hash of the set covers its labels, so labels that are there already are the same.
+            // The hash of the set covers its labels, so existing labels are the same.
             insert.push(" ON CONFLICT DO NOTHING");
-            insert.build().execute(&mut *tx).await.doing(WHAT)?;
+            insert.build().execute(&mut *tx).await.context(WHAT)?;
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(id)
     }
 
@@ -87,7 +88,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;
         let mut ids = vec![0; texts.len()];
-        // In one order for everybody, see `save_pages`.
+        // In one order for all writers, see `save_pages`.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_unstable_by_key(|&i| &texts[i]);
         for i in order {
@@ -100,10 +101,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(text.as_str())
             .fetch_one(&mut *tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
             ids[i] = id;
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(ids)
     }
 
@@ -116,7 +117,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .execute(&self.pool)
         .await
-        .done("set the current model and label set")
+        .map(drop)
+        .context("set the current model and label set")
     }
 
     pub async fn set_first_current(&self, target: Target) -> Result<()> {
@@ -128,7 +130,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .execute(&self.pool)
         .await
-        .done("set the first model and label set")
+        .map(drop)
+        .context("set the first model and label set")
     }
 
     pub async fn replace_current(&self, former: Option<Target>, target: Target) -> Result<bool> {
@@ -148,10 +151,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&self.pool)
         .await
         .map(|done| DB::rows_affected(&done) > 0)
-        .doing(WHAT)
+        .context(WHAT)
     }
 
-    pub async fn keep(&self, key: &str, value: &str) -> Result<()> {
+    pub async fn set_meta(&self, key: &str, value: &str) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -160,10 +163,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(value)
         .execute(&self.pool)
         .await
-        .done("keep what was found")
+        .map(drop)
+        .context("store a value")
     }
 
-    pub async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
+    pub async fn set_meta_if_changed(&self, key: &str, value: &str) -> Result<bool> {
         let kept = sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
@@ -173,11 +177,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(value)
         .fetch_optional(&self.pool)
         .await
-        .doing("keep what is new")?;
+        .context("replace a value")?;
         Ok(kept.is_some())
     }
 
-    pub async fn keep_instead(&self, key: &str, former: &str, value: &str) -> Result<bool> {
+    pub async fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> Result<bool> {
         let kept = sqlx::query::<DB>(
             "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
         )
@@ -186,15 +190,15 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(value)
         .fetch_optional(&self.pool)
         .await
-        .doing("keep what is new")?;
+        .context("replace a value")?;
         Ok(kept.is_some())
     }
 
-    pub async fn kept(&self, key: &str) -> Result<Option<String>> {
+    pub async fn meta(&self, key: &str) -> Result<Option<String>> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
             .bind(key)
             .fetch_optional(&self.pool)
             .await
-            .doing("read what was found earlier")
+            .context("read a value")
     }
 }

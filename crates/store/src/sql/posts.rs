@@ -1,72 +1,72 @@
-//! Posts and sightings, stored page by page and block by block.
+//! Stores posts and sightings, page by page and block by block.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::{Attempts, is_taken};
+use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{ImportState, Page, Result, Upserted};
-use super::arriving::{Row, insert_posts, names, rows_of, sightings};
-use super::claiming::OTHER_TEXT;
-use super::known::{Known, MANY, insert_and_return};
-use super::{Doing, SqlStore, is_older};
+use super::claims::HASH_MISMATCH;
+use super::post_rows::{Row, insert_posts, names, rows_of, sightings};
+use super::stored_posts::{BULK_ROWS, StoredPost, insert_and_return};
+use super::{ErrorContext, SqlStore, is_older};
 use topicmill_core::Fullname;
 
-/// Posts that arrive, beside what is stored of them.
+/// Posts to store, classified by comparison with the stored ones.
 #[derive(Default)]
-struct Arrived<'r> {
+struct UpsertPlan<'r> {
     new: Vec<&'r Row<'r>>,
-    /// Known, with another text.
+    /// Stored posts whose text changes.
     edited: Vec<&'r str>,
-    /// The hashes of the texts that these had.
-    before_edits: Vec<&'r [u8]>,
-    /// Known, with the same text.
-    as_before: Vec<&'r str>,
-    /// Collected for a topic by a source that changes nothing else of them.
+    /// Their previous text hashes.
+    old_hashes: Vec<&'r [u8]>,
+    /// Stored posts with the same text.
+    unchanged_text: Vec<&'r str>,
+    /// By topic, stored posts of which only the topic is updated, because the source is older than Reddit.
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
-    /// They show a post that has lost its text to retention.
-    show_taken: Vec<&'r str>,
-    /// True if one of these loses text by that.
+    /// Crossposts of a post whose text retention deleted.
+    show_purged_text: Vec<&'r str>,
+    /// True if one of these crossposts loses its text by that.
     loses_text: bool,
 }
 
-impl<'r> Arrived<'r> {
-    fn beside(
-        known: &'r HashMap<String, Known>,
+impl<'r> UpsertPlan<'r> {
+    fn new(
+        known: &'r HashMap<String, StoredPost>,
         rows: &'r [Row<'r>],
         taken: &HashSet<String>,
     ) -> Self {
-        let mut arrived = Self::default();
+        let mut plan = Self::default();
         for row in rows {
             let fullname = row.post.fullname.as_str();
             let Some(known) = known.get(fullname) else {
-                arrived.new.push(row);
+                plan.new.push(row);
                 continue;
             };
             if is_older(&row.post, &known.source) {
                 if let Some(topic) = row.page.topic {
-                    arrived.for_topic.entry(topic).or_default().push(fullname);
+                    plan.for_topic.entry(topic).or_default().push(fullname);
                 }
                 continue;
             }
-            // Where retention took its text, it has none, whatever that is now.
+            // A post whose text retention deleted gets no new one.
             let Some(before) = &known.text_hash else {
                 continue;
             };
             let is_same = before == row.post.text_hash().as_bytes();
             if row.shown().is_some_and(|shown| taken.contains(shown)) {
-                arrived.show_taken.push(fullname);
-                arrived.loses_text |= !is_same;
+                plan.show_purged_text.push(fullname);
+                plan.loses_text |= !is_same;
             }
             if is_same {
-                arrived.as_before.push(fullname);
+                plan.unchanged_text.push(fullname);
             } else {
-                arrived.edited.push(fullname);
-                arrived.before_edits.push(before);
+                plan.edited.push(fullname);
+                plan.old_hashes.push(before);
             }
         }
-        arrived
+        plan
     }
 }
 
@@ -76,15 +76,15 @@ impl<DB: Dialect> SqlStore<DB> {
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
-        // Outside the loop: sorting is the same in each attempt.
+        // Outside of the loop, because each attempt needs the same order.
         let rows = rows_of(pages);
-        let mut attempts = Attempts::default();
-        let mut apart = true;
+        let mut attempts = ConflictRetries::default();
+        let mut bulk = true;
         loop {
-            match self.try_save_pages(pages, &rows, state, apart).await {
-                // Another writer stored one of the new posts meanwhile: now it is known, and may be one more time.
-                Err(error) if apart && is_taken(&error) => apart = false,
-                Err(error) if attempts.again(&error) => {}
+            match self.try_save_pages(pages, &rows, state, bulk).await {
+                // Another writer stored one of the new posts meanwhile; another one may be stored before the retry.
+                Err(error) if bulk && is_taken(&error) => bulk = false,
+                Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
             }
         }
@@ -95,14 +95,14 @@ impl<DB: Dialect> SqlStore<DB> {
         pages: &[Page<'_>],
         rows: &[Row<'_>],
         state: Option<&ImportState>,
-        apart: bool,
+        bulk: bool,
     ) -> Result<Upserted> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
         let mut rounds = Vec::new();
         let mut pending: Vec<&Row<'_>> = rows.iter().collect();
         while !pending.is_empty() {
-            // One statement may not touch a row twice: what is on a second page comes after it.
+            // A statement must not update a row twice, so repetitions of a post are stored in later rounds.
             let mut round: Vec<&Row<'_>> = Vec::with_capacity(pending.len());
             let mut again = Vec::new();
             for row in pending {
@@ -111,9 +111,10 @@ impl<DB: Dialect> SqlStore<DB> {
                     _ => round.push(row),
                 }
             }
-            // Tombstones are locked before posts, as a purge locks them.
+            // Tombstones are locked before posts, in the same order as in a purge.
             let purged = Self::tombstoned(&mut tx, &round).await?;
-            // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
+            // Posts that show a purged post are rejected too. An earlier version may have stored one of these, because
+            // it did not know.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
@@ -121,86 +122,85 @@ impl<DB: Dialect> SqlStore<DB> {
             upserted.unchanged += stay;
             let taken = Self::without_text(&mut tx, &round).await?;
             let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
-            let new = Self::upsert_posts(&mut tx, &shown, &taken, apart, &mut upserted).await?;
+            let new = Self::upsert_posts(&mut tx, &shown, &taken, bulk, &mut upserted).await?;
             rounds.push((round, new));
             pending = again;
         }
-        // Only now, because another writer may wait for the posts in their order, and not for these.
+        // After all posts, because other writers lock posts in order, but not sightings.
         for (round, new) in &rounds {
             Self::insert_sightings(&mut tx, round, new).await?;
         }
         for page in pages {
-            // Only a listing of Reddit or of an archive is read from a watermark on. A file stores its own state.
+            // Only listings and archives are read from a watermark on. Files have an import position.
             if let (Some(topic), Some(_)) = (page.topic, page.listing) {
                 Self::upsert_watermark(&mut tx, page, topic).await?;
             }
         }
-        // In the same transaction as the posts: a process that dies never leaves a file marked as read whose
-        // posts are missing.
+        // In the same transaction as the posts, so that a crash never leaves a position after posts that are not
+        // stored.
         if let Some(state) = state {
             Self::upsert_import_state(&mut tx, state).await?;
         }
-        tx.commit().await.doing("store a page of posts")?;
+        tx.commit().await.context("store a page of posts")?;
         Ok(upserted)
     }
 
-    /// Stores posts, none of them twice; which of them were new and stored apart from those that were known.
+    /// Upserts distinct posts; returns the new ones among those inserted in bulk.
     ///
-    /// Many new ones are stored `apart`, as fast as the database takes them; then it is an error where another writer
-    /// stores one of them at the same time.
+    /// With `bulk`, many new posts are inserted by the fastest method, which fails with a duplicate key if another
+    /// writer stores one of them at the same time.
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
         rows: &[Row<'_>],
         taken: &HashSet<String>,
-        apart: bool,
+        bulk: bool,
         upserted: &mut Upserted,
     ) -> Result<HashSet<Fullname>> {
         const STORE: &str = "store posts";
-        // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
+        // Locked and read before the upsert, because afterwards the previous texts are unknown.
         let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
-        let known = Self::known_among(tx, &fullnames, apart).await?;
-        let arrived = Arrived::beside(&known, rows, taken);
+        let known = Self::stored_among(tx, &fullnames, bulk).await?;
+        let plan = UpsertPlan::new(&known, rows, taken);
         let mut new: HashSet<Fullname> = HashSet::new();
-        // In the order of their names, as everybody stores posts.
+        // In order of fullname, as in all writers.
         let mut others: Vec<&Row<'_>> = rows.iter().collect();
-        if apart && arrived.new.len() >= MANY {
-            DB::insert_new(&mut *tx, insert_posts(&arrived.new))
+        if bulk && plan.new.len() >= BULK_ROWS {
+            DB::insert_new(&mut *tx, insert_posts(&plan.new))
                 .await
-                .doing(STORE)?;
-            new.extend(arrived.new.iter().map(|row| row.post.fullname.clone()));
+                .context(STORE)?;
+            new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
             others.retain(|row| known.contains_key(row.post.fullname.as_str()));
         }
-        // `ON CONFLICT` decides in SQL what stays of the old row. Of a page, it returns what is stored then; of a
-        // block, reading it again takes a tenth less time on SQLite.
-        let stored: HashMap<String, Known> = if others.len() < MANY {
+        // `ON CONFLICT` decides in SQL which values are kept. For a page, the statement returns the result. For a
+        // block, a second query takes a tenth less time on SQLite.
+        let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
             let returned = DB::insert_returning(&mut *tx, insert_and_return(&others)).await;
-            let rows = returned.doing(STORE)?;
-            let posts = rows.iter().map(Self::known_post);
-            posts.collect::<Result<_, _>>().doing(STORE)?
+            let rows = returned.context(STORE)?;
+            let posts = rows.iter().map(Self::stored_post);
+            posts.collect::<Result<_, _>>().context(STORE)?
         } else {
             let insert = insert_posts(&others);
-            DB::insert(&mut *tx, insert).await.doing(STORE)?;
+            DB::insert(&mut *tx, insert).await.context(STORE)?;
             if known.is_empty() {
                 HashMap::new()
             } else {
-                Self::known_posts(tx, known.keys().map(String::as_str)).await?
+                Self::stored_posts(tx, known.keys().map(String::as_str)).await?
             }
         };
         let changed = known.iter().filter(|(fullname, before)| {
             let now = stored.get(*fullname);
-            now.is_some_and(|now| before.differs(now))
+            now.is_some_and(|now| before.has_changed(now))
         });
-        let changed = changed.count() as u64 + Self::set_topics(tx, &arrived.for_topic).await?;
-        upserted.new += arrived.new.len() as u64;
-        upserted.edited += arrived.edited.len() as u64;
+        let changed = changed.count() as u64 + Self::set_topics(tx, &plan.for_topic).await?;
+        upserted.new += plan.new.len() as u64;
+        upserted.edited += plan.edited.len() as u64;
         upserted.changed += changed;
         upserted.unchanged += known.len() as u64 - changed;
-        Self::follow(tx, &arrived).await?;
+        Self::clean_up(tx, &plan).await?;
         Ok(new)
     }
 
-    /// Stores the topics for which posts were collected by a source that changes nothing else of them; returns how many
-    /// had another one.
+    /// Updates the topic of stored posts; returns how many had another one.
     async fn set_topics(
         tx: &mut Transaction<'static, DB>,
         for_topic: &BTreeMap<&str, Vec<&str>>,
@@ -209,7 +209,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for (topic, fullnames) in for_topic {
             let update = format!(
                 "UPDATE posts SET topic = $2 WHERE topic IS DISTINCT FROM $2 AND fullname IN {}",
-                DB::AMONG
+                DB::IN_JSON_ARRAY
             );
             changed += sqlx::query::<DB>(AssertSqlSafe(update))
                 .bind(names(fullnames.iter().copied()))
@@ -217,30 +217,30 @@ impl<DB: Dialect> SqlStore<DB> {
                 .execute(&mut **tx)
                 .await
                 .map(|done| DB::rows_affected(&done))
-                .doing("store the topic of posts")?;
+                .context("store the topic of posts")?;
         }
         Ok(changed)
     }
 
-    /// Forgets what no longer holds of posts that are another now.
-    async fn follow(tx: &mut Transaction<'static, DB>, arrived: &Arrived<'_>) -> Result<()> {
-        let mut loses_text = arrived.loses_text;
-        Self::forget_edited(tx, &arrived.edited, &arrived.before_edits).await?;
-        if !arrived.as_before.is_empty() {
-            Self::forgive_other_texts(tx, &arrived.as_before).await?;
+    /// Deletes derived data that the upsert has made invalid.
+    async fn clean_up(tx: &mut Transaction<'static, DB>, plan: &UpsertPlan<'_>) -> Result<()> {
+        let mut loses_text = plan.loses_text;
+        Self::delete_results_of_edits(tx, &plan.edited, &plan.old_hashes).await?;
+        if !plan.unchanged_text.is_empty() {
+            Self::unpark_restored(tx, &plan.unchanged_text).await?;
         }
-        if !arrived.show_taken.is_empty() {
-            loses_text |= Self::forget_addresses(tx, &arrived.show_taken).await?;
+        if !plan.show_purged_text.is_empty() {
+            loses_text |= Self::clear_urls(tx, &plan.show_purged_text).await?;
         }
         if loses_text {
-            Self::note_rewrite_due(tx).await?;
+            Self::mark_rewrite_due(tx).await?;
         }
         Ok(())
     }
 
-    /// Forgets what was computed of texts that posts no longer have, and that these posts failed. The posts have their
-    /// new hashes already.
-    pub(super) async fn forget_edited(
+    /// Deletes results for texts that posts no longer have, and the recorded failures of these posts. The posts already
+    /// have their new hashes.
+    pub(super) async fn delete_results_of_edits(
         tx: &mut Transaction<'static, DB>,
         edited: &[&str],
         before: &[&[u8]],
@@ -249,50 +249,49 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(());
         }
         if let Some(lock) = DB::LOCK_EDITS {
-            // Two transactions may each edit away one of two posts with the same text. Without the lock, each
-            // would still see the other one's old post, and nobody would delete the logits.
+            // Two transactions may each edit one of two posts with the same text. Without the lock, each would still
+            // see the other's old post, and neither would delete the logits.
             let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
-            locked.doing("wait for others who edit posts")?;
+            locked.context("lock edits of posts")?;
         }
-        Self::forget_logits(tx, before).await?;
-        Self::forgive_failures(tx, edited).await
+        Self::delete_unused_logits(tx, before).await?;
+        Self::reset_failures(tx, edited).await
     }
 
-    /// A text that somebody changed by hand is the one again that its hash says.
-    async fn forgive_other_texts(
-        tx: &mut Transaction<'static, DB>,
-        restored: &[&str],
-    ) -> Result<()> {
+    /// Makes posts claimable whose text matches its hash again, after a manual change.
+    async fn unpark_restored(tx: &mut Transaction<'static, DB>, restored: &[&str]) -> Result<()> {
         let update = format!(
-            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL WHERE error = $2 AND fullname IN {}",
-            DB::AMONG
+            "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL WHERE error = $2 AND fullname IN {}",
+            DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(names(restored.iter().copied()))
-            .bind(OTHER_TEXT)
+            .bind(HASH_MISMATCH)
             .execute(&mut **tx)
             .await
-            .done("forget that posts had another text")
+            .map(drop)
+            .context("unpark restored posts")
     }
 
-    /// A text that changed may be scored where the old one failed.
-    pub(super) async fn forgive_failures(
+    /// Resets the failures of posts whose text changed.
+    pub(super) async fn reset_failures(
         tx: &mut Transaction<'static, DB>,
         changed: &[&str],
     ) -> Result<()> {
         let update = format!(
-            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
-              WHERE (attempts > 0 OR deaths > 0) AND fullname IN {}",
-            DB::AMONG
+            "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
+              WHERE (attempts > 0 OR crashes > 0) AND fullname IN {}",
+            DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(names(changed.iter().copied()))
             .execute(&mut **tx)
             .await
-            .done("forget failures of changed posts")
+            .map(drop)
+            .context("reset failures of changed posts")
     }
 
-    /// Stores where a run saw posts. Of a `new` post there is no sighting yet.
+    /// Stores the sightings of a run. Posts in `new` have no sighting yet.
     async fn insert_sightings(
         tx: &mut Transaction<'static, DB>,
         round: &[&Row<'_>],
@@ -300,17 +299,17 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<()> {
         const WHAT: &str = "store sightings";
         let seen = round.iter().filter_map(|row| Some((*row, row.page.topic?)));
-        let (apart, others): (Vec<_>, Vec<_>) =
+        let (new_rows, others): (Vec<_>, Vec<_>) =
             seen.partition(|(row, _)| new.contains(&row.post.fullname));
-        let insert = sightings(&apart);
-        DB::insert_new(&mut *tx, insert).await.doing(WHAT)?;
-        DB::insert(&mut *tx, sightings(&others)).await.doing(WHAT)
+        let insert = sightings(&new_rows);
+        DB::insert_new(&mut *tx, insert).await.context(WHAT)?;
+        DB::insert(&mut *tx, sightings(&others)).await.context(WHAT)
     }
 
     pub async fn author_key(&self) -> Result<String> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
             .fetch_one(&self.pool)
             .await
-            .doing("read the key for author names")
+            .context("read the key for author names")
     }
 }

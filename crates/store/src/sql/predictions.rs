@@ -1,46 +1,45 @@
-//! Looks up stored labels by post, for comparison with gold labels.
+//! Reads stored labels by post, for comparison with gold labels.
 
 use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
-use super::super::versions::{LabelState, LookedUp, Prediction};
+use super::super::versions::{LabelState, PostLabel, Prediction};
 use super::super::{Result, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn look_up(
+    pub async fn label_states(
         &self,
         target: Option<Target>,
         posts: &[Fullname],
-    ) -> Result<Vec<LookedUp>> {
-        const WHAT: &str = "look up labels";
-        // Without a target the posts are still looked up, so that the caller can tell unknown posts from
-        // unlabelled ones.
+    ) -> Result<Vec<PostLabel>> {
+        const WHAT: &str = "read labels";
+        // Posts are read even without a target, so that callers can distinguish unknown and unlabelled posts.
         let target = target.unwrap_or(Target {
             model: NO_ROW,
             label_set: NO_ROW,
         });
-        let decode = |row: &DB::Row| -> Result<LookedUp, sqlx::Error> {
+        let decode = |row: &DB::Row| -> Result<PostLabel, sqlx::Error> {
             let label: Option<String> = row.try_get(3)?;
-            let labelled = match label {
-                // First: retention leaves the label, but without its text nobody can say whether it is right.
+            let state = match label {
+                // First, because retention keeps the label, but without a text it cannot be judged.
                 _ if row.try_get(2)? => LabelState::WithoutText,
-                None => LabelState::Not,
-                Some(_) if !row.try_get::<bool, _>(6)? => LabelState::BeforeAnEdit,
-                Some(label) => LabelState::As(Prediction {
+                None => LabelState::Unlabelled,
+                Some(_) if !row.try_get::<bool, _>(6)? => LabelState::Outdated,
+                Some(label) => LabelState::Labelled(Prediction {
                     label,
                     score: row.try_get(4)?,
                     abstained: row.try_get(5)?,
                 }),
             };
-            Ok(LookedUp {
+            Ok(PostLabel {
                 fullname: row.try_get(0)?,
                 title: row.try_get(1)?,
-                labelled,
+                state,
             })
         };
         let mut found = Vec::with_capacity(posts.len());
@@ -57,8 +56,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 .push_bind(target.label_set)
                 .push(" WHERE p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                found.push(decode(row).doing(WHAT)?);
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                found.push(decode(row).context(WHAT)?);
             }
         }
         Ok(found)
@@ -72,24 +71,28 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .map(i64::unsigned_abs)
-        .doing("count what was purged")
+        .context("count purged posts")
     }
 
     pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
-        const WHAT: &str = "look for tombstones";
+        const WHAT: &str = "count tombstones";
         let mut found = 0;
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select =
                 QueryBuilder::<DB>::new("SELECT COUNT(*) FROM tombstones WHERE fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             let row = select.build().fetch_one(&self.pool).await;
-            let n: i64 = row.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            let n: i64 = row.and_then(|row| row.try_get(0)).context(WHAT)?;
             found += n.unsigned_abs();
         }
         Ok(found)
     }
 
-    pub async fn collected_for(&self, after: &str, limit: u32) -> Result<Vec<(Fullname, String)>> {
+    pub async fn collection_topics(
+        &self,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<(Fullname, String)>> {
         let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         sqlx::query::<DB>(
             "SELECT fullname, topic FROM posts WHERE topic IS NOT NULL AND fullname > $1 \
@@ -100,6 +103,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
-        .doing("read what posts were collected for")
+        .context("read the topics of posts")
     }
 }

@@ -1,10 +1,9 @@
-//! The pace that processes share: one row a client id, moved by one statement a request.
+//! Enforces the rate limit that processes share: one row per client id, and one statement per request.
 //!
-//! The row holds the theoretical arrival time of the generic cell rate algorithm (GCRA), so a slot is one
-//! number moved forward: nothing is left behind by a process that dies, and nobody waits for it. Times are
-//! the clocks of the processes that write them. Clocks that differ by some seconds make the slower ones wait
-//! that much longer; what lies further ahead than any process could have reserved was written under a wrong
-//! clock and does not count.
+//! The row has the theoretical arrival time of the generic cell rate algorithm (GCRA), so reserving a request moves one
+//! number forward, and a crashed process leaves nothing to clean up. Times are by the clocks of the writing processes.
+//! If these differ by seconds, slower ones wait longer by that. A time too far ahead for any process to have reserved
+//! it was written by a wrong clock, and is ignored.
 
 use std::time::Duration;
 
@@ -12,16 +11,16 @@ use sqlx::types::chrono::{DateTime, Utc};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::{Doing, SqlStore};
+use super::{ErrorContext, SqlStore};
 use topicmill_core::{QuotaReservation, QuotaTerms};
 
-/// Patience that other processes may have at least: what they reserved within it is believed.
-const OTHERS_PATIENCE: Duration = Duration::from_mins(10);
-/// Longest that everybody is held.
-const LONGEST_HOLD: Duration = Duration::from_hours(1);
+/// The least `max_wait` that is assumed of other processes: their reservations within it are valid.
+const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
+/// The longest block of all requests.
+const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
-/// `$2` now, `$3` the interval, `$4` the burst less one slot, `$5` and `$6` what is too far ahead to be true of
-/// `next_at` and `held_until`, `$7` the latest slot that is wanted.
+/// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst less one request, `$5` and `$6` the latest
+/// plausible `next_at` and `held_until`, `$7` the latest acceptable time.
 const RESERVE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
     ON CONFLICT (id) DO UPDATE SET next_at = $3 + \
@@ -32,35 +31,35 @@ RETURNING next_at, held_until";
 
 const LOOK: &str = "SELECT next_at, held_until FROM quotas WHERE id = $1";
 
-/// `$2` now, `$3` the end of the hold, `$4` what is too far ahead to be true.
-const HOLD: &str = "\
+/// Blocks all requests. `$2` is now, `$3` the end of the block, `$4` the latest plausible time.
+const LOCK_KEY: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
     ON CONFLICT (id) DO UPDATE SET held_until = $3 \
  WHERE quotas.held_until < $3 OR quotas.held_until > $4";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn reserve_slot(
+    pub async fn reserve_request(
         &self,
         id: &str,
         terms: QuotaTerms,
         now: DateTime<Utc>,
     ) -> Result<QuotaReservation> {
-        const WHAT: &str = "take a slot of the shared quota";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, now).await?;
+        const WHAT: &str = "reserve a request of the shared quota";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
         let interval = micros(terms.interval);
         let burst = micros(terms.interval * terms.burst.saturating_sub(1));
-        let patience = micros(terms.max_wait);
-        let too_far = now + burst + interval + patience.max(micros(OTHERS_PATIENCE));
-        let held_too_far = now + micros(LONGEST_HOLD);
-        let slot = |next_at: i64, held_until: i64| {
-            let paced = if next_at > too_far {
+        let max_wait = micros(terms.max_wait);
+        let max_next_at = now + burst + interval + max_wait.max(micros(MIN_MAX_WAIT));
+        let max_held_until = now + micros(MAX_THROTTLE);
+        let reservation = |next_at: i64, held_until: i64| {
+            let paced = if next_at > max_next_at {
                 now
             } else {
                 next_at - burst
             };
-            let held = if held_until > held_too_far {
+            let held = if held_until > max_held_until {
                 now
             } else {
                 held_until
@@ -71,50 +70,50 @@ impl<DB: Dialect> SqlStore<DB> {
             }
         };
         loop {
-            let taken: Option<(i64, i64)> = sqlx::query_as::<DB, _>(RESERVE)
+            let reserved: Option<(i64, i64)> = sqlx::query_as::<DB, _>(RESERVE)
                 .bind(id)
                 .bind(now)
                 .bind(interval)
                 .bind(burst)
-                .bind(too_far)
-                .bind(held_too_far)
-                .bind(now + patience)
+                .bind(max_next_at)
+                .bind(max_held_until)
+                .bind(now + max_wait)
                 .fetch_optional(&mut *connection)
                 .await
-                .doing(WHAT)?;
-            if let Some((next_at, held_until)) = taken {
-                // RETURNING gives the row as it is now, one interval later than the slot that was taken.
-                return Ok(slot(next_at - interval, held_until));
+                .context(WHAT)?;
+            if let Some((next_at, held_until)) = reserved {
+                // RETURNING gives the new row, which is one interval after the reserved time.
+                return Ok(reservation(next_at - interval, held_until));
             }
-            // The statement changed nothing, so the slot is further away than anybody waits. A second look says
-            // how far.
+            // The statement changed nothing, so the next time is too late. A second query returns it.
             let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(LOOK)
                 .bind(id)
                 .fetch_one(&mut *connection)
                 .await
-                .doing(WHAT)?;
-            let not_taken = slot(next_at, held_until);
-            // Where it came closer in between, it is asked for again: a slot that was not taken is nobody's.
-            if not_taken.wait > terms.max_wait {
-                return Ok(not_taken);
+                .context(WHAT)?;
+            let rejected = reservation(next_at, held_until);
+            // If it has become acceptable in between, try again: nothing was reserved.
+            if rejected.wait > terms.max_wait {
+                return Ok(rejected);
             }
         }
     }
 
-    pub async fn hold_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
-        const WHAT: &str = "hold the shared quota";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, now).await?;
+    pub async fn throttle_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
+        const WHAT: &str = "throttle the shared quota";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
-        sqlx::query::<DB>(HOLD)
+        sqlx::query::<DB>(LOCK_KEY)
             .bind(id)
             .bind(now)
-            // Bounded, so that one wrong `Retry-After` cannot stop every process for days.
-            .bind(now + micros(wait.min(LONGEST_HOLD)))
-            .bind(now + micros(LONGEST_HOLD))
+            // Bounded, so that one wrong `Retry-After` cannot stop all processes for days.
+            .bind(now + micros(wait.min(MAX_THROTTLE)))
+            .bind(now + micros(MAX_THROTTLE))
             .execute(&mut *connection)
             .await
-            .done(WHAT)
+            .map(drop)
+            .context(WHAT)
     }
 }
 

@@ -5,10 +5,10 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{Due, Result, StoreError};
-use super::{Doing, SqlStore, at};
+use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, SourceKind, Timestamp};
 
-/// Posts of the sample Reddit are asked about there, all others at Reddit.
+/// Posts of the sample Reddit are checked there, all others with Reddit.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -22,11 +22,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .map(i64::unsigned_abs)
-        .doing("count the posts to ask Reddit about")
+        .context("count posts to check with Reddit")
     }
 
-    pub async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
-        // Two walks along the index, rather than a sort of everything that is due.
+    pub async fn posts_due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
+        // Two index scans, instead of sorting all posts that are due.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
                SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
@@ -41,10 +41,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await;
-        Self::fullnames(rows, "find the posts to ask Reddit about")
+        Self::fullnames(rows, "find posts to check with Reddit")
     }
 
-    pub async fn last_seen(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
+    pub async fn last_checked(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
               ORDER BY checked_at DESC, fullname DESC LIMIT $2"
@@ -53,7 +53,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await;
-        Self::fullnames(rows, "find the posts that Reddit showed last")
+        Self::fullnames(rows, "find the posts that were checked last")
     }
 
     fn fullnames(
@@ -62,7 +62,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<Fullname>> {
         let names: Vec<String> = rows
             .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing(what)?;
+            .context(what)?;
         let fullname = |name: String| {
             name.parse()
                 .map_err(|error: topicmill_core::FullnameError| StoreError::Corrupt {
@@ -75,7 +75,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn note_reconciled(&self, due: Due) -> Result<bool> {
-        // Times of this form sort as texts.
+        // Times in this form sort as text.
         let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
             "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
@@ -89,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(due.sample)
         .execute(&self.pool)
         .await
-        .doing("note that the database is reconciled")?;
+        .context("record that the database is reconciled")?;
         Ok(DB::rows_affected(&done) == 1)
     }
 
@@ -98,7 +98,7 @@ impl<DB: Dialect> SqlStore<DB> {
             sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'reconciled_at'")
                 .fetch_optional(&self.pool)
                 .await
-                .doing("read when the database was reconciled")?;
+                .context("read when the database was reconciled")?;
         let parse = |text: String| {
             DateTime::parse_from_rfc3339(&text)
                 .map(|time| time.to_utc().into())

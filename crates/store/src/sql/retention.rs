@@ -1,4 +1,4 @@
-//! Taking the texts that were kept long enough.
+//! Deletes texts after the retention time.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use sqlx::{QueryBuilder, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::{Doing, POSTS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -17,7 +17,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
         now: Timestamp,
     ) -> Result<u64> {
-        again!(self.try_purge_texts(before, after, limit, now))
+        retry_on_conflict!(self.try_purge_texts(before, after, limit, now))
     }
 
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
@@ -28,7 +28,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .map(i64::unsigned_abs)
-        .doing("count the texts that were stored later")
+        .context("count texts stored later")
     }
 
     async fn try_purge_texts(
@@ -51,28 +51,28 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&mut *tx)
         .await
         .map(BTreeSet::from_iter)
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let crossposts = Self::crossposts_of(&mut tx, old.iter().map(String::as_str)).await?;
         old.extend(crossposts);
         Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
-        let purged = Self::take_texts(&mut tx, &old, now).await?;
+        let purged = Self::delete_texts(&mut tx, &old, now).await?;
         if purged > 0 {
-            Self::note_rewrite_due(&mut tx).await?;
+            Self::mark_rewrite_due(&mut tx).await?;
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(purged)
     }
 
-    /// Takes what retention takes of posts that still have it; how many had.
-    pub(super) async fn take_texts(
+    /// Deletes the text of posts, their links, authors and flairs. Returns the number of posts that had one.
+    pub(super) async fn delete_texts(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
         now: Timestamp,
     ) -> Result<u64> {
         let mut purged = 0;
         for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
-            Self::take_from_workers(tx, chunk).await?;
+            Self::dequeue_all(tx, chunk).await?;
             let mut update = QueryBuilder::<DB>::new(
                 "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
                  flair = NULL, text_purged_at = ",
@@ -86,14 +86,14 @@ impl<DB: Dialect> SqlStore<DB> {
                 .execute(&mut **tx)
                 .await
                 .map(|done| DB::rows_affected(&done))
-                .doing("purge texts")?;
+                .context("purge texts")?;
             let mut select =
                 QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());
-            // The hash stays when the text goes: it still says which text the label belongs to.
+            // The hash is kept, because it shows which text the label belongs to.
             let hashes = Self::hashes(tx, select).await?;
             let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
-            Self::forget_vectors(tx, &hashes).await?;
+            Self::delete_unused_vectors(tx, &hashes).await?;
         }
         Ok(purged)
     }

@@ -1,4 +1,4 @@
-//! Runs: what each execution of a stage did.
+//! Stores runs of stages and their heartbeats.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -6,12 +6,16 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
-use super::super::{Result, RunId, RunRow, Running};
-use super::{Doing, SqlStore, at};
+use super::super::{Result, RunId, RunRow, UnfinishedRun};
+use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn last_run(&self, before: Timestamp, after: Timestamp) -> Result<Option<Timestamp>> {
+    pub async fn last_run_start(
+        &self,
+        before: Timestamp,
+        after: Timestamp,
+    ) -> Result<Option<Timestamp>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT started_at FROM runs WHERE started_at < $1 OR started_at > $2 ORDER BY id DESC LIMIT 1",
         )
@@ -19,17 +23,17 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(after)
         .fetch_optional(&self.pool)
         .await
-        .doing("read when the last run began")
+        .context("read when the last run began")
     }
 
-    pub async fn shared_now(&self, now: Timestamp) -> Result<Timestamp> {
-        let mut connection = self.pool.acquire().await.doing("read the clock")?;
-        Ok(self.shared_time(&mut connection, at(now)).await?.into())
+    pub async fn database_now(&self, now: Timestamp) -> Result<Timestamp> {
+        let mut connection = self.pool.acquire().await.context("read the clock")?;
+        Ok(self.database_time(&mut connection, at(now)).await?.into())
     }
 
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
-        // The heartbeat is the database's time, because others judge by it whether this worker lives, and clocks
-        // differ.
+        // Heartbeats use the database's clock, because other workers judge by it whether this one still runs, and
+        // clocks differ.
         let insert = format!(
             "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
@@ -43,11 +47,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_one(&self.pool)
             .await
             .map(RunId)
-            .doing("record the run")
+            .context("record the run")
     }
 
-    pub async fn beat(&self, run: RunId) -> Result<()> {
-        // One that was taken for dead wakes: a process was stopped, or its database was away.
+    pub async fn record_heartbeat(&self, run: RunId) -> Result<()> {
+        // A run that was marked as crashed is running again: its process was suspended, or its database unavailable.
         let update = format!(
             "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
               WHERE id = $1 AND status IN ($2, $3)",
@@ -59,11 +63,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(RunStatus::Crashed.as_str())
             .execute(&self.pool)
             .await
-            .done("record that the run lives")
+            .map(drop)
+            .context("record a heartbeat")
     }
 
-    pub async fn running(&self) -> Result<Vec<Running>> {
-        const WHAT: &str = "read the runs that have no end";
+    pub async fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>> {
+        const WHAT: &str = "read the unfinished runs";
         let select = format!(
             "SELECT id, worker, started_at, heartbeat_at, {} FROM runs WHERE status = $1 ORDER BY id",
             DB::NOW
@@ -72,13 +77,13 @@ impl<DB: Dialect> SqlStore<DB> {
             let started: DateTime<Utc> = row.try_get(2)?;
             let seen: Option<DateTime<Utc>> = row.try_get(3)?;
             let now: DateTime<Utc> = row.try_get(4)?;
-            Ok(Running {
+            Ok(UnfinishedRun {
                 id: RunId(row.try_get(0)?),
                 worker: row.try_get(1)?,
                 seen_at: seen.unwrap_or(started).into(),
-                beats: seen.is_some(),
-                // A negative time is the difference of two clocks, where `started` is the worker's own.
-                silent: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
+                has_heartbeat: seen.is_some(),
+                // The age is negative if the worker's own clock, in `started`, is ahead.
+                heartbeat_age: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
             })
         };
         sqlx::query::<DB>(AssertSqlSafe(select))
@@ -86,11 +91,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .and_then(|rows| rows.iter().map(running).collect())
-            .doing(WHAT)
+            .context(WHAT)
     }
 
-    pub async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
-        // The end is its last sign of life. Only where it still runs: it may have ended while somebody judged it.
+    pub async fn mark_crashed(&self, run: RunId, why: &str) -> Result<()> {
+        // Its last heartbeat becomes its end. Only if it is still running, because it may have ended meanwhile.
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
               WHERE id = $1 AND status = $4",
@@ -101,7 +106,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(RunStatus::Running.as_str())
         .execute(&self.pool)
         .await
-        .done("record that a run died")
+        .map(drop)
+        .context("record that a run crashed")
     }
 
     pub async fn finish_run(
@@ -124,7 +130,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .execute(&self.pool)
         .await
-        .done("record the end of the run")
+        .map(drop)
+        .context("record the end of the run")
     }
 
     pub async fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Result<Vec<RunRow>> {
@@ -137,7 +144,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(Self::run_row)
         .fetch_all(&self.pool)
         .await
-        .doing("read the latest runs")
+        .context("read the latest runs")
     }
 
     pub async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
@@ -148,7 +155,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(Self::run_row)
         .fetch_optional(&self.pool)
         .await
-        .doing("read a run")
+        .context("read a run")
     }
 
     fn run_row(row: DB::Row) -> Result<RunRow, sqlx::Error> {

@@ -1,4 +1,4 @@
-//! Less of what is old: of each post, topic and day one sighting stays, and the runs of a day become sums.
+//! Thins old data: keeps one sighting per post, topic and day, and replaces the runs of a day by sums.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,12 @@ use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Thinned};
-use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use topicmill_core::Timestamp;
 
-/// Up to which day everything is thinned already.
+/// Key in `meta`: the end of the last thinned day.
 const THINNED_UNTIL: &str = "thinned_until";
-/// Runs that ended, that no sighting is of, and that are not the last of their stage to end so: `status` shows those.
-/// A run that ended less than well has an error to show, too.
+/// Ended runs without sightings that are not the last of their stage with their status, which `status` shows.
 const RUNS: &str = "\
 SELECT id, stage, status, started_at, finished_at, counts FROM runs r \
  WHERE started_at >= $1 AND started_at < $2 AND status <> 'running' AND finished_at IS NOT NULL \
@@ -24,7 +23,7 @@ SELECT id, stage, status, started_at, finished_at, counts FROM runs r \
    AND EXISTS (SELECT 1 FROM runs l WHERE l.stage = r.stage AND l.status = r.status AND l.id > r.id) \
  ORDER BY id";
 
-/// The sums of the runs of a stage that ended so.
+/// Sums of the runs of a stage with a status.
 #[derive(Debug, Default)]
 struct Sums {
     runs: i64,
@@ -47,12 +46,12 @@ impl Sums {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(crate) async fn thin_a_day(&self, before: Timestamp) -> Result<Option<Thinned>> {
-        again!(self.try_thin_a_day(before))
+    pub(crate) async fn thin_day(&self, before: Timestamp) -> Result<Option<Thinned>> {
+        retry_on_conflict!(self.try_thin_a_day(before))
     }
 
     async fn try_thin_a_day(&self, before: Timestamp) -> Result<Option<Thinned>> {
-        const WHAT: &str = "thin what is old";
+        const WHAT: &str = "thin old data";
         let midnight = |time: DateTime<Utc>| time.date_naive().and_time(NaiveTime::MIN).and_utc();
         let before = midnight(at(before));
         let mut tx = self.begin().await?;
@@ -62,7 +61,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_one(&mut *tx)
             .await
             .and_then(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let Some(day) = first.map(midnight).filter(|day| *day < before) else {
             return Ok(None);
         };
@@ -80,7 +79,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 row.try_get::<Option<i64>, _>(1)?,
             ))
         })
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let sightings = sqlx::query::<DB>(
             "DELETE FROM sightings WHERE run_id >= $1 AND run_id <= $2 AND EXISTS ( \
                SELECT 1 FROM sightings l WHERE l.fullname = sightings.fullname AND l.topic = sightings.topic \
@@ -91,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut *tx)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let runs = Self::sum_up_runs(&mut tx, day, next).await?;
         sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \
@@ -101,19 +100,19 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(next.to_rfc3339().as_str())
         .execute(&mut *tx)
         .await
-        .doing(WHAT)?;
-        tx.commit().await.doing(WHAT)?;
+        .context(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         Ok(Some(Thinned { sightings, runs }))
     }
 
-    /// Time up to which sightings are thinned already.
+    /// Returns the end of the last thinned day.
     async fn thinned_until(tx: &mut Transaction<'static, DB>) -> Result<DateTime<Utc>> {
         let note: Option<String> = sqlx::query::<DB>("SELECT value FROM meta WHERE key = $1")
             .bind(THINNED_UNTIL)
             .fetch_optional(&mut **tx)
             .await
             .and_then(|row| row.map(|row| row.try_get(0)).transpose())
-            .doing("read what was thinned already")?;
+            .context("read the end of the last thinned day")?;
         let Some(note) = note else {
             return Ok(DateTime::UNIX_EPOCH);
         };
@@ -126,7 +125,7 @@ impl<DB: Dialect> SqlStore<DB> {
             })
     }
 
-    /// Adds the runs of a day that nothing needs to its sums, and deletes them; how many.
+    /// Replaces the runs of a day that are not needed any more by sums. Returns how many.
     async fn sum_up_runs(
         tx: &mut Transaction<'static, DB>,
         day: DateTime<Utc>,
@@ -138,15 +137,15 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(next)
             .fetch_all(&mut **tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut ids = Vec::with_capacity(rows.len());
         let mut sums: BTreeMap<(String, String), Sums> = BTreeMap::new();
         for row in &rows {
-            ids.push(row.try_get::<i64, _>(0).doing(WHAT)?);
-            let key = (row.try_get(1).doing(WHAT)?, row.try_get(2).doing(WHAT)?);
-            let began: DateTime<Utc> = row.try_get(3).doing(WHAT)?;
-            let ended: DateTime<Utc> = row.try_get(4).doing(WHAT)?;
-            let counts: Json<Value> = row.try_get(5).doing(WHAT)?;
+            ids.push(row.try_get::<i64, _>(0).context(WHAT)?);
+            let key = (row.try_get(1).context(WHAT)?, row.try_get(2).context(WHAT)?);
+            let began: DateTime<Utc> = row.try_get(3).context(WHAT)?;
+            let ended: DateTime<Utc> = row.try_get(4).context(WHAT)?;
+            let counts: Json<Value> = row.try_get(5).context(WHAT)?;
             let of = sums.entry(key).or_default();
             of.add((ended - began).num_seconds(), &counts.0);
         }
@@ -165,12 +164,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Json(Value::Object(sum.counts)))
             .execute(&mut **tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         }
         for chunk in ids.chunks(POSTS_A_STATEMENT) {
             let mut delete = QueryBuilder::<DB>::new("DELETE FROM runs WHERE id IN (");
             push_list(&mut delete, chunk.iter().copied());
-            delete.build().execute(&mut **tx).await.doing(WHAT)?;
+            delete.build().execute(&mut **tx).await.context(WHAT)?;
         }
         Ok(ids.len() as u64)
     }

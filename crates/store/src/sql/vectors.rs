@@ -1,7 +1,7 @@
-//! Vectors of texts and of labels: stored beside labels, read in place of logits, forgotten with their texts.
+//! Stores and reads vectors of texts and labels. They are deleted with their texts.
 //!
-//! The vector of a text is written with its first label, under the same lease, and is all that another label needs: its
-//! cosine with the label's vector is what a pair of the two would have stored.
+//! The vector of a text is written with its first label, under the same lease. It serves all other labels: the logit of
+//! a pair is the cosine of the two vectors.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use sqlx::{QueryBuilder, Row};
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target, UnlabelledText};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::{LabelVector, TextVector};
 
@@ -28,9 +28,9 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             select.push_bind(model).push(" AND hypothesis_id IN (");
             push_list(&mut select, chunk.iter().copied());
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let id: i64 = row.try_get(0).doing(WHAT)?;
-                let bytes: Vec<u8> = row.try_get(1).doing(WHAT)?;
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let id: i64 = row.try_get(0).context(WHAT)?;
+                let bytes: Vec<u8> = row.try_get(1).context(WHAT)?;
                 let vector = LabelVector::from_bytes(&bytes);
                 let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
                 found.insert(id, vector);
@@ -52,8 +52,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .copied()
             .zip(bytes.iter().map(Vec::as_slice))
             .collect();
-        // In one order for everybody; two labels with the same words have one hypothesis, which an INSERT may
-        // have once.
+        // In one order for all writers. Two labels with the same text share a hypothesis, and keys must be distinct
+        // within an INSERT.
         rows.sort_unstable();
         rows.dedup_by_key(|(id, _)| *id);
         let mut tx = self.begin().await?;
@@ -73,8 +73,8 @@ impl<DB: Dialect> SqlStore<DB> {
             ],
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        DB::insert(&mut tx, insert).await.doing(WHAT)?;
-        tx.commit().await.doing(WHAT)
+        DB::insert(&mut tx, insert).await.context(WHAT)?;
+        tx.commit().await.context(WHAT)
     }
 
     pub async fn has_vectors(&self, model: i64) -> Result<bool> {
@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_optional(&self.pool)
             .await
             .map(|row| row.is_some())
-            .doing("look for vectors of texts")
+            .context("check for vectors of texts")
     }
 
     pub async fn text_vectors(
@@ -100,17 +100,17 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             select.push_bind(model).push(" AND text_hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
                 found[index[hash.as_slice()]] = Some(Self::text_vector(row, 1, &hash)?);
             }
         }
         Ok(found)
     }
 
-    /// A column that holds the vector of a text.
+    /// Decodes the vector of a text.
     pub(super) fn text_vector(row: &DB::Row, column: usize, hash: &[u8]) -> Result<TextVector> {
-        let bytes: Vec<u8> = row.try_get(column).doing("read the vector of a text")?;
+        let bytes: Vec<u8> = row.try_get(column).context("read the vector of a text")?;
         let vector = TextVector::from_bytes(bytes);
         vector.ok_or_else(|| no_vector("text_vectors", topicmill_score::hex(hash)))
     }
@@ -122,10 +122,9 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
-        // Leased posts are left to their workers. A cross join has SQLite walk along the posts: it would read every
-        // vector for each page otherwise. Questions for one value are answered by a search for each post: while labels
-        // are being written, the planner of PostgreSQL takes their table for empty, and would read all of it again and
-        // again.
+        // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
+        // page. The scalar subqueries are searched once per post: while labels are being written, PostgreSQL's planner
+        // considers their table empty, and would read all of it repeatedly.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
@@ -141,13 +140,13 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         rows.iter().map(Self::unlabelled_text).collect()
     }
 
-    /// A row of a name, a hash and a vector.
+    /// Decodes a row of fullname, hash and vector.
     pub(super) fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
-        let fullname: Fullname = row.try_get(0).doing("read an unlabelled text")?;
+        let fullname: Fullname = row.try_get(0).context("read an unlabelled text")?;
         let text_hash = Self::text_hash(row, 1, &fullname)?;
         let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
         Ok(UnlabelledText {
@@ -162,6 +161,6 @@ fn no_vector(table: &'static str, row: String) -> StoreError {
     StoreError::Corrupt {
         table,
         row,
-        detail: "`vector` is no vector; delete the row, and the next `topicmill classify` computes it again".into(),
+        detail: "`vector` is not a vector; delete the row, and the next `topicmill classify` computes it again".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Versions of label sets side by side: what there is, what another one costs, what it moves.
+//! Reads versions of label sets, the cost of another one, and the labels that it changes.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
-use super::super::{Missing, ModelRow, Result, Sought, StoreError, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 
-/// Errors of posts that were set aside, the most frequent ones.
+/// Displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
 /// A key that no row has.
 const NO_ROW: i64 = -1;
@@ -34,7 +34,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .and_then(|rows| rows.iter().map(decode).collect())
-            .doing("read the label sets")
+            .context("read the label sets")
     }
 
     pub(crate) async fn label_set(&self, id: i64) -> Result<LabelSet> {
@@ -51,41 +51,41 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(id)
         .fetch_one(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let rows = sqlx::query::<DB>(
             "SELECT label, label_name, descriptions FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
         .bind(id)
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let mut labels = Vec::with_capacity(rows.len());
         for row in &rows {
-            let descriptions: Json<Value> = row.try_get(2).doing(WHAT)?;
+            let descriptions: Json<Value> = row.try_get(2).context(WHAT)?;
             labels.push(Label {
-                slug: row.try_get(0).doing(WHAT)?,
-                label: row.try_get(1).doing(WHAT)?,
+                slug: row.try_get(0).context(WHAT)?,
+                label: row.try_get(1).context(WHAT)?,
                 descriptions: serde_json::from_value(descriptions.0)
                     .map_err(|error| corrupt(error.to_string()))?,
             });
         }
-        let mode: String = head.try_get(2).doing(WHAT)?;
-        let topics: Option<Json<Value>> = head.try_get(5).doing(WHAT)?;
+        let mode: String = head.try_get(2).context(WHAT)?;
+        let topics: Option<Json<Value>> = head.try_get(5).context(WHAT)?;
         let background = topics
             .map(|topics| serde_json::from_value(topics.0))
             .transpose()
             .map_err(|error| corrupt(error.to_string()))?;
-        let fitted: Option<Json<Value>> = head.try_get(6).doing(WHAT)?;
+        let fitted: Option<Json<Value>> = head.try_get(6).context(WHAT)?;
         let fitted = fitted
             .map(|fitted| serde_json::from_value(fitted.0))
             .transpose()
             .map_err(|error| corrupt(error.to_string()))?;
         Ok(LabelSet {
-            name: head.try_get(0).doing(WHAT)?,
-            template: head.try_get(1).doing(WHAT)?,
+            name: head.try_get(0).context(WHAT)?,
+            template: head.try_get(1).context(WHAT)?,
             mode: mode.parse().map_err(|error| corrupt(format!("{error}")))?,
-            threshold: head.try_get(3).doing(WHAT)?,
-            temperature: head.try_get(4).doing(WHAT)?,
+            threshold: head.try_get(3).context(WHAT)?,
+            temperature: head.try_get(4).context(WHAT)?,
             labels,
             background,
             fitted,
@@ -111,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
-        .doing("read the models")
+        .context("read the models")
     }
 
     pub(crate) async fn current_target(&self) -> Result<Option<Target>> {
@@ -125,7 +125,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_optional(&self.pool)
             .await
             .and_then(|row| row.map(decode).transpose())
-            .doing("read the current model and label set")
+            .context("read the current model and label set")
     }
 
     pub(crate) async fn models_with_labels(&self, label_set: i64) -> Result<Vec<i64>> {
@@ -137,10 +137,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-        .doing("look which models gave labels")
+        .context("read the models with labels")
     }
 
-    pub(crate) async fn labelled(&self, target: Target) -> Result<u64> {
+    pub(crate) async fn count_labelled(&self, target: Target) -> Result<u64> {
         let labelled: i64 = sqlx::query::<DB>(
             "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
@@ -150,20 +150,20 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .and_then(|row| row.try_get(0))
-        .doing("count labelled posts")?;
+        .context("count labelled posts")?;
         Ok(labelled.unsigned_abs())
     }
 
     pub(crate) async fn find_hypotheses(&self, texts: &[String]) -> Result<Vec<Option<i64>>> {
-        const WHAT: &str = "look for hypotheses";
+        const WHAT: &str = "find hypotheses";
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
         let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
         for chunk in hashes.chunks(ROWS_A_STATEMENT) {
             let mut select =
                 QueryBuilder::<DB>::new("SELECT hash, id FROM hypotheses WHERE hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                found.insert(row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?);
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                found.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
             }
         }
         let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
@@ -176,9 +176,9 @@ impl<DB: Dialect> SqlStore<DB> {
         label_set: Option<i64>,
         hypotheses: &[Option<i64>],
     ) -> Result<Cost> {
-        const WHAT: &str = "count what is to be computed";
+        const WHAT: &str = "estimate the work";
         let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
-        let labelled = self.labelled(Target { model, label_set }).await?;
+        let labelled = self.count_labelled(Target { model, label_set }).await?;
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
                SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
@@ -205,10 +205,10 @@ impl<DB: Dialect> SqlStore<DB> {
             );
         select.push_bind(model).push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
-        // `IN ()` is no SQL for PostgreSQL, so there is always one key in the list.
+        // `IN ()` is invalid in PostgreSQL, so the list always has one key.
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
         select.push(
-            // PostgreSQL's sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`: hence the casts.
+            // In PostgreSQL, the sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`.
             " GROUP BY t.text_hash, t.posts) \
              SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
@@ -217,11 +217,11 @@ impl<DB: Dialect> SqlStore<DB> {
         select
             .push_bind(labels)
             .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
-        let row = select.build().fetch_one(&self.pool).await.doing(WHAT)?;
+        let row = select.build().fetch_one(&self.pool).await.context(WHAT)?;
         let number = |column: usize| {
             row.try_get::<i64, _>(column)
                 .map(i64::unsigned_abs)
-                .doing(WHAT)
+                .context(WHAT)
         };
         let (texts, pairs_stored) = (number(0)?, number(2)?);
         Ok(Cost {
@@ -234,14 +234,14 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn seek(
+    pub(crate) async fn find_existing(
         &self,
         model: &ModelRow,
         label_set: &str,
         hypotheses: &[String],
-    ) -> Result<Sought> {
-        const WHAT: &str = "look for the model and the label set";
-        // Only looked for: a command that shows what something would cost must not record it.
+    ) -> Result<ExistingTarget> {
+        const WHAT: &str = "find the model and the label set";
+        // Nothing is inserted, because a command that estimates costs must not write.
         let model = sqlx::query::<DB>(
             "SELECT id FROM models WHERE manifest_hash = $1 AND number_format = $2 AND max_tokens = $3",
         )
@@ -251,22 +251,26 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_optional(&self.pool)
         .await
         .and_then(|row| row.map(|row| row.try_get(0)).transpose())
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let label_set = sqlx::query::<DB>("SELECT id FROM label_sets WHERE hash = $1")
             .bind(label_set)
             .fetch_optional(&self.pool)
             .await
             .and_then(|row| row.map(|row| row.try_get(0)).transpose())
-            .doing(WHAT)?;
-        Ok(Sought {
+            .context(WHAT)?;
+        Ok(ExistingTarget {
             model,
             label_set,
             hypotheses: self.find_hypotheses(hypotheses).await?,
         })
     }
 
-    pub(crate) async fn missing(&self, sought: &Sought, sample: u32) -> Result<Missing> {
-        const WHAT: &str = "read a sample of what is missing";
+    pub(crate) async fn estimate_work(
+        &self,
+        sought: &ExistingTarget,
+        sample: u32,
+    ) -> Result<WorkEstimate> {
+        const WHAT: &str = "read a sample of unlabelled texts";
         let Cost {
             posts,
             texts,
@@ -277,7 +281,7 @@ impl<DB: Dialect> SqlStore<DB> {
         } = self
             .cost(sought.model, sought.label_set, &sought.hypotheses)
             .await?;
-        // Hashes are random, so the lowest of them are a sample that comes out the same every time.
+        // Hashes are random, so the lowest ones are a reproducible random sample.
         let mut some = QueryBuilder::<DB>::new(
             "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
               WHERE p.has_text AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
@@ -291,27 +295,28 @@ impl<DB: Dialect> SqlStore<DB> {
             )
             .push_bind(i64::from(sample))
             .push(
-                ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o JOIN posts p ON p.fullname = o.fullname \
+                ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
+                 JOIN posts p ON p.fullname = o.fullname \
                  ORDER BY o.text_hash",
             );
-        let rows = some.build().fetch_all(&self.pool).await.doing(WHAT)?;
+        let rows = some.build().fetch_all(&self.pool).await.context(WHAT)?;
         let decode = |row: &DB::Row| {
             let (title, selftext): (String, String) =
-                (row.try_get(2).doing(WHAT)?, row.try_get(3).doing(WHAT)?);
-            let hash = Self::text_hash(row, 1, &row.try_get(0).doing(WHAT)?)?;
+                (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
+            let hash = Self::text_hash(row, 1, &row.try_get(0).context(WHAT)?)?;
             Ok((hash, post_text(&title, &selftext)))
         };
-        Ok(Missing {
+        Ok(WorkEstimate {
             posts,
             texts,
-            pairs: pairs_missing,
-            known: pairs_stored,
-            ready: posts_without_inference,
+            missing_pairs: pairs_missing,
+            stored_pairs: pairs_stored,
+            posts_without_inference: posts_without_inference,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
 
-    pub(crate) async fn compare(
+    pub(crate) async fn compare_labels(
         &self,
         from: Target,
         to: Target,
@@ -336,7 +341,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
-        .doing("compare labels")
+        .context("compare labels")
     }
 
     pub(crate) async fn compared_posts(
@@ -370,7 +375,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let label = |row: &DB::Row, first: usize| -> Result<Option<Prediction>, sqlx::Error> {
             let Some(label) = row.try_get(first)? else {
                 return Ok(None);
@@ -382,11 +387,11 @@ impl<DB: Dialect> SqlStore<DB> {
             }))
         };
         let decode = |row: &DB::Row| -> Result<ComparedPost> {
-            let fullname: Fullname = row.try_get(0).doing(WHAT)?;
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
             Ok(ComparedPost {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
-                title: row.try_get(2).doing(WHAT)?,
-                labels: [label(row, 3).doing(WHAT)?, label(row, 6).doing(WHAT)?],
+                title: row.try_get(2).context(WHAT)?,
+                labels: [label(row, 3).context(WHAT)?, label(row, 6).context(WHAT)?],
                 fullname,
             })
         };
@@ -397,15 +402,15 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         posts: &[Fullname],
     ) -> Result<Vec<(Fullname, TextHash)>> {
-        const WHAT: &str = "look for posts";
+        const WHAT: &str = "find posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT fullname, text_hash FROM posts WHERE fullname IN (",
             );
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let fullname: Fullname = row.try_get(0).doing(WHAT)?;
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
                 let hash = Self::text_hash(row, 1, &fullname)?;
                 found.push((fullname, hash));
             }
@@ -430,16 +435,16 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
-        .doing("read why posts were set aside")
+        .context("read why posts were parked")
     }
 
-    /// A column that holds the hash of a post's text.
+    /// Decodes the hash of a post's text.
     pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
-        let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
+        let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
         TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
             table: "posts",
             row: fullname.to_string(),
-            detail: "`text_hash` has not 16 bytes".into(),
+            detail: "`text_hash` does not have 16 bytes".into(),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
-use topicmill_store::{Access, Answered, Inquiry, Part, Store, parts};
+use topicmill_store::{Access, Part, QueryEnd, QueryRequest, Store, part_channel};
 
 use super::{csv, sql, sql_from_stdin, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
@@ -143,23 +143,23 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     let database = sqlite();
     with_a_row(&database).await;
     let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
-    let (into, mut parts) = parts();
+    let (into, mut parts) = part_channel();
     let stop = CancellationToken::new();
-    let inquiry = Inquiry {
+    let request = QueryRequest {
         sql: SILENT.to_owned(),
         limit: None,
-        at_most: None,
-        patience: None,
-        longest: None,
-        any_user: false,
+        timeout: None,
+        receive_timeout: None,
+        max_row_bytes: None,
+        allow_superuser: false,
         stop: stop.clone(),
     };
     let soon = async {
         assert!(matches!(parts.recv().await, Some(Part::Columns(_))));
         stop.cancel();
     };
-    let (asked, ()) = tokio::join!(store.ask(inquiry, into), soon);
-    assert_eq!(asked.unwrap(), Answered::Stopped);
+    let (asked, ()) = tokio::join!(store.run_query(request, into), soon);
+    assert_eq!(asked.unwrap(), QueryEnd::Cancelled);
     // The thread that computes holds the other end.
     let end = tokio::time::timeout(Duration::from_secs(5), parts.recv()).await;
     assert!(end.expect("the thread ends").is_none());
@@ -171,17 +171,17 @@ async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
-    let (into, untaken) = parts();
-    let inquiry = Inquiry {
+    let (into, untaken) = part_channel();
+    let request = QueryRequest {
         sql: ENDLESS.to_owned(),
         limit: None,
-        at_most: None,
-        patience: Some(Duration::from_secs(1)),
-        longest: None,
-        any_user: true,
+        timeout: None,
+        receive_timeout: Some(Duration::from_secs(1)),
+        max_row_bytes: None,
+        allow_superuser: true,
         stop: CancellationToken::new(),
     };
-    let asked = tokio::time::timeout(Duration::from_secs(30), store.ask(inquiry, into)).await;
+    let asked = tokio::time::timeout(Duration::from_secs(30), store.run_query(request, into)).await;
     let error = asked.expect("it does not wait for ever").unwrap_err();
     assert!(error.to_string().contains("for 1 s"), "{error}");
     drop(untaken);

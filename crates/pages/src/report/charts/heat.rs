@@ -7,7 +7,7 @@ use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
 use crate::display::{percent, single_line};
 use topicmill_review::drift::as_f64;
-use topicmill_store::Fate;
+use topicmill_store::PostOutcome;
 
 /// The smallest share that is printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
@@ -78,7 +78,9 @@ fn largest_disagreement(
     let apart = pairs
         .iter()
         .filter(|(_, _, topic, line)| {
-            topic.slug != line.slug && is_label(&topic.slug) && line.fate == Fate::Labelled
+            topic.slug != line.slug
+                && is_label(&topic.slug)
+                && line.outcome == PostOutcome::Labelled
         })
         .max_by(|a, b| a.1.total_cmp(&b.1));
     apart.map_or_else(String::new, |(_, share, topic, label)| {

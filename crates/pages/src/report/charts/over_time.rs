@@ -124,7 +124,7 @@ fn multiples(report: &Report, lines: &[&OutcomeStats], width: f64, across: usize
                 (x, foot - (foot - head) * as_f64(*posts) / largest)
             })
             .collect();
-        let is_label = line.fate == topicmill_store::Fate::Labelled;
+        let is_label = line.outcome == topicmill_store::PostOutcome::Labelled;
         let (area, stroke) = if is_label {
             ("mark-soft", "stroke")
         } else {

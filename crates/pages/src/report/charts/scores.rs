@@ -7,13 +7,17 @@ use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
 use crate::display::{percent, score, single_line, thousands};
 use topicmill_review::drift::as_f64;
-use topicmill_store::Fate;
+use topicmill_store::PostOutcome;
 
 /// Columns of the chart, each of two bins.
 const COLUMNS: usize = BINS / 2;
 
 /// Kinds of outcomes, from bottom to top.
-const KINDS: [Fate; 3] = [Fate::Labelled, Fate::Unsure, Fate::Other];
+const KINDS: [PostOutcome; 3] = [
+    PostOutcome::Labelled,
+    PostOutcome::Unsure,
+    PostOutcome::Other,
+];
 const NAMES: [(&str, &str); 3] = [
     ("mark", "with a label"),
     ("mark-warm", "unsure"),
@@ -22,8 +26,12 @@ const NAMES: [(&str, &str); 3] = [
 
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
-    for (kind, fate) in KINDS.into_iter().enumerate() {
-        for line in report.outcomes.iter().filter(|line| line.fate == fate) {
+    for (kind, outcome) in KINDS.into_iter().enumerate() {
+        for line in report
+            .outcomes
+            .iter()
+            .filter(|line| line.outcome == outcome)
+        {
             for (bin, posts) in line.bins.iter().enumerate() {
                 columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
@@ -56,13 +64,13 @@ pub fn all(report: &Report) -> Option<Chart> {
 
 /// Returns a sentence about posts without a label and the reasons.
 fn none(report: &Report, scored: u64) -> String {
-    let share = |fate| percent(as_f64(report.posts_with(fate)) / as_f64(scored));
-    let other = (report.posts_with(Fate::Other) > 0).then(|| {
-        let share = share(Fate::Other);
+    let share = |outcome| percent(as_f64(report.posts_with(outcome)) / as_f64(scored));
+    let other = (report.posts_with(PostOutcome::Other) > 0).then(|| {
+        let share = share(PostOutcome::Other);
         format!("{share} of posts are “other”: a background topic fits better than all labels")
     });
-    let unsure = (report.posts_with(Fate::Unsure) > 0).then(|| {
-        let (share, threshold) = (share(Fate::Unsure), score(report.threshold));
+    let unsure = (report.posts_with(PostOutcome::Unsure) > 0).then(|| {
+        let (share, threshold) = (share(PostOutcome::Unsure), score(report.threshold));
         format!(
             "{share} of posts are “unsure”: their best score is below the threshold of {threshold}"
         )
@@ -192,7 +200,7 @@ fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
     for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
         let y = ROW * (as_f64(place as u64) + 0.5);
         svg.name(left, y, &line.name);
-        let is_label = line.fate == Fate::Labelled;
+        let is_label = line.outcome == PostOutcome::Labelled;
         let (bar, dot) = if is_label {
             ("mark-soft", "mark")
         } else {

@@ -10,7 +10,7 @@ use chrono::DateTime;
 use serde_json::Value;
 
 use topicmill_core::{Fullname, TextHash};
-use topicmill_store::{Inquiry, Part, Result, Store, StoreError, parts};
+use topicmill_store::{Part, QueryRequest, Result, Store, StoreError, part_channel};
 
 /// The number of a missing text.
 const NONE: u32 = u32::MAX;
@@ -171,12 +171,12 @@ impl Columns {
              c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
         // A fixed statement is safe to run as any database user.
-        let inquiry = Inquiry {
+        let request = QueryRequest {
             sql,
-            any_user: true,
-            ..Inquiry::default()
+            allow_superuser: true,
+            ..QueryRequest::default()
         };
-        let (into, mut parts) = parts();
+        let (into, mut parts) = part_channel();
         let take = async {
             let mut columns = Self::default();
             while let Some(part) = parts.recv().await {
@@ -187,7 +187,8 @@ impl Columns {
             columns.rows.sort_unstable_by_key(|row| row.key);
             Ok(columns)
         };
-        let (asked, columns) = futures_util::future::join(store.ask(inquiry, into), take).await;
+        let (asked, columns) =
+            futures_util::future::join(store.run_query(request, into), take).await;
         asked?;
         columns
     }

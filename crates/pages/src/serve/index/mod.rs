@@ -18,7 +18,7 @@ use self::full_text::FullTextIndex;
 pub use self::full_text::has_words;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, TextHash};
-use topicmill_store::browsed::News;
+use topicmill_store::browse::ChangeMarker;
 use topicmill_store::{Result, Store, StoreError};
 
 /// Texts read per statement, as bound parameters.
@@ -72,7 +72,7 @@ pub struct Index {
 /// The database state that the index reflects.
 #[derive(Default)]
 struct ReadState {
-    news: Option<News>,
+    news: Option<ChangeMarker>,
     /// Keys of texts in the full-text index, with the first halves of their hashes.
     texts: HashMap<i64, u64>,
 }
@@ -114,7 +114,7 @@ impl Index {
             _ = columns.wait_for(Option::is_some) => Ok(()),
             failed = failed.wait_for(Option::is_some) => {
                 let message = failed.ok().and_then(|message| message.clone());
-                Err(StoreError::Unread(message.unwrap_or_default()))
+                Err(StoreError::ListsUnavailable(message.unwrap_or_default()))
             }
         }
     }
@@ -192,9 +192,9 @@ impl Index {
 
     /// Refreshes the index if the database changed; returns true if it did.
     async fn poll(&self, store: &Store, read: &mut ReadState) -> Result<bool> {
-        store.usable().await?;
+        store.check_usable().await?;
         // Read before the posts, so that the next poll notices writes in between.
-        let news = store.posts().news().await?;
+        let news = store.posts().change_marker().await?;
         if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
@@ -226,7 +226,7 @@ impl Index {
                 let names = some.iter().filter_map(|(key, _)| columns.fullname(*key));
                 let names: Vec<Fullname> = names.collect();
                 let names: Vec<&Fullname> = names.iter().collect();
-                for text in store.posts().texts_of(&names).await? {
+                for text in store.posts().post_texts(&names).await? {
                     let key = key(text.fullname.as_str());
                     read.insert(key, half(text.text_hash));
                     texts.push((key, text.title, text.body));

@@ -1,7 +1,7 @@
 //! A post as an entry of a list.
 
 use crate::display;
-use topicmill_store::browsed::ListedPost;
+use topicmill_store::browse::PostSummary;
 
 /// The most characters of a title: the limit of Reddit.
 const TITLE: usize = 300;
@@ -28,7 +28,7 @@ pub struct PostLine {
 
 impl PostLine {
     /// Formats a post.
-    pub fn new(post: &ListedPost) -> Self {
+    pub fn new(post: &PostSummary) -> Self {
         let title = display::single_line(&post.title, TITLE);
         let title = match (title.is_empty(), post.text_purged) {
             (true, true) => "(text deleted by retention)".to_owned(),

@@ -96,16 +96,16 @@ impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         let status = match &error {
             StoreError::Query(_)
-            | StoreError::Unanswered {
+            | StoreError::QueryInterrupted {
                 is_transient: false,
                 ..
             } => StatusCode::BAD_REQUEST,
-            StoreError::Powerful { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
+            StoreError::Superuser { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
             StoreError::Newer { .. }
             | StoreError::NotMigrated(_)
             | StoreError::Open { .. }
-            | StoreError::Unread(_)
-            | StoreError::Away => StatusCode::SERVICE_UNAVAILABLE,
+            | StoreError::ListsUnavailable(_)
+            | StoreError::NotResponding => StatusCode::SERVICE_UNAVAILABLE,
             error if error.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -118,7 +118,7 @@ impl From<StoreError> for PageError {
 
 /// Responds to health checks: 200 if the database is usable, else 503.
 pub async fn healthz(State(serving): State<Shared>) -> Response {
-    match serving.store.usable().await {
+    match serving.store.check_usable().await {
         Ok(()) => Json(json!({ "status": "ok" })).into_response(),
         // Clients without a token must not see the name of the database.
         Err(error) => {

@@ -12,7 +12,7 @@ use crate::display;
 use crate::serve::listing::{address, head};
 use crate::serve::{Serving, Shared};
 use topicmill_core::{Fullname, Timestamp};
-use topicmill_store::browsed::{Sighting, Verdict, WholePost};
+use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
 /// The most characters of a body: twice the limit of Reddit.
 const BODY: usize = 80_000;
@@ -77,10 +77,10 @@ pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Resp
 }
 
 /// Reads a post; a 404 error if it is not stored.
-pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, PageError> {
+pub async fn find(serving: &Serving, named: PostName) -> Result<PostDetails, PageError> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
-        Ok(name) => serving.store.posts().whole_post(&name).await?,
+        Ok(name) => serving.store.posts().post_details(&name).await?,
         Err(_) => None,
     };
     post.ok_or_else(|| {
@@ -92,7 +92,7 @@ pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, PageE
     })
 }
 
-fn shown(post: &WholePost) -> PostPage {
+fn shown(post: &PostDetails) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
     let permalink = post
@@ -170,7 +170,7 @@ fn seen(sighting: &Sighting) -> Seen {
     }
 }
 
-fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
+fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("posted", moment(post.listed.created_at)),
         ("first stored", moment(post.collected_at)),

@@ -223,7 +223,12 @@ impl ReviewQueue {
             let limit = more.saturating_add(1);
             let found = match chosen {
                 SampleReason::Random => store.gold().random_posts(target, reviewer, limit).await?,
-                _ => store.gold().closest_calls(target, reviewer, limit).await?,
+                _ => {
+                    store
+                        .gold()
+                        .lowest_margin_posts(target, reviewer, limit)
+                        .await?
+                }
             };
             let free = found.into_iter().find(|post| !unavailable.contains(post));
             let free: Vec<Fullname> = free.into_iter().collect();
@@ -238,7 +243,7 @@ impl ReviewQueue {
             {
                 let post = state.closest.remove(at).expect("it was found there");
                 // The post may have been purged or answered on another server since the read.
-                let answered = !store.gold().said_of(&post).await?.is_empty();
+                let answered = !store.gold().answers_about(&post).await?.is_empty();
                 let found = store.gold().review_posts(target, &[post]).await?.pop();
                 if let Some(post) = found.filter(|_| !answered) {
                     return Ok(Some(post));
@@ -248,7 +253,7 @@ impl ReviewQueue {
                 let limit = more.saturating_add(CLOSE_CALLS);
                 state.closest = store
                     .gold()
-                    .closest_calls(target, None, limit)
+                    .lowest_margin_posts(target, None, limit)
                     .await?
                     .into();
             }
@@ -308,7 +313,7 @@ impl ReviewQueue {
         who: &str,
         target: Target,
     ) -> Result<Option<(Option<String>, ReviewPost)>, StoreError> {
-        let answers = self.store.gold().said_of(post).await?.into_iter();
+        let answers = self.store.gold().answers_about(post).await?.into_iter();
         let mine = answers
             .filter(|(reviewer, _)| reviewer == who)
             .map(|(_, label)| label)
@@ -363,7 +368,7 @@ impl ReviewQueue {
         let Some(last) = last else {
             return Ok(false);
         };
-        let undone = self.store.gold().forget_gold(&last.fullname, who).await?;
+        let undone = self.store.gold().delete_answer(&last.fullname, who).await?;
         annotator.answers = annotator.answers.saturating_sub(1);
         annotator.assignment = Some(Assignment::again(last, filter, self.clock.now()));
         Ok(undone)

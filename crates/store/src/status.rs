@@ -1,4 +1,4 @@
-//! Values that describe the state of the store.
+//! Values that describe the state of the store: progress of labelling, backlogs and runs.
 
 use serde::Serialize;
 
@@ -7,67 +7,67 @@ use topicmill_core::{RunStatus, Stage, Timestamp};
 
 /// Progress of labelling, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct About {
-    pub standing: LabellingState,
+pub struct LabellingEstimate {
+    pub state: LabellingState,
     /// True if the counts of a large database are estimates from a sample.
     pub is_estimate: bool,
 }
 
-/// The newest of the stored posts whose dates can be right.
+/// Times of the newest posts, ignoring times in the future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Newest {
-    /// When the last new one was stored.
+pub struct NewestPost {
+    /// When the last new post was stored.
     pub collected_at: Option<Timestamp>,
-    /// When the latest of all was posted.
+    /// When the newest post was posted.
     pub created_at: Option<Timestamp>,
 }
 
-/// A label, or one of the two ways to have none, among the newest posts.
+/// The number of recent posts with a label, or without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MixPart {
-    /// Its slug, `other` or `unsure`.
+pub struct RecentLabelCount {
+    /// The slug, `other` or `unsure`.
     pub label: String,
-    /// Posts among the newest.
+    /// Posts among the newest ones.
     pub newer: u64,
-    /// Posts among those before them.
+    /// Posts among the ones before them.
     pub older: u64,
 }
 
-/// A label set that posts wait for beside the current one.
+/// The backlog of a target that is not the current one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Beside {
+pub struct OtherBacklog {
     pub model: String,
     pub label_set: String,
     pub label_set_hash: String,
-    /// Posts that wait; beyond a hundred thousand nobody counts.
+    /// Waiting posts, counted up to 100,000.
     pub posts: i64,
 }
 
-/// Labels beside the current ones that posts have which wait for a current one.
+/// A target other than the current one, under which posts are labelled that wait for a current label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LabelledBeside {
+pub struct OtherLabels {
     pub model: String,
-    /// The hash of its files, by which models of one name are told apart.
+    /// The hash of its files, which distinguishes models of the same name.
     pub model_hash: String,
     pub label_set: String,
     pub label_set_hash: String,
 }
 
-/// The runs of a stage since some time.
+/// Totals of the runs of a stage since a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {
     pub stage: Stage,
     pub runs: i64,
-    /// Runs that ended with an error, or crashed.
+    /// Runs that failed or crashed.
     pub failed: i64,
-    /// Runs that finished, but not with all rows or topics.
+    /// Runs that finished, but with some rows or topics failed.
     pub partial: i64,
-    /// Posts that they read, labelled, or took out.
+    /// Posts that were read, labelled or purged.
     pub posts: i64,
     pub new: i64,
 }
 
-/// The last end of a stage.
+/// The last ended run of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastRun {
     pub stage: Stage,
@@ -75,7 +75,7 @@ pub struct LastRun {
     pub status: RunStatus,
     pub finished_at: Timestamp,
     pub error: Option<String>,
-    /// When the latest good run ended: one that did everything, or some of it.
+    /// When the latest good run ended: one that finished at least some of its work.
     pub good_at: Option<Timestamp>,
 }
 

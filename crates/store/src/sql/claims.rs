@@ -1,4 +1,4 @@
-//! Claims: posts that wait, taken under a lease, and the logits that are stored of their texts.
+//! Claims posts of the backlog under a lease, and reads their stored logits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,40 +7,40 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, Suspicion, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, push_list};
+use super::super::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use topicmill_core::{Fullname, TextHash, Timestamp};
 use topicmill_score::PairLogits;
 use topicmill_score::reddit::post_text;
 
-/// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
+/// Crashes after which a post is claimed alone, so that any further crash is caused by it.
 const ALONE_AFTER: u32 = 5;
 /// Backlog error of a post whose text was changed by hand.
-pub(super) const OTHER_TEXT: &str =
-    "its text is not the one that its hash says: collect or import the post again";
+pub(super) const HASH_MISMATCH: &str =
+    "its text does not match its hash: collect or import the post again";
 
-/// Deaths of its workers after which a post is set aside: `max_attempts` of them with no other post to blame.
-pub(super) fn most_deaths(max_attempts: u32) -> i64 {
+/// Returns the crashes after which a post is parked: `max_attempts` of them while it was claimed alone.
+pub(super) fn max_crashes(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
 
-/// Most posts of a claim among those whose workers died this often: each death leaves a quarter of the
-/// suspects, so that one text that kills its worker is soon alone, and its neighbours are scored.
-fn window_of_suspects(deaths: i64) -> u32 {
-    match u32::try_from(deaths) {
+/// Returns the most posts of a claim after this many crashes: each crash leaves a quarter of the suspects, so that a
+/// text that crashes its worker is soon isolated, and the other texts are scored.
+fn max_window(crashes: i64) -> u32 {
+    match u32::try_from(crashes) {
         Ok(0) => u32::MAX,
-        Ok(deaths) if deaths < ALONE_AFTER => 1_024 >> (2 * deaths),
+        Ok(crashes) if crashes < ALONE_AFTER => 1_024 >> (2 * crashes),
         _ => 1,
     }
 }
 
-/// The posts that a claim may take.
-struct Wanted {
+/// The posts that a claim may include.
+struct ClaimFilter {
     target: Target,
-    /// Posts that failed this often are left alone.
+    /// Attempts after which a post is parked.
     max_attempts: u32,
-    /// The number of workers that crashed while they held them.
-    deaths: Range<i64>,
+    /// The range of crashes.
+    crashes: Range<i64>,
     limit: u32,
 }
 
@@ -49,110 +49,110 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         target: Target,
         claimant: &Claimant<'_>,
-        suspicion: Suspicion,
+        crash_filter: CrashFilter,
         limit: u32,
         now: Timestamp,
     ) -> Result<Claim> {
-        let most = most_deaths(claimant.max_attempts);
-        let deaths = match suspicion {
-            Suspicion::Any => 0..most,
-            Suspicion::Clear => 0..1,
-            Suspicion::Suspect => 1..most,
+        let most = max_crashes(claimant.max_attempts);
+        let crashes = match crash_filter {
+            CrashFilter::Any => 0..most,
+            CrashFilter::WithoutCrash => 0..1,
+            CrashFilter::WithCrash => 1..most,
         };
-        let wanted = Wanted {
+        let wanted = ClaimFilter {
             target,
             max_attempts: claimant.max_attempts,
-            deaths,
+            crashes,
             limit,
         };
         loop {
-            // An empty claim would mean that nothing is left, so what only turned out to be labelled is tried
-            // again. Each round takes rows out of the backlog, so the loop ends.
+            // An empty claim would mean that nothing is left, so a claim is retried if all its posts turned out to be
+            // labelled. Each round removes rows from the backlog, so the loop ends.
             if let Some(claim) = self.try_claim(&wanted, claimant, now).await? {
                 return Ok(claim);
             }
         }
     }
 
-    /// `None`: everything that was picked turned out to be labelled; there may be more.
+    /// Claims posts; `None` if all of them turned out to be labelled, and there may be more.
     async fn try_claim(
         &self,
-        wanted: &Wanted,
+        wanted: &ClaimFilter,
         claimant: &Claimant<'_>,
         now: Timestamp,
     ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
-        let now = self.shared_time(&mut tx, at(now)).await?;
-        // First, so that the posts of a worker that died are free for this very claim.
-        Self::bury_expired(&mut tx, now).await?;
-        let Some(deaths) = Self::least_deaths(&mut tx, wanted).await? else {
-            // Committed and not rolled back: leases may have been buried above.
-            tx.commit().await.doing(WHAT)?;
+        let now = self.database_time(&mut tx, at(now)).await?;
+        // First, so that reclaimed posts can be part of this claim.
+        Self::reclaim_expired(&mut tx, now).await?;
+        let Some(crashes) = Self::fewest_crashes(&mut tx, wanted).await? else {
+            // Committed, because leases may have been reclaimed above.
+            tx.commit().await.context(WHAT)?;
             return Ok(Some(Claim::NOTHING));
         };
-        // The lease comes before its posts, because `backlog.lease_id` refers to it.
+        // The lease is inserted before its posts, because `backlog.lease_id` refers to it.
         let lease = Self::begin_lease(&mut tx, claimant, now).await?;
-        let picked = Self::pick_posts(&mut tx, wanted, deaths, lease).await?;
-        let done = Self::unpick_labelled(&mut tx, wanted.target, lease).await?;
+        let picked = Self::assign_posts(&mut tx, wanted, crashes, lease).await?;
+        let done = Self::drop_labelled(&mut tx, wanted.target, lease).await?;
         let mut posts = Vec::new();
         if picked > done {
             let claimed = Self::claimed_posts(&mut tx, lease).await?;
-            // Logits are stored by the hash of a text. If a text had another hash, all posts that really have that
-            // hash would get its logits.
-            let is_whole = |post: &ClaimedPost| TextHash::new(&post.text) == post.text_hash;
-            let (whole, odd): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_whole);
-            for post in odd {
-                Self::set_aside(&mut tx, lease, &post.fullname, wanted.max_attempts).await?;
+            // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have this
+            // hash.
+            let is_valid = |post: &ClaimedPost| TextHash::new(&post.text) == post.text_hash;
+            let (valid, invalid): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_valid);
+            for post in invalid {
+                Self::park(&mut tx, lease, &post.fullname, wanted.max_attempts).await?;
             }
-            posts = whole;
+            posts = valid;
         }
-        // A lease without posts would lie in the table until its time is up.
+        // A lease without posts would remain in the table until it expires.
         if posts.is_empty() {
             Self::end_lease(&mut tx, lease).await?;
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.context(WHAT)?;
         let lease = Lease(lease);
         Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
-    /// Returns the number of deaths of the least suspected post; the lock keeps others from taking the last of them
-    /// until they are picked.
-    async fn least_deaths(
+    /// Returns the lowest number of crashes among the claimable posts. The lock prevents others from claiming the last
+    /// of these posts.
+    async fn fewest_crashes(
         tx: &mut Transaction<'static, DB>,
-        wanted: &Wanted,
+        wanted: &ClaimFilter,
     ) -> Result<Option<i64>> {
         let least = format!(
-            "SELECT deaths FROM backlog WHERE model_id = $1 AND label_set_id = $2 AND lease_id IS NULL \
-                AND deaths >= $4 AND deaths < $5 AND attempts < $3 ORDER BY deaths, attempts, fullname LIMIT 1 {}",
+            "SELECT crashes FROM backlog WHERE model_id = $1 AND label_set_id = $2 AND lease_id IS NULL \
+                AND crashes >= $4 AND crashes < $5 AND attempts < $3 ORDER BY crashes, attempts, fullname LIMIT 1 {}",
             DB::SKIP_LOCKED
         );
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(least))
             .bind(wanted.target.model)
             .bind(wanted.target.label_set)
             .bind(i64::from(wanted.max_attempts))
-            .bind(wanted.deaths.start)
-            .bind(wanted.deaths.end)
+            .bind(wanted.crashes.start)
+            .bind(wanted.crashes.end)
             .fetch_optional(&mut **tx)
             .await
-            .doing("look for posts to claim")
+            .context("find posts to claim")
     }
 
-    /// Puts posts under a lease, and returns how many.
+    /// Assigns posts to a lease, and returns how many.
     ///
-    /// MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick other
-    /// rows each time, and the claim would take more posts than its limit. Only posts of one number of deaths: that
-    /// number decides how many of them may share a lease.
-    async fn pick_posts(
+    /// MATERIALIZED, so that the inner SELECT runs once: it could select other rows each time, and the claim would
+    /// exceed its limit. Only posts with the same number of crashes, which determines how many of them may share a
+    /// lease.
+    async fn assign_posts(
         tx: &mut Transaction<'static, DB>,
-        wanted: &Wanted,
-        deaths: i64,
+        wanted: &ClaimFilter,
+        crashes: i64,
         lease: i64,
     ) -> Result<u64> {
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
-                  AND deaths = $6 AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
+                  AND crashes = $6 AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
              UPDATE backlog SET lease_id = $1 \
               WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
             DB::SKIP_LOCKED
@@ -162,17 +162,17 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(wanted.target.model)
             .bind(wanted.target.label_set)
             .bind(i64::from(wanted.max_attempts))
-            .bind(i64::from(wanted.limit.min(window_of_suspects(deaths))))
-            .bind(deaths)
+            .bind(i64::from(wanted.limit.min(max_window(crashes))))
+            .bind(crashes)
             .execute(&mut **tx)
             .await
             .map(|done| DB::rows_affected(&done))
-            .doing("pick posts")
+            .context("assign posts")
     }
 
-    /// Takes posts out of a lease and the backlog that another worker labelled between the look that put them there and
-    /// now, and those that have no text; returns how many.
-    async fn unpick_labelled(
+    /// Removes posts from the lease and the backlog that have been labelled since they were added, or have no text.
+    /// Returns how many.
+    async fn drop_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
         lease: i64,
@@ -190,7 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut **tx)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing("leave out posts that are labelled")
+        .context("drop labelled posts")
     }
 
     async fn claimed_posts(
@@ -206,11 +206,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(lease)
         .fetch_all(&mut **tx)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let post = |row: &DB::Row| {
             let (title, selftext): (String, String) =
-                (row.try_get(2).doing(WHAT)?, row.try_get(3).doing(WHAT)?);
-            let fullname: Fullname = row.try_get(0).doing(WHAT)?;
+                (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
             Ok(ClaimedPost {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
                 fullname,
@@ -234,7 +234,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now + claimant.lease)
         .fetch_one(&mut **tx)
         .await
-        .doing("begin a lease")
+        .context("insert a lease")
     }
 
     pub(super) async fn end_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
@@ -242,11 +242,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(id)
             .execute(&mut **tx)
             .await
-            .done("end a lease")
+            .map(drop)
+            .context("end a lease")
     }
 
-    /// Lets nobody try a post with another text than its hash says until its text changes, or somebody asks for it.
-    async fn set_aside(
+    /// Parks a post whose text does not match its hash, until its text changes or the user retries it.
+    async fn park(
         tx: &mut Transaction<'static, DB>,
         lease: i64,
         fullname: &Fullname,
@@ -259,10 +260,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(lease)
         .bind(fullname.as_str())
         .bind(i64::from(max_attempts))
-        .bind(OTHER_TEXT)
+        .bind(HASH_MISMATCH)
         .execute(&mut **tx)
         .await
-        .done("set a post aside")
+        .map(drop)
+        .context("park a post")
     }
 
     pub async fn pair_logits(
@@ -272,11 +274,11 @@ impl<DB: Dialect> SqlStore<DB> {
         texts: &[TextHash],
     ) -> Result<Vec<Vec<Option<PairLogits>>>> {
         const WHAT: &str = "read stored logits";
-        // The database answers in any order, and not every pair is stored.
+        // The database returns pairs in any order, and not every pair is stored.
         let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
-        // PostgreSQL knows no empty list.
+        // PostgreSQL has no empty list.
         if hypotheses.is_empty() {
             return Ok(found);
         }
@@ -287,18 +289,18 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             select.push_bind(model).push(" AND text_hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // A text may have been compared with more hypotheses than these. `+ 0`: one search for each text,
-            // and not one for each pair.
+            // A text may have logits for more hypotheses than these. `+ 0` makes the database search once per text, not
+            // once per pair.
             select.push(" AND hypothesis_id + 0 IN (");
             push_list(&mut select, hypotheses.iter().copied());
-            let rows = select.build().fetch_all(&self.pool).await.doing(WHAT)?;
+            let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
             for row in &rows {
-                let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
-                let compared: i64 = row.try_get(1).doing(WHAT)?;
+                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+                let compared: i64 = row.try_get(1).context(WHAT)?;
                 let logits = PairLogits {
-                    entailment: row.try_get(2).doing(WHAT)?,
-                    contradiction: row.try_get(3).doing(WHAT)?,
-                    neutral: row.try_get(4).doing(WHAT)?,
+                    entailment: row.try_get(2).context(WHAT)?,
+                    contradiction: row.try_get(3).context(WHAT)?,
+                    neutral: row.try_get(4).context(WHAT)?,
                 };
                 found[index[hash.as_slice()]][position[&compared]] = Some(logits);
             }

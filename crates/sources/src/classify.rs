@@ -1,4 +1,4 @@
-//! Decides what to do with a response: take it, retry, or give up. Pure: the client does the waiting.
+//! Decides what to do with a response: accept it, retry, or fail. Pure: the client waits.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use chrono::{DateTime, Utc};
 
 use super::error::SourceError;
 use super::listing::ListingError;
-use super::page::site_of;
+use super::page::site_for;
 use topicmill_core::{Outcome, SourceKind};
 use topicmill_http::{HttpResponse, ResponseClass, RetryDecision, RetryableFailure};
 
-/// Why an answer is refused for good, in the words of one source.
+/// The outcome of a refusal and its description.
 pub(super) type Refusal = (Outcome, String);
 
-/// Judges the responses to one request.
-pub(super) struct Judge<'a> {
+/// Classifies the responses to one request.
+pub(super) struct ResponseClassifier<'a> {
     pub kind: SourceKind,
-    /// The request, for messages.
+    /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
-    /// A wait that an answer asks for counts as this at most.
+    /// The longest wait that a response can request.
     pub longest: Duration,
 }
 
-impl Judge<'_> {
-    /// Judges an answer by its status, its headers and its body. What the source means by a redirect, whose address is
-    /// given, and by a status of its own, `refusal` says where it is more than what everybody means.
-    pub(super) fn judge<T>(
+impl ResponseClassifier<'_> {
+    /// Classifies a response by status, headers and body. `refusal` returns the meaning of a redirect, whose target it
+    /// gets, or of a status, if the source means more by it than HTTP.
+    pub(super) fn classify<T>(
         &self,
         answer: &HttpResponse,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
         refusal: impl FnOnce(u16, Option<&str>) -> Option<Refusal>,
     ) -> RetryDecision<T, SourceError> {
-        let again = |detail: String, wait: Option<Duration>, is_rate_limit| {
+        let retry = |detail: String, wait: Option<Duration>, is_rate_limit| {
             RetryDecision::Retry(RetryableFailure {
                 detail,
                 wait: wait.map(|wait| wait.min(self.longest)),
@@ -40,20 +40,19 @@ impl Judge<'_> {
                 ..RetryableFailure::default()
             })
         };
-        let site = site_of(self.kind);
+        let site = site_for(self.kind);
         let status = answer.status();
-        let said = |text: &str| match answer.message() {
+        let with_message = |text: &str| match answer.message() {
             Some(message) => format!("{text}: `{message}`"),
             None => text.to_owned(),
         };
         let (outcome, detail) = match answer.classify(self.now) {
             ResponseClass::Data => match decode(&answer.body) {
                 Ok(decoded) => return RetryDecision::Accept(decoded),
-                // Half a text may be a connection that broke off. Whole JSON of another shape will be the same next
-                // time.
-                Err(error @ ListingError::Json(_)) => return again(error.to_string(), None, false),
+                // Truncated JSON may be a broken connection. Valid JSON of another structure would not change.
+                Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
-                    return RetryDecision::Fail(SourceError::Shape {
+                    return RetryDecision::Fail(SourceError::UnexpectedShape {
                         site,
                         what: self.what.to_owned(),
                         source: Some(source),
@@ -61,35 +60,33 @@ impl Judge<'_> {
                 }
             },
             ResponseClass::RateLimited(wait) => {
-                return again(said("too many requests (429)"), wait, true);
+                return retry(with_message("too many requests (429)"), wait, true);
             }
             ResponseClass::ServerError(wait) => {
-                return again(said(&format!("status {status}")), wait, false);
+                return retry(with_message(&format!("status {status}")), wait, false);
             }
             ResponseClass::WebPage => (
                 Outcome::EdgeBlocked,
                 format!(
-                    "a web page came in place of JSON; check `{}.api_url` and the way to the internet",
+                    "the response is a web page instead of JSON; check `{}.api_url` and the network",
                     site.section
                 ),
             ),
             ResponseClass::Redirect(to) => refusal(status, Some(&to)).unwrap_or_else(|| {
                 let section = site.section;
-                let detail = format!(
-                    "a redirect to `{to}`, which is not followed; check `{section}.api_url`"
-                );
+                let detail = format!("it redirects to `{to}`; check `{section}.api_url`");
                 (Outcome::Server, detail)
             }),
             ResponseClass::ClientError => refusal(status, None).unwrap_or_else(|| {
                 let (outcome, detail) = match status {
-                    404 => (Outcome::Missing, "there is nothing of that name"),
+                    404 => (Outcome::Missing, "it does not exist"),
                     451 => (
                         Outcome::Banned,
-                        "closed for legal reasons where this machine is",
+                        "blocked for legal reasons at this location",
                     ),
-                    _ => (Outcome::Server, "the request was not understood"),
+                    _ => (Outcome::Server, "the request was rejected"),
                 };
-                (outcome, said(detail))
+                (outcome, with_message(detail))
             }),
         };
         RetryDecision::Fail(SourceError::Refused {

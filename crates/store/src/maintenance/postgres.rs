@@ -1,25 +1,26 @@
-//! Upkeep of a database of PostgreSQL: tables that are rewritten.
+//! Rewrites the tables of a PostgreSQL database.
 
 use std::time::Duration;
 
 use sqlx::{Executor, PgConnection, Postgres};
 
 use super::super::dialect::lock_timeout;
-use super::super::failure::{Doing, is_busy};
+use super::super::driver_error::{ErrorContext, is_busy};
+use super::super::lock_wait::STEP;
 use super::super::sql::{SqlStore, TABLES};
-use super::super::waiting::STEP;
 use super::super::{Result, StoreError};
-use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
+use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
-/// The table that shows whether somebody reads an earlier state, because it is small.
+/// A small table, with which a rewrite first tests for old snapshots.
 const SMALL: &str = "meta";
-/// VACUUM FREEZE sets `relfrozenxid` to the oldest transaction that anybody reads or writes in: rows that were deleted
-/// after it are still there (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>).
-/// It may be a session, a prepared transaction or a replica, visible to us or not.
-const READS_EARLIER: &str =
+/// True if a table may still contain rows deleted before a transaction. VACUUM FREEZE sets `relfrozenxid` to the oldest
+/// transaction id that any snapshot may still need
+/// (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>): of a session, a prepared
+/// transaction or a replica, visible to this user or not.
+const HAS_OLD_ROWS: &str =
     "SELECT age(relfrozenxid) > age($2::text::xid) FROM pg_class WHERE oid = $1::regclass";
-/// Sessions that read as of an earlier transaction, or write in one, also in other databases.
-const READERS: &str = "\
+/// Sessions with an older snapshot or transaction, in other databases too.
+const OLD_SNAPSHOTS: &str = "\
 SELECT 'process ' || pid FROM pg_stat_activity \
  WHERE pid <> pg_backend_pid() AND (age(backend_xid) > age($1::text::xid) \
         OR ((datname = current_database() OR backend_type = 'walsender') \
@@ -34,37 +35,37 @@ impl SqlStore<Postgres> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        // Whoever comes behind us waits for as long as we do.
-        let patience = lock_timeout(Duration::from_millis(REWRITE_PATIENCE_MS.into()));
-        let set = connection.execute(sqlx::AssertSqlSafe(patience)).await;
-        set.doing(WHAT)?;
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        // A short timeout, because sessions queued behind this lock wait for it too.
+        let timeout = lock_timeout(Duration::from_millis(REWRITE_TIMEOUT_MS.into()));
+        let set = connection.execute(sqlx::AssertSqlSafe(timeout)).await;
+        set.context(WHAT)?;
         let rewritten = Self::rewrite_by(&mut connection, progress).await;
-        // Before any error is returned: the connection goes back to the pool.
+        // Reset before an error is returned, because the connection goes back to the pool.
         let reset = connection
             .execute(sqlx::AssertSqlSafe(lock_timeout(STEP)))
             .await;
         let rewritten = rewritten?;
-        reset.doing(WHAT)?;
+        reset.context(WHAT)?;
         Ok(rewritten)
     }
 
     async fn rewrite_by(connection: &mut PgConnection, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
         let due = Self::note(connection, REWRITE_DUE).await?;
-        // The server would pass over a table of somebody else's, and say so to nobody.
+        // VACUUM silently skips the tables of other owners.
         let others: Option<String> = sqlx::query_scalar(
             "SELECT relname::text FROM pg_class WHERE oid = 'posts'::regclass AND NOT pg_has_role(relowner, 'USAGE')",
         )
         .fetch_optional(&mut *connection)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         if let Some(table) = others {
-            let said = format!("only the owner of table {table} may rewrite it");
-            return Err(StoreError::Denied(said));
+            let message = format!("only the owner of table {table} may rewrite it");
+            return Err(StoreError::Denied(message));
         }
-        // Rather than rewrite everything for nothing.
-        let now = match Self::read_by_nobody(connection).await? {
+        // Tested first, because a rewrite would be useless.
+        let now = match Self::wait_for_snapshots(connection).await? {
             Ok(now) => now,
             Err(why) => return Ok(why),
         };
@@ -74,15 +75,15 @@ impl SqlStore<Postgres> {
                 .bind(table)
                 .fetch_one(&mut *connection)
                 .await
-                .doing(WHAT)?;
+                .context(WHAT)?;
             sizes.push((table, size.unsigned_abs()));
         }
         let all = sizes.iter().map(|(_, size)| size).sum();
         let mut done = 0;
         for (table, size) in sizes {
             progress(done, all);
-            // FULL writes the table anew, FREEZE makes `relfrozenxid` tell what it could not leave out, and ANALYZE
-            // counts again what the planner goes by.
+            // FULL writes the table anew, FREEZE makes `relfrozenxid` show what could not be left out, and ANALYZE
+            // updates the statistics of the planner.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
                 return Ok(why);
@@ -95,8 +96,8 @@ impl SqlStore<Postgres> {
             .bind(due)
             .execute(&mut *connection)
             .await
-            .doing(WHAT)?;
-        Ok(Rewritten::Whole)
+            .context(WHAT)?;
+        Ok(Rewritten::Complete)
     }
 
     async fn note(connection: &mut PgConnection, key: &str) -> Result<Option<String>> {
@@ -104,35 +105,37 @@ impl SqlStore<Postgres> {
             .bind(key)
             .fetch_optional(connection)
             .await
-            .doing("look what is to be rewritten")
+            .context("read the pending rewrite")
     }
 
-    /// A transaction later than all that was deleted until now, once nobody reads a state before it; or who does after
-    /// the time that whoever reads but for a moment takes.
-    async fn read_by_nobody(connection: &mut PgConnection) -> Result<Result<String, Rewritten>> {
-        // This takes a new number, which is higher than that of each deletion that was committed before.
+    /// Waits until no session uses a snapshot older than the deletions so far. Returns a later transaction id, or why
+    /// the rewrite cannot start after the timeout.
+    async fn wait_for_snapshots(
+        connection: &mut PgConnection,
+    ) -> Result<Result<String, Rewritten>> {
+        // Assigns a transaction id, which is higher than those of all committed deletions.
         let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
             .fetch_one(&mut *connection)
             .await
-            .doing("look whether anybody reads an earlier state")?;
+            .context("read the current transaction id")?;
         let mut waited = Duration::ZERO;
         while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, &now).await? {
-            let waits_on = waited < Duration::from_millis(REWRITE_PATIENCE_MS.into());
-            if !waits_on || !matches!(why, Rewritten::EarlierStateIsRead { .. }) {
+            let waits_on = waited < Duration::from_millis(REWRITE_TIMEOUT_MS.into());
+            if !waits_on || !matches!(why, Rewritten::OldSnapshotInUse { .. }) {
                 return Ok(Err(why));
             }
             #[expect(
                 clippy::disallowed_methods,
-                reason = "another session's work does not go by our clock"
+                reason = "another session works in real time"
             )]
-            tokio::time::sleep(LOOK_EVERY).await;
-            // Naps are counted, because no file but `clock.rs` may read the time.
-            waited += LOOK_EVERY;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            // Sums up the sleeps, because only `clock.rs` may read the time.
+            waited += POLL_INTERVAL;
         }
         Ok(Ok(now))
     }
 
-    /// Vacuums a table; says why rows that were deleted before the transaction `now` are in it still, if they are.
+    /// Vacuums a table; returns why rows deleted before the transaction `now` remain, if they do.
     async fn vacuum(
         connection: &mut PgConnection,
         how: &str,
@@ -143,38 +146,38 @@ impl SqlStore<Postgres> {
         let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({how}) {table}"));
         match sqlx::raw_sql(vacuum).execute(&mut *connection).await {
             Err(error) if is_busy(&error) => {
-                return Ok(Some(Rewritten::TableIsUsed { table }));
+                return Ok(Some(Rewritten::TableLocked { table }));
             }
             ended => {
-                ended.doing(WHAT)?;
+                ended.context(WHAT)?;
             }
         }
-        let reads_earlier: bool = sqlx::query_scalar(READS_EARLIER)
+        let has_old_rows: bool = sqlx::query_scalar(HAS_OLD_ROWS)
             .bind(table)
             .bind(now)
             .fetch_one(&mut *connection)
             .await
-            .doing(WHAT)?;
-        if !reads_earlier {
+            .context(WHAT)?;
+        if !has_old_rows {
             return Ok(None);
         }
-        let by = sqlx::query_scalar(READERS)
+        let by = sqlx::query_scalar(OLD_SNAPSHOTS)
             .bind(now)
             .fetch_all(connection)
             .await
-            .doing("look who reads an earlier state")?;
-        Ok(Some(Rewritten::EarlierStateIsRead { by }))
+            .context("read the sessions with old snapshots")?;
+        Ok(Some(Rewritten::OldSnapshotInUse { by }))
     }
 
-    /// See [`Store::fold`](super::super::Store::fold).
-    #[expect(clippy::unused_async, reason = "one face for both databases")]
-    pub async fn fold(&self) -> Result<bool> {
+    /// See [`Store::checkpoint`](super::super::Store::checkpoint).
+    #[expect(clippy::unused_async, reason = "one interface for both databases")]
+    pub async fn checkpoint(&self) -> Result<bool> {
         Ok(true)
     }
 
-    /// See [`Store::fold_a_little`](super::super::Store::fold_a_little).
-    #[expect(clippy::unused_async, reason = "one face for both databases")]
-    pub async fn fold_a_little(&self) -> Result<()> {
+    /// See [`Store::checkpoint_passive`](super::super::Store::checkpoint_passive).
+    #[expect(clippy::unused_async, reason = "one interface for both databases")]
+    pub async fn checkpoint_passive(&self) -> Result<()> {
         Ok(())
     }
 
@@ -184,7 +187,7 @@ impl SqlStore<Postgres> {
             .bind(REWRITE_DUE)
             .fetch_optional(&self.pool)
             .await
-            .doing("look whether the tables are to be rewritten")?;
+            .context("read whether a rewrite is due")?;
         Ok(due.is_some())
     }
 }

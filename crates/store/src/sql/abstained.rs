@@ -1,35 +1,35 @@
-//! Posts that got no label, with their vectors and words: to see what they are about.
+//! Reads posts for which labelling abstained, with their vectors and texts.
 
 use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
-use super::super::{NoLabel, Result, StoredText, Target, UnlabelledText};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::super::{AbstainReason, Result, StoredText, Target, UnlabelledText};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
 use topicmill_score::reddit::is_placeholder;
 
-/// The values of `classifications.other` of posts with an outcome.
-/// Two values for one column, so that the statement has the same text for each outcome.
-fn other(outcome: NoLabel) -> (bool, bool) {
+/// Returns the accepted values of `classifications.other`. Two values, so that the statement is the same for each
+/// reason.
+fn other(outcome: AbstainReason) -> (bool, bool) {
     match outcome {
-        NoLabel::Other => (true, true),
-        NoLabel::Unsure => (false, false),
-        NoLabel::Both => (true, false),
+        AbstainReason::Other => (true, true),
+        AbstainReason::Unsure => (false, false),
+        AbstainReason::Both => (true, false),
     }
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn without_label(
+    pub async fn abstained_texts(
         &self,
         target: Target,
-        outcome: NoLabel,
+        outcome: AbstainReason,
         model: i64,
         after: &str,
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
-        const WHAT: &str = "read the vectors of posts without a label";
+        const WHAT: &str = "read vectors of abstained posts";
         let (one, or) = other(outcome);
-        // A cross join has SQLite walk along the labels, in the order of the page.
+        // A cross join makes SQLite scan the labels, in the order of the page.
         let rows = sqlx::query::<DB>(
             "SELECT c.fullname, c.text_hash, v.vector \
                FROM classifications c CROSS JOIN posts p CROSS JOIN text_vectors v \
@@ -48,11 +48,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         rows.iter().map(Self::unlabelled_text).collect()
     }
 
-    pub async fn count_without_label(&self, target: Target, outcome: NoLabel) -> Result<u64> {
+    pub async fn count_abstained(&self, target: Target, outcome: AbstainReason) -> Result<u64> {
         let (one, or) = other(outcome);
         let count = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
@@ -67,10 +67,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .await;
         count
             .map(i64::unsigned_abs)
-            .doing("count the posts without a label")
+            .context("count abstained posts")
     }
 
-    pub async fn texts_of(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
+    pub async fn post_texts(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
         const WHAT: &str = "read the texts of posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -79,13 +79,13 @@ impl<DB: Dialect> SqlStore<DB> {
                   WHERE text_purged_at IS NULL AND fullname IN (",
             );
             push_list(&mut select, chunk.iter().map(|post| post.as_str()));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let fullname: Fullname = row.try_get(0).doing(WHAT)?;
-                let body: String = row.try_get(3).doing(WHAT)?;
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let body: String = row.try_get(3).context(WHAT)?;
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,
-                    title: row.try_get(2).doing(WHAT)?,
-                    // `[removed]` would otherwise be the word that such posts have most in common.
+                    title: row.try_get(2).context(WHAT)?,
+                    // Otherwise `[removed]` would be the most common word of such posts.
                     body: if is_placeholder(&body) {
                         String::new()
                     } else {

@@ -3,11 +3,11 @@
 use reqwest::header::WWW_AUTHENTICATE;
 use serde_json::Value;
 
-use crate::verdict::Refusal;
+use crate::classify::Refusal;
 use topicmill_core::Outcome;
 use topicmill_http::HttpResponse;
 
-/// Returns the meaning of a refusal, if Reddit means more than HTTP does. A JSON 403 comes from the API, anything else
+/// Returns the meaning of a refusal, if Reddit means more by it than HTTP. A 403 in JSON comes from the API, any other
 /// from the edge in front of it.
 pub(super) fn refusal(
     answer: &HttpResponse,
@@ -18,7 +18,7 @@ pub(super) fn refusal(
         let path = location.split_once("://").map_or(location, |(_, rest)| {
             rest.find('/').map_or("", |slash| &rest[slash..])
         });
-        let detail = "there is no subreddit of that name".to_owned();
+        let detail = "there is no subreddit with that name".to_owned();
         return path
             .starts_with("/subreddits/search")
             .then_some((Outcome::Missing, detail));
@@ -32,22 +32,19 @@ pub(super) fn refusal(
     let scope =
         challenge.is_some_and(|c| c.as_bytes().windows(18).any(|w| w == b"insufficient_scope"));
     let (outcome, detail) = match (status, reason.as_deref()) {
-        (403 | 404, Some("banned")) => (Outcome::Banned, "Reddit has closed it"),
+        (403 | 404, Some("banned")) => (Outcome::Banned, "Reddit has banned it"),
         (403, _) if body.is_none() => (
             Outcome::EdgeBlocked,
             "blocked before the API; check `reddit.user_agent`, and whether Reddit allows this network",
         ),
         (403, Some("quarantined")) => (Outcome::Quarantined, "it is quarantined"),
-        (403, Some("gated")) => (Outcome::Gated, "it asks its readers for consent first"),
+        (403, Some("gated")) => (Outcome::Gated, "it requires its readers' consent"),
         (403, Some("private")) => (Outcome::Private, "only its members may read it"),
         (403, _) if scope => (
             Outcome::Auth,
             "the token may not read; give the application the scope `read`",
         ),
-        (403, _) => (
-            Outcome::Private,
-            "it may not be read, and Reddit does not say why",
-        ),
+        (403, _) => (Outcome::Private, "it cannot be read, for an unknown reason"),
         _ => return None,
     };
     Some((outcome, detail.to_owned()))
@@ -56,20 +53,20 @@ pub(super) fn refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::classify::ResponseClassifier;
     use crate::error::SourceError;
-    use crate::verdict::Judge;
     use chrono::DateTime;
     use reqwest::StatusCode;
     use std::time::Duration;
     use topicmill_core::SourceKind;
     use topicmill_http::RetryDecision;
 
-    fn judged(
+    fn classified(
         status: u16,
         headers: &[(&'static str, &str)],
         body: &str,
     ) -> RetryDecision<(), SourceError> {
-        let judge = Judge {
+        let classifier = ResponseClassifier {
             kind: SourceKind::Reddit,
             what: "r/climate",
             now: DateTime::UNIX_EPOCH,
@@ -84,7 +81,7 @@ mod tests {
             body: body.as_bytes().to_vec(),
         };
         let refusal = |status, redirect: Option<&str>| refusal(&answer, status, redirect);
-        judge.judge(&answer, |_| Ok(()), refusal)
+        classifier.classify(&answer, |_| Ok(()), refusal)
     }
 
     #[test]
@@ -101,7 +98,7 @@ mod tests {
             (400, other, "{}", Outcome::Server),
             (301, elsewhere, "", Outcome::Server),
         ] {
-            match judged(status, &[header], body) {
+            match classified(status, &[header], body) {
                 RetryDecision::Fail(error) => {
                     assert_eq!(error.outcome(), outcome, "{status} {body}");
                 }
@@ -120,7 +117,7 @@ mod tests {
             (503, &[(after, "7"), (reset, "37")], Some(7)),
             (503, &[(reset, "37")], None),
             (429, &[(after, "1e18")], Some(3_600)),
-            // An error that comes with status 200.
+            // An error with status 200.
             (200, &[(after, "4")], Some(4)),
             (
                 503,
@@ -128,15 +125,15 @@ mod tests {
                 Some(3_600),
             ),
         ] {
-            match judged(
+            match classified(
                 status,
                 headers,
                 r#"{"message": "Too Many\n Requests", "error": 429}"#,
             ) {
-                RetryDecision::Retry(trouble) => {
-                    assert_eq!(trouble.wait, wait.map(Duration::from_secs), "{headers:?}");
+                RetryDecision::Retry(failure) => {
+                    assert_eq!(failure.wait, wait.map(Duration::from_secs), "{headers:?}");
                 }
-                _ => panic!("{status} is not asked again"),
+                _ => panic!("{status} was not retried"),
             }
         }
     }

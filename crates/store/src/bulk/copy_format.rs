@@ -1,42 +1,41 @@
-//! Rows in the binary format of COPY, which the server takes without reading a text
+//! Writes rows in the binary format of COPY, which the server need not parse
 //! (<https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format").
 //!
 //! The input is columns. The output is pieces of the stream of bounded size, so that the server stores the first rows
-//! while the last ones are written.
+//! while the last ones are encoded.
 
 use chrono::{DateTime, Utc};
 
 use super::Values;
 
-/// Bytes that are handed to the server at once: a small part of a block, so that it begins to store while the rest is
-/// written.
+/// Bytes of one piece: a small part of a block, so that the server starts early.
 const BYTES_AT_ONCE: usize = 128 * 1024;
-/// The start of the stream: its signature, no flags, and no header extension.
-const HEAD: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// The server counts times from 2000-01-01, in microseconds.
+/// The header of the stream: signature, no flags, no extension.
+const HEADER: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+/// Microseconds between the Unix epoch and 2000-01-01, from which the server counts times.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// Type of the numbers of a list, `float8`.
+/// Type OID of `float8`.
 const FLOAT8: u32 = 701;
 
-/// The pieces of the stream, made as they are asked for.
-pub(super) struct Pieces<'a> {
+/// The stream, encoded piece by piece.
+pub(super) struct CopyStream<'a> {
     columns: &'a [(&'static str, Values<'a>)],
     rows: usize,
     next: usize,
     bytes: Vec<u8>,
 }
 
-impl<'a> Pieces<'a> {
-    pub(super) fn of(columns: &'a [(&'static str, Values<'a>)], rows: usize) -> Self {
+impl<'a> CopyStream<'a> {
+    pub(super) fn new(columns: &'a [(&'static str, Values<'a>)], rows: usize) -> Self {
         Self {
             columns,
             rows,
             next: 0,
-            bytes: HEAD.to_vec(),
+            bytes: HEADER.to_vec(),
         }
     }
 
-    /// The next piece, `None` behind the last one. A value that the format cannot hold is an error.
+    /// Returns the next piece; `None` after the last one. An error for a value that the format cannot represent.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, sqlx::Error> {
         if self.next > self.rows {
             return Ok(None);
@@ -53,7 +52,7 @@ impl<'a> Pieces<'a> {
             self.next += 1;
         }
         if self.next == self.rows {
-            // The end of the stream, once.
+            // The trailer of the stream, once.
             self.bytes.extend((-1_i16).to_be_bytes());
             self.next += 1;
         }
@@ -61,34 +60,37 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A value behind its length; NULL has the length -1.
+/// Writes the length of a value, and the value; NULL has the length -1.
 fn push(bytes: &mut Vec<u8>, values: &Values<'_>, row: usize) -> Result<(), sqlx::Error> {
     match values {
-        Values::Text(values) => held(bytes, values[row].map(str::as_bytes)),
-        Values::Bytes(values) => held(bytes, Some(values[row])),
-        Values::Integer(values) => fixed(bytes, values[row].map(i64::to_be_bytes)),
-        Values::Real(values) => fixed(bytes, values[row].map(f64::to_be_bytes)),
-        Values::Short(values) => fixed(bytes, values[row].map(f32::to_be_bytes)),
-        Values::Flag(values) => fixed(bytes, Some([u8::from(values[row])])),
-        Values::Time(values) => fixed(bytes, values[row].map(micros).map(i64::to_be_bytes)),
+        Values::Text(values) => push_bytes(bytes, values[row].map(str::as_bytes)),
+        Values::Bytes(values) => push_bytes(bytes, Some(values[row])),
+        Values::Integer(values) => push_fixed(bytes, values[row].map(i64::to_be_bytes)),
+        Values::Real(values) => push_fixed(bytes, values[row].map(f64::to_be_bytes)),
+        Values::Short(values) => push_fixed(bytes, values[row].map(f32::to_be_bytes)),
+        Values::Flag(values) => push_fixed(bytes, Some([u8::from(values[row])])),
+        Values::Time(values) => push_fixed(bytes, values[row].map(micros).map(i64::to_be_bytes)),
         Values::Reals(lists) => {
             let mut list = Vec::with_capacity(20 + 12 * lists[row].len());
-            reals(&mut list, lists[row])?;
-            held(bytes, Some(&list))
+            push_array(&mut list, lists[row])?;
+            push_bytes(bytes, Some(&list))
         }
     }
 }
 
-/// Since the server's epoch. A `DateTime` is within its bounds, which end in the year 294,276.
+/// Returns microseconds since the server's epoch. Every `DateTime` is in its range, which ends in the year 294,276.
 fn micros(time: DateTime<Utc>) -> i64 {
     time.timestamp_micros() - EPOCH_MICROS
 }
 
-fn fixed<const N: usize>(bytes: &mut Vec<u8>, value: Option<[u8; N]>) -> Result<(), sqlx::Error> {
-    held(bytes, value.as_ref().map(<[u8; N]>::as_slice))
+fn push_fixed<const N: usize>(
+    bytes: &mut Vec<u8>,
+    value: Option<[u8; N]>,
+) -> Result<(), sqlx::Error> {
+    push_bytes(bytes, value.as_ref().map(<[u8; N]>::as_slice))
 }
 
-fn held(bytes: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), sqlx::Error> {
+fn push_bytes(bytes: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), sqlx::Error> {
     let Some(value) = value else {
         bytes.extend((-1_i32).to_be_bytes());
         return Ok(());
@@ -98,8 +100,8 @@ fn held(bytes: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// A list of one dimension without NULL, from 1 on; an empty one has no dimension.
-fn reals(bytes: &mut Vec<u8>, list: &[f64]) -> Result<(), sqlx::Error> {
+/// Writes an array: one dimension without NULL, with indexes from 1; an empty array has no dimension.
+fn push_array(bytes: &mut Vec<u8>, list: &[f64]) -> Result<(), sqlx::Error> {
     bytes.extend(i32::from(!list.is_empty()).to_be_bytes());
     bytes.extend(0_i32.to_be_bytes());
     bytes.extend(FLOAT8.to_be_bytes());
@@ -108,7 +110,7 @@ fn reals(bytes: &mut Vec<u8>, list: &[f64]) -> Result<(), sqlx::Error> {
         bytes.extend(1_i32.to_be_bytes());
     }
     for number in list {
-        fixed(bytes, Some(number.to_be_bytes()))?;
+        push_fixed(bytes, Some(number.to_be_bytes()))?;
     }
     Ok(())
 }

@@ -1,27 +1,27 @@
-//! Gathers the values of rows, in order, into batches of bounded size.
+//! Builds batches of bounded size from the values of rows, in order.
 
 use chrono::{DateTime, NaiveDate};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
 use super::super::StoreError;
-use super::columns::{ColumnBatch, ReadStatement, corrupt};
+use super::columns::{ColumnBatch, ColumnStatement, corrupt};
 
-/// Rows of a batch, at most. Fewer cost a message each more often; more keep whoever waits waiting.
+/// The most rows of a batch: smaller batches cost more messages, larger ones keep the receiver waiting.
 const ROWS_A_BATCH: usize = 2_048;
-/// Bytes of text of a batch, about: with the batches of the channel they bound what is on its way.
+/// The approximate bytes of text of a batch; with the capacity of the channel, this bounds memory.
 const BYTES_A_BATCH: usize = 1 << 20;
 
-/// Values of a statement on their way into batches.
-pub(super) struct Gathering<'s> {
+/// Builds the batches of a statement.
+pub(super) struct BatchBuilder<'s> {
     number: usize,
-    statement: &'s ReadStatement,
+    statement: &'s ColumnStatement,
     batch: ColumnBatch,
     /// The column that gets the next value.
     at: usize,
 }
 
-impl<'s> Gathering<'s> {
-    pub fn new(number: usize, statement: &'s ReadStatement) -> Self {
+impl<'s> BatchBuilder<'s> {
+    pub fn new(number: usize, statement: &'s ColumnStatement) -> Self {
         Self {
             number,
             statement,
@@ -42,7 +42,7 @@ impl<'s> Gathering<'s> {
         Ok(())
     }
 
-    /// Adds the list of a row; where it has too few numbers, the others are NULL.
+    /// Adds the list of a row; missing numbers become NULL.
     pub fn put_numbers(
         &mut self,
         mut numbers: impl Iterator<Item = Option<f64>>,
@@ -51,7 +51,7 @@ impl<'s> Gathering<'s> {
             let cell = match numbers.next() {
                 None => ColumnCell::Null,
                 Some(Some(number)) => ColumnCell::Number(number),
-                Some(None) => return Err(self.wrong("no list of numbers")),
+                Some(None) => return Err(self.wrong("not a list of numbers")),
             };
             self.batch.columns[self.at + i].push(cell);
         }
@@ -66,7 +66,7 @@ impl<'s> Gathering<'s> {
         lists.push(list);
     }
 
-    /// Adds bytes as their hexadecimal text.
+    /// Adds bytes in hexadecimal.
     pub fn put_hex(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.put(ColumnCell::Text(&topicmill_score::hex(bytes)))
     }
@@ -80,9 +80,9 @@ impl<'s> Gathering<'s> {
         self.put(ColumnCell::Vector(&vector.numbers()))
     }
 
-    /// A value that is not of its column's type. It holds nothing of a text.
+    /// Returns the error for a value of the wrong type, without the value.
     pub fn wrong(&self, found: &str) -> StoreError {
-        // The debug form of a cell is `Kind(value)`. The value may be somebody's words, so only the kind is told.
+        // The debug form of a cell is `Kind(value)`. The value may be a post's text, so only the kind is included.
         let found = found.split_once('(').map_or(found, |(kind, _)| kind);
         let detail = match self.statement.kinds.get(self.at) {
             Some(kind) => {
@@ -91,11 +91,11 @@ impl<'s> Gathering<'s> {
             }
             None => format!("the scores of the export should be a list of numbers and are {found}"),
         };
-        // The row that is being filled has its first value already.
+        // The first value of the row is stored already.
         corrupt("posts", &self.batch.columns, self.batch.rows, detail)
     }
 
-    /// Ends a row; the batch, if that filled it.
+    /// Ends a row; returns the batch if it is full.
     pub fn end_row(&mut self) -> Option<ColumnBatch> {
         self.at = 0;
         self.batch.rows += 1;
@@ -103,7 +103,7 @@ impl<'s> Gathering<'s> {
         full.then(|| self.rest())
     }
 
-    /// Rows since the last batch.
+    /// Returns the rows since the last batch.
     pub fn rest(&mut self) -> ColumnBatch {
         std::mem::replace(
             &mut self.batch,
@@ -112,7 +112,7 @@ impl<'s> Gathering<'s> {
     }
 }
 
-/// A time as SQLite holds it, in milliseconds since 1970.
+/// Converts a time of SQLite to milliseconds since 1970.
 pub(super) fn millis(text: &str) -> Option<i64> {
     match as_written(text.as_bytes()) {
         Some(millis) => Some(millis),
@@ -122,7 +122,7 @@ pub(super) fn millis(text: &str) -> Option<i64> {
     }
 }
 
-/// The one way in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A parser of any time takes ten times as
+/// Parses the form in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A general parser takes ten times as
 /// long.
 fn as_written(text: &[u8]) -> Option<i64> {
     let number = |from: usize, to: usize| {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_read_alike_both_ways() {
+    fn both_time_parsers_agree() {
         for text in [
             "2026-11-21T12:00:00+00:00",
             "1970-01-01T00:00:00+00:00",

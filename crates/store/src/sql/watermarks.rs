@@ -1,10 +1,10 @@
-//! Watermarks of sources and positions in files.
+//! Stores and reads watermarks and import positions.
 
 use sqlx::{Row as _, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{ImportState, Page, Result, RunId};
-use super::{Doing, SqlStore, count};
+use super::{ErrorContext, SqlStore, count};
 use topicmill_core::{Listing, SourceKind, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -33,7 +33,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(state.finished_at)
         .execute(&mut **tx)
         .await
-        .done("store how far the file was read")
+        .map(drop)
+        .context("store the import position")
     }
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
@@ -62,11 +63,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(decode)
         .fetch_optional(&self.pool)
         .await
-        .doing("read how far the file was imported")
+        .context("read the import position")
     }
 
-    // The mark only grows, because two runs may end in either order. A mark in the future is the one that may
-    // fall: otherwise, one wrong date would hide every later post.
+    // The watermark only moves forwards, because two runs may end in either order. A watermark in the future may move
+    // back, because otherwise one wrong date would hide all later posts.
     pub(super) async fn upsert_watermark(
         tx: &mut Transaction<'static, DB>,
         page: &Page<'_>,
@@ -93,7 +94,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(page.now)
         .execute(&mut **tx)
         .await
-        .done("store the watermark")
+        .map(drop)
+        .context("store the watermark")
     }
 
     pub async fn watermark(
@@ -110,12 +112,12 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(subreddit)
         .fetch_optional(&self.pool)
         .await
-        .doing("read the watermark")?;
+        .context("read the watermark")?;
         Ok(newest.flatten())
     }
 
-    // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
-    // listing was read. This finds the newest post from before the first such post was stored.
+    // A post dated in the future (a wrong clock, a forged file) must not become the watermark. This finds the newest
+    // post from before the first such post was stored.
     pub async fn newest_before_future(
         &self,
         source: SourceKind,
@@ -132,6 +134,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(latest)
         .fetch_one(&self.pool)
         .await
-        .doing("find the newest post that was read")
+        .context("find the newest post that was read")
     }
 }

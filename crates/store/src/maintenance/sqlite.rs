@@ -1,4 +1,4 @@
-//! Upkeep of a file of SQLite: VACUUM, the log that is folded back into the file, and copies of the file.
+//! Maintains a SQLite file: VACUUM, checkpoints of the write-ahead log, and copies.
 
 use std::path::{Path, PathBuf};
 
@@ -6,27 +6,26 @@ use sqlx::{AssertSqlSafe, Executor, Row, Sqlite};
 use tokio_util::sync::CancellationToken;
 
 use super::super::Result;
-use super::super::failure::Doing;
+use super::super::driver_error::ErrorContext;
+use super::super::lock_wait::STEP;
 use super::super::sql::SqlStore;
-use super::super::waiting::STEP;
-use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
+use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
-/// The value of the note where only the log is still to be emptied.
+/// Value of [`REWRITE_DUE`] if only the log remains to be emptied.
 const LOG_IS_LEFT: &str = "log";
-/// Timeout for readers of the write-ahead log at the end of a run.
-const FOLD_PATIENCE_MS: u32 = 1_000;
-/// The log holds each page with a header of 24 bytes: less than a hundredth of a page of 4 kB.
+/// Timeout for readers of the log at the end of a run, in milliseconds.
+const CHECKPOINT_TIMEOUT_MS: u32 = 1_000;
+/// Divisor for the overhead of the log: a header of 24 bytes per page of 4 kB, less than one hundredth.
 const LOG_OVERHEAD: u64 = 100;
-/// Instructions of SQLite between two looks at whether to stop. A row takes four of them, so these are some hundred
-/// rows.
-const STEPS: i32 = 1_000;
+/// SQLite instructions between two checks for cancellation: a row takes four of them.
+const PROGRESS_INTERVAL: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the database's file";
         let due = self.rewrite_due().await?;
-        // Where only the log is left, the file was rewritten by an earlier run, and need not be again.
+        // If only the log remains, an earlier run has rewritten the file.
         if due.as_deref() != Some(LOG_IS_LEFT) {
             let pages: (i64, i64) = sqlx::query_as(
                 "SELECT page_count - freelist_count, page_size \
@@ -34,140 +33,140 @@ impl SqlStore<Sqlite> {
             )
             .fetch_one(&self.pool)
             .await
-            .doing(WHAT)?;
-            // VACUUM writes only pages in use, so free pages need no room.
+            .context(WHAT)?;
+            // VACUUM writes only used pages, so free pages need no space.
             let live = pages.0.unsigned_abs() * pages.1.unsigned_abs();
             if let Some(file) = self.file().await?
-                && let Some((needed, free)) = lacking(&file, live)
+                && let Some((needed, free)) = missing_space(&file, live)
             {
-                return Ok(Rewritten::NoRoom { needed, free });
+                return Ok(Rewritten::NoSpace { needed, free });
             }
             self.vacuum(live, progress).await?;
-            // A purge that came meanwhile has noted another value.
+            // Keeps the value of a purge that happened meanwhile.
             sqlx::query("UPDATE meta SET value = $1 WHERE key = $2 AND value = $3")
                 .bind(LOG_IS_LEFT)
                 .bind(REWRITE_DUE)
                 .bind(due.as_deref())
                 .execute(&self.pool)
                 .await
-                .doing(WHAT)?;
+                .context(WHAT)?;
         }
-        Ok(if self.fold_within(REWRITE_PATIENCE_MS).await? {
-            Rewritten::Whole
+        Ok(if self.checkpoint_within(REWRITE_TIMEOUT_MS).await? {
+            Rewritten::Complete
         } else {
-            Rewritten::LogIsRead
+            Rewritten::LogInUse
         })
     }
 
     async fn vacuum(&self, live: u64, progress: OnBytes<'_>) -> Result<()> {
         const WHAT: &str = "rewrite the database's file";
-        // With a write-ahead log, VACUUM writes the new file there first: the length of the log shows how far it is.
+        // VACUUM first writes the new file to the write-ahead log, whose length therefore shows the progress.
         let log = self.file().await?.map(|file| with_suffix(&file, "-wal"));
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        // The copy that is made of the rows is as large as the file: not in memory.
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        // The temporary copy is as large as the file, so it must not be in memory.
         connection
             .execute("PRAGMA temp_store = FILE")
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let vacuum = connection.execute("VACUUM");
         let watch = async {
             loop {
                 #[expect(
                     clippy::disallowed_methods,
-                    reason = "another thread's work does not go by our clock"
+                    reason = "another thread works in real time"
                 )]
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 let written = log.as_deref().and_then(|log| log.metadata().ok());
                 progress(written.map_or(0, |log| log.len().min(live)), live);
             }
         };
         let done = tokio::select! {
-            done = vacuum => done.doing(WHAT),
+            done = vacuum => done.context(WHAT),
             () = watch => unreachable!("it never ends"),
         };
-        // Set back before any error is returned: the connection goes back to the pool.
+        // Reset before an error is returned, because the connection goes back to the pool.
         let back = connection.execute("PRAGMA temp_store = MEMORY").await;
         done?;
-        back.doing(WHAT)?;
+        back.context(WHAT)?;
         progress(live, live);
         Ok(())
     }
 
-    /// See [`Store::fold`](super::super::Store::fold).
-    pub async fn fold(&self) -> Result<bool> {
-        self.fold_within(FOLD_PATIENCE_MS).await
+    /// See [`Store::checkpoint`](super::super::Store::checkpoint).
+    pub async fn checkpoint(&self) -> Result<bool> {
+        self.checkpoint_within(CHECKPOINT_TIMEOUT_MS).await
     }
 
-    async fn fold_within(&self, patience_ms: u32) -> Result<bool> {
-        const WHAT: &str = "fold the log into the database's file";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        // With the usual patience of minutes, a reader that stays would keep every run from ending.
-        let patience = |ms| AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
-        let set = connection.execute(patience(patience_ms.into())).await;
-        set.doing(WHAT)?;
-        // It folds what it can in any case; `busy` is 1 where a reader keeps it from emptying the log.
+    async fn checkpoint_within(&self, timeout_ms: u32) -> Result<bool> {
+        const WHAT: &str = "checkpoint the write-ahead log";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        // With the usual timeout of minutes, a permanent reader would keep every run from ending.
+        let busy_timeout = |ms| AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
+        let set = connection.execute(busy_timeout(timeout_ms.into())).await;
+        set.context(WHAT)?;
+        // Copies what it can in any case; `busy` is 1 if a reader kept it from emptying the log.
         let folded = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(&mut *connection)
             .await
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
-        // Set back before any error is returned: the connection goes back to the pool.
-        let reset = connection.execute(patience(STEP.as_millis())).await;
-        let folded = folded.doing(WHAT)?;
-        reset.doing(WHAT)?;
+        // Reset before an error is returned, because the connection goes back to the pool.
+        let reset = connection.execute(busy_timeout(STEP.as_millis())).await;
+        let folded = folded.context(WHAT)?;
+        reset.context(WHAT)?;
         if folded {
             sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
                 .bind(REWRITE_DUE)
                 .bind(LOG_IS_LEFT)
                 .execute(&mut *connection)
                 .await
-                .doing(WHAT)?;
+                .context(WHAT)?;
         }
         Ok(folded)
     }
 
-    /// See [`Store::fold_a_little`](super::super::Store::fold_a_little).
-    pub async fn fold_a_little(&self) -> Result<()> {
-        // PASSIVE waits for nobody.
+    /// See [`Store::checkpoint_passive`](super::super::Store::checkpoint_passive).
+    pub async fn checkpoint_passive(&self) -> Result<()> {
+        // PASSIVE does not wait.
         sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
             .execute(&self.pool)
             .await
-            .doing("fold the log into the database's file")?;
+            .context("checkpoint the write-ahead log")?;
         Ok(())
     }
 
     /// See [`Store::backup`](super::super::Store::backup).
     pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
         const WHAT: &str = "copy the database";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
         let stop = stop.clone();
         connection
             .lock_handle()
             .await
-            .doing(WHAT)?
-            .set_progress_handler(STEPS, move || !stop.is_cancelled());
-        // A copy of the file would miss the log. This one is of one moment, and has no free pages with remains of
+            .context(WHAT)?
+            .set_progress_handler(PROGRESS_INTERVAL, move || !stop.is_cancelled());
+        // A file copy would lack the log. VACUUM INTO writes one snapshot, without free pages that contain remains of
         // texts.
         let copied = sqlx::query("VACUUM INTO $1")
             .bind(to.display().to_string())
             .execute(&mut *connection)
             .await
-            .doing(WHAT);
+            .context(WHAT);
         connection
             .lock_handle()
             .await
-            .doing(WHAT)?
+            .context(WHAT)?
             .remove_progress_handler();
         copied.map(drop)
     }
 
-    /// Path of the database; `None` for one in memory.
+    /// Returns the path of the database; `None` for a database in memory.
     async fn file(&self) -> Result<Option<PathBuf>> {
         let file: String =
             sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
                 .fetch_one(&self.pool)
                 .await
-                .doing("find the database's file")?;
+                .context("find the database's file")?;
         Ok(Some(PathBuf::from(file)).filter(|file| !file.as_os_str().is_empty()))
     }
 
@@ -176,7 +175,7 @@ impl SqlStore<Sqlite> {
             .bind(REWRITE_DUE)
             .fetch_optional(&self.pool)
             .await
-            .doing("look whether the files are to be rewritten")
+            .context("read whether a rewrite is due")
     }
 
     /// See [`Store::is_rewrite_due`](super::super::Store::is_rewrite_due).
@@ -185,9 +184,9 @@ impl SqlStore<Sqlite> {
     }
 }
 
-/// Returns the space that a rewrite needs and the space that is free, if that is too little: for the write-ahead log
-/// and for the copy in the temporary folder. `None` also if the system does not report free space.
-fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
+/// Returns the needed and the free space if the latter is too small, for the write-ahead log and for the copy in the
+/// temporary folder. `None` also if the system does not report free space.
+fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -203,11 +202,11 @@ fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
     })
 }
 
-/// Folder of SQLite's temporary files.
+/// Returns the folder of SQLite's temporary files.
 fn temporary_folder() -> PathBuf {
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(std::env::var_os).map(PathBuf::from);
-    // SQLite's own order (https://www.sqlite.org/tempfiles.html).
+    // In SQLite's order (https://www.sqlite.org/tempfiles.html).
     let usual = ["/var/tmp", "/usr/tmp", "/tmp", "."];
     named
         .chain(usual.into_iter().map(PathBuf::from))
@@ -225,7 +224,7 @@ fn is_same_device(one: &Path, two: &Path) -> bool {
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
-    // `f_bavail`, not `f_bfree`: what the system holds back for root is not ours.
+    // `f_bavail`, not `f_bfree`, which includes blocks reserved for root.
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 

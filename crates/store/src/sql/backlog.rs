@@ -1,4 +1,4 @@
-//! The backlog, and the leases on parts of it: how they are renewed, given back and taken away.
+//! Fills the backlog, and renews, releases and reclaims leases on it.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::holders::only_clocks_differ;
-use super::super::{Lease, Result, Target, Waiting};
-use super::claiming::most_deaths;
-use super::{Doing, SqlStore, at};
+use super::super::workers::only_clocks_differ;
+use super::super::{BacklogCounts, Lease, Result, Target};
+use super::claims::max_crashes;
+use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, Timestamp};
 
-/// Posts that change a backlog so much that the planner must hear of it.
-const MANY: u64 = 1_000;
-/// Backlog error of a post that was reclaimed.
-const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
+/// Added posts after which the planner's statistics of the backlog are updated.
+const ANALYZE_AFTER: u64 = 1_000;
+/// Backlog error of a reclaimed post.
+const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
-        // The hash is compared, too, so an edited post comes back by itself. The posts are held in the order of
-        // their names, so that retention cannot take a text between this SELECT and the row of the backlog. Two
-        // workers may look at once: the second one finds the row and does nothing.
+        // The hash is compared, so that an edited post is added again. The posts are share-locked in order of fullname,
+        // so that retention cannot delete a text before the post is in the backlog. If two workers do this at the same
+        // time, the second finds the rows and adds nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
              SELECT $1, $2, p.fullname FROM posts p WHERE p.has_text AND NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
               ORDER BY p.fullname {} ON CONFLICT DO NOTHING",
-            DB::HOLD_POSTS
+            DB::SHARE_POSTS
         );
         let added = sqlx::query::<DB>(AssertSqlSafe(insert))
             .bind(target.model)
@@ -36,35 +36,34 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done))
-            .doing("find unlabelled posts")?;
-        // Only after a big look: ANALYZE reads a part of the table, which would be too much after each small
-        // page.
-        if added >= MANY
-            && let Some(count) = DB::COUNT_BACKLOG
+            .context("find unlabelled posts")?;
+        // Only after many inserts: ANALYZE reads part of the table, which is too expensive after each page.
+        if added >= ANALYZE_AFTER
+            && let Some(count) = DB::ANALYZE_BACKLOG
         {
             sqlx::query::<DB>(count)
                 .execute(&self.pool)
                 .await
-                .doing("count the backlog")?;
+                .context("analyse the backlog")?;
         }
         Ok(added)
     }
 
-    pub async fn waiting(
+    pub async fn count_backlog(
         &self,
         target: Target,
         max_attempts: u32,
         now: Timestamp,
-    ) -> Result<Waiting> {
+    ) -> Result<BacklogCounts> {
         const WHAT: &str = "count the backlog";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, at(now)).await?;
-        // An expired lease does not count as held, because the next claim takes its posts over. A SUM over no
-        // rows is NULL.
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, at(now)).await?;
+        // Posts of an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows is
+        // NULL.
         let row = sqlx::query::<DB>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
-                    COALESCE(SUM(CASE WHEN b.attempts >= $3 OR b.deaths >= $5 THEN 1 ELSE 0 END), 0) \
+                    COALESCE(SUM(CASE WHEN b.attempts >= $3 OR b.crashes >= $5 THEN 1 ELSE 0 END), 0) \
                FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
               WHERE b.model_id = $1 AND b.label_set_id = $2",
         )
@@ -72,32 +71,32 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .bind(i64::from(max_attempts))
         .bind(now)
-        .bind(most_deaths(max_attempts))
+        .bind(max_crashes(max_attempts))
         .fetch_one(&mut *connection)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         let number = |column: usize| {
             row.try_get::<i64, _>(column)
                 .map(i64::unsigned_abs)
-                .doing(WHAT)
+                .context(WHAT)
         };
-        let (all, held, set_aside) = (number(0)?, number(1)?, number(2)?);
-        Ok(Waiting {
-            // Workers may run with different `max_attempts`, so that a post is held by one and set aside for
-            // another.
-            claimable: all.saturating_sub(held + set_aside),
-            held,
-            set_aside,
+        let (all, claimed, parked) = (number(0)?, number(1)?, number(2)?);
+        Ok(BacklogCounts {
+            // Saturating, because with different `max_attempts` of workers, a post may count as both claimed and
+            // parked.
+            claimable: all.saturating_sub(claimed + parked),
+            claimed,
+            parked,
         })
     }
 
     pub async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
         const WHAT: &str = "renew a lease";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, at(now)).await?;
-        // Also a lease whose time is up: as long as nobody took it over, its row is there, and the row alone
-        // decides. A renewal that was given up may still arrive, late: it takes nothing back from the one after it. An
-        // end that is further away was set by a clock that has been set back since.
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, at(now)).await?;
+        // Also renews an expired lease: its row exists until another worker takes it over, and only the row counts. A
+        // delayed renewal must not shorten a later one. A much later expiry was set by a clock that has been set back
+        // since.
         sqlx::query::<DB>(
             "UPDATE leases SET expires_at = \
                     CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
@@ -109,16 +108,16 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut *connection)
         .await
         .map(|done| DB::rows_affected(&done) == 1)
-        .doing(WHAT)
+        .context(WHAT)
     }
 
     pub async fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> Result<()> {
-        const WHAT: &str = "hand failed posts back";
+        const WHAT: &str = "return failed posts to the backlog";
         let mut tx = self.begin().await?;
-        if !Self::hold_lease(&mut tx, lease_id).await? {
+        if !Self::lock_lease(&mut tx, lease_id).await? {
             return Ok(());
         }
-        // Only rows that are still under this lease: a purge may have taken a post away meanwhile.
+        // Only rows still under this lease, because a purge may have removed a post meanwhile.
         for (fullname, error) in failed {
             sqlx::query::<DB>(
                 "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
@@ -129,14 +128,14 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(error.as_str())
             .execute(&mut *tx)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         }
-        tx.commit().await.doing(WHAT)
+        tx.commit().await.context(WHAT)
     }
 
-    /// Takes back what workers held whose leases expired. A lease that is locked is being written under, or
-    /// taken back by somebody else: nobody waits for it.
-    pub(super) async fn bury_expired(
+    /// Reclaims the posts of expired leases. Skips locked leases: their holders are writing, or another worker is
+    /// reclaiming them.
+    pub(super) async fn reclaim_expired(
         tx: &mut Transaction<'static, DB>,
         now: DateTime<Utc>,
     ) -> Result<()> {
@@ -149,69 +148,70 @@ impl<DB: Dialect> SqlStore<DB> {
                 .bind(now)
                 .fetch_all(&mut **tx)
                 .await
-                .doing("find expired claims")?;
+                .context("find expired leases")?;
         for (id, worker, expired_at) in expired {
             if Self::is_expired(&worker, expired_at, now) {
-                Self::bury_lease(tx, id).await?;
+                Self::reclaim_lease(tx, id).await?;
             }
         }
         Ok(())
     }
 
-    /// Returns true if a lease may be taken from its worker. Without a clock that all share, one of a live process of
-    /// this machine may not.
+    /// True if a lease may be reclaimed. Without a shared clock, the lease of a running process of this machine may
+    /// not.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }
 
-    // A death is no attempt: it does not say which of the posts is to blame.
-    async fn bury_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
-        const WHAT: &str = "take posts back from a worker that died";
+    // A crash does not count as an attempt, because it does not show which post caused it.
+    async fn reclaim_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
+        const WHAT: &str = "reclaim the posts of a crashed worker";
         sqlx::query::<DB>(
-            "UPDATE backlog SET lease_id = NULL, deaths = deaths + 1, error = $2 WHERE lease_id = $1",
+            "UPDATE backlog SET lease_id = NULL, crashes = crashes + 1, error = $2 WHERE lease_id = $1",
         )
         .bind(id)
-        .bind(DIED)
+        .bind(RECLAIMED)
         .execute(&mut **tx)
         .await
-        .doing(WHAT)?;
+        .context(WHAT)?;
         Self::end_lease(tx, id).await
     }
 
-    pub async fn bury(&self, lease_id: Lease) -> Result<()> {
+    pub async fn reclaim(&self, lease_id: Lease) -> Result<()> {
         let mut tx = self.begin().await?;
-        // Of two who bury it, one waits here, and then finds it gone.
+        // If two workers reclaim it, the second waits for the lock, and then finds no lease.
         if Self::find_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
-            Self::bury_lease(&mut tx, lease_id.0).await?;
+            Self::reclaim_lease(&mut tx, lease_id.0).await?;
         }
         tx.commit()
             .await
-            .doing("take posts back from a worker that died")
+            .context("reclaim the posts of a crashed worker")
     }
 
-    // The foreign key sets `lease_id` of its posts to NULL: they are free at once, with neither a death nor an
+    // The foreign key sets `lease_id` of its posts to NULL, so that they are claimable at once, without a crash or an
     // attempt.
     pub async fn release(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)
             .execute(&self.pool)
             .await
-            .done("release a lease")
+            .map(drop)
+            .context("release a lease")
     }
 
     pub async fn retry_failed(&self, target: Target, max_attempts: u32) -> Result<u64> {
         sqlx::query::<DB>(
-            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
-              WHERE model_id = $1 AND label_set_id = $2 AND (attempts >= $3 OR deaths >= $4)",
+            "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
+              WHERE model_id = $1 AND label_set_id = $2 AND (attempts >= $3 OR crashes >= $4)",
         )
         .bind(target.model)
         .bind(target.label_set)
         .bind(i64::from(max_attempts))
-        .bind(most_deaths(max_attempts))
+        .bind(max_crashes(max_attempts))
         .execute(&self.pool)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing("let failed posts be tried again")
+        .context("retry failed posts")
     }
 
     pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
@@ -223,6 +223,6 @@ impl<DB: Dialect> SqlStore<DB> {
                     .map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?)))
                     .collect()
             })
-            .doing("read the leases")
+            .context("read the leases")
     }
 }

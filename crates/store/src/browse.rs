@@ -1,25 +1,25 @@
-//! Posts as the browsing pages show them: plain values, without a database.
+//! Posts as the browse pages show them: values without a database.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use topicmill_core::{Fullname, Timestamp};
 
-/// A post as a line of a list shows it.
+/// A post as an entry in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ListedPost {
+pub struct PostSummary {
     pub fullname: Fullname,
     pub subreddit: String,
     /// The topic that it was last collected for.
     pub topic: Option<String>,
-    /// Title; empty where retention took it.
+    /// Title; empty after retention.
     pub title: String,
     pub excerpt: String,
     /// The slug of the label; `None` if the post has none.
     pub label: Option<String>,
     /// The label in words.
     pub label_name: Option<String>,
-    /// A slug, `other` or `unsure`; none where it is not labelled yet.
+    /// The slug, `other` or `unsure`; `None` if the post is not labelled.
     pub outcome: Option<String>,
     pub score: Option<f64>,
     pub margin: Option<f64>,
@@ -31,36 +31,36 @@ pub struct ListedPost {
 
 /// A post with everything that is stored of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WholePost {
+pub struct PostDetails {
     /// The entry in a list.
     #[serde(flatten)]
-    pub listed: ListedPost,
+    pub listed: PostSummary,
     /// Body.
     pub selftext: String,
     pub url: Option<String>,
     pub permalink: Option<String>,
-    /// Its author, hashed unless names are stored.
+    /// The author, hashed unless names are stored.
     pub author: Option<String>,
     pub flair: Option<String>,
     pub upvote_ratio: Option<f64>,
     pub over_18: bool,
     pub source: String,
-    /// The hash of its text, as hexadecimal digits.
+    /// Hash of its text, in hexadecimal.
     pub text_hash: String,
     pub crosspost_parent: Option<String>,
     pub collected_at: Timestamp,
     pub updated_at: Timestamp,
     pub checked_at: Option<Timestamp>,
     pub removed_at: Option<Timestamp>,
-    /// Its labels under every model and label set, the current ones first.
+    /// Its labels under all targets, the current one first.
     pub verdicts: Vec<Verdict>,
-    /// Its sightings, the latest first.
+    /// Its sightings, latest first.
     pub sightings: Vec<Sighting>,
-    /// Other posts with the same text that have a label, of whatever model.
-    pub same_text: Vec<ListedPost>,
+    /// Other labelled posts with the same text, under any model.
+    pub same_text: Vec<PostSummary>,
 }
 
-/// The label of a post under a model and a label set.
+/// The label of a post under a target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     pub label_set: String,
@@ -68,19 +68,19 @@ pub struct Verdict {
     pub model: String,
     pub precision: String,
     pub is_current: bool,
-    /// A slug, `other` or `unsure`.
+    /// The slug, `other` or `unsure`.
     pub outcome: String,
-    /// The slug of the best label, even where the post has none.
+    /// The slug of the best label, even if the model abstained.
     pub best: String,
     pub score: f64,
     pub margin: f64,
-    /// True if the text is still the one that was scored.
+    /// True if the scored text is the present one.
     pub is_of_this_text: bool,
     pub run: Option<i64>,
     pub classified_at: Timestamp,
-    /// Below which score the set gives no label.
+    /// The score below which the label set abstains.
     pub threshold: f64,
-    /// Scores of all labels, the best first.
+    /// Scores of all labels, highest first.
     pub scores: Vec<LabelScore>,
 }
 
@@ -92,23 +92,23 @@ pub struct LabelScore {
     pub score: f64,
 }
 
-/// That a run saw a post.
+/// A record that a run saw a post.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sighting {
     pub run: i64,
     pub at: Timestamp,
     pub topic: String,
     pub listing: Option<String>,
-    /// The place on it, from 0.
+    /// The position on the listing, from 0.
     pub rank: Option<i64>,
     pub reddit_score: Option<i64>,
 }
 
-/// Changes with whatever a run writes; equal ones mean that nothing was written in between.
+/// A marker of the last write of any run: equal markers mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct News(pub(super) Option<Marks>);
+pub struct ChangeMarker(pub(super) Option<Marks>);
 
-/// The latest run with its heartbeat and the latest end of any, how many ended, and the current target.
+/// The last run, the last heartbeat, the last end of a run, the number of ended runs, and the current target.
 pub(super) type Marks = (
     Option<i64>,
     Option<DateTime<Utc>>,

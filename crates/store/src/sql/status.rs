@@ -1,4 +1,4 @@
-//! Statements for whoever asks how it stands: each bounded, so that a million posts cost no more than a thousand.
+//! Statements of `status` and metrics. Each is bounded: a million posts cost no more than a thousand.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -6,49 +6,56 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{
-    About, Beside, LabelledBeside, LabellingState, LastRun, MixPart, Newest, Result, StageRuns,
-    Target,
+    LabellingEstimate, LabellingState, LastRun, NewestPost, OtherBacklog, OtherLabels,
+    RecentLabelCount, Result, StageRuns, Target,
 };
-use super::claiming::most_deaths;
-use super::{Doing, SqlStore, at, count};
+use super::claims::max_crashes;
+use super::{ErrorContext, SqlStore, at, count};
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
-/// Posts up to which everything is counted: it takes a fifth of a second.
+/// Posts up to which everything is counted, which takes 0.2 s.
 const COUNTED: i64 = 200_000;
-/// Posts of a sample. A share of a half is then told to 2.2 points with 95 % certainty, and reading them takes
-/// about 30 ms at 1,000,000 posts.
+/// Posts of a sample. The 95 % confidence interval of a share of a half is ±2.2 points, and reading them takes about 30
+/// ms at 1,000,000 posts.
 const SAMPLE: i64 = 2_000;
-/// The newest posts, among which those wait that nobody got round to.
+/// Newest posts to check, because these are the most likely to be unlabelled.
 const NEWEST: i64 = 4_000;
-/// Posts stored last, among which those are that came since another model or label set labels.
+/// Posts stored last to check for labels of another target.
 const STORED_LAST: i64 = 1_000;
-/// Posts of them that are looked at under each model and label set.
-const LOOKED_AT: i64 = 20;
-/// Posts of a backlog beyond which nobody counts.
+/// Unlabelled posts among these to check under each target.
+const WAITING_CHECKED: i64 = 20;
+/// Posts up to which a backlog is counted.
 const MOST_WAITING: i64 = 100_000;
-/// Runs that are looked back upon: a week of one each minute.
+/// The latest runs: a week of one per minute.
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
                             ORDER BY id DESC LIMIT 10000) latest";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
-        let posts = self.number(DB::ABOUT_POSTS, "count the posts").await?;
+    pub async fn estimate_labelling(
+        &self,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<LabellingEstimate> {
+        let posts = self.number(DB::ESTIMATE_POSTS, "count the posts").await?;
         let is_estimate = posts > COUNTED;
-        let standing = if is_estimate {
+        let state = if is_estimate {
             self.estimated(posts, max_attempts, now).await?
         } else {
-            self.standing(max_attempts, now).await?
+            self.labelling_state(max_attempts, now).await?
         };
-        Ok(About {
-            standing,
-            is_estimate,
-        })
+        Ok(LabellingEstimate { state, is_estimate })
     }
 
-    pub async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<LabellingState> {
+    pub async fn labelling_state(
+        &self,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<LabellingState> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
-        let all = self.look(target, 0, "FROM posts WHERE $3 = 0").await?;
-        let waiting = self.waiting(target, max_attempts, now).await?;
+        let all = self
+            .count_outcomes(target, 0, "FROM posts WHERE $3 = 0")
+            .await?;
+        let waiting = self.count_backlog(target, max_attempts, now).await?;
         Ok(LabellingState {
             posts: all.posts,
             labelled: all.labelled,
@@ -56,8 +63,8 @@ impl<DB: Dialect> SqlStore<DB> {
             other: all.other,
             unsure: all.unsure,
             unlabelled: all.unlabelled,
-            set_aside: count(waiting.set_aside),
-            claimed: count(waiting.held),
+            parked: count(waiting.parked),
+            claimed: count(waiting.claimed),
             without_text: all.without_text,
             unchecked: all.unchecked,
             reconciled_at: self.reconciled_at().await?,
@@ -75,14 +82,13 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<LabellingState> {
-        const WHAT: &str = "estimate how far the labelling is";
+        const WHAT: &str = "estimate the progress of labelling";
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
-        let sample = self.look(target, each, DB::EACH_NTH_POST).await?;
-        // A few new posts among a million would be in no sample, and whether they are labelled is what people
-        // look for.
+        let sample = self.count_outcomes(target, each, DB::SAMPLE_POSTS).await?;
+        // A sample would miss a few new posts among a million, which users look for.
         let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
-        let newest = self.look(target, NEWEST, newest).await?;
+        let newest = self.count_outcomes(target, NEWEST, newest).await?;
         let backlog = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
         )
@@ -91,10 +97,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(MOST_WAITING)
         .fetch_one(&self.pool)
         .await
-        .doing(WHAT)?;
-        let (claimed, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
+        .context(WHAT)?;
+        let (claimed, parked) = self.claimed_and_parked(target, max_attempts, now).await?;
         let of_all = |part: i64| scaled(part, sample.posts, posts);
-        // Each of the three can miss posts that another one sees, so the largest is taken.
+        // Each of the three can miss posts that another one includes, so the largest is taken.
         let unlabelled = of_all(sample.unlabelled)
             .max(newest.unlabelled)
             .max(backlog);
@@ -112,7 +118,7 @@ impl<DB: Dialect> SqlStore<DB> {
             other,
             unsure,
             unlabelled,
-            set_aside,
+            parked,
             claimed,
             without_text,
             unchecked: of_all(sample.unchecked),
@@ -124,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// Returns the current target with the names of model and label set, and the version.
+    /// Returns the current target with the names of its model and label set, and the version.
     async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
         let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
@@ -132,17 +138,22 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .fetch_optional(&self.pool)
         .await
-        .doing("read whose labels the views show")?;
+        .context("read the current label set")?;
         Ok(match named {
-            None => (NOBODY, [None, None, None]),
+            None => (NO_TARGET, [None, None, None]),
             Some((model, label_set, name, set, hash)) => {
                 (Target { model, label_set }, [name, set, hash].map(Some))
             }
         })
     }
 
-    /// Counts the outcomes of some posts, which `from` lists with a `number`.
-    async fn look(&self, target: Target, number: i64, from: &str) -> Result<Looked> {
+    /// Counts the outcomes of the posts that `from` selects, with a parameter `number`.
+    async fn count_outcomes(
+        &self,
+        target: Target,
+        number: i64,
+        from: &str,
+    ) -> Result<OutcomeCounts> {
         let select = format!(
             "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
                     COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
@@ -159,45 +170,46 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(target.label_set)
             .bind(number)
             .try_map(
-                row_as!(Looked: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
+                row_as!(OutcomeCounts: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
                 oldest_unlabelled),
             )
             .fetch_one(&self.pool)
             .await
-            .doing("look what became of posts")
+            .context("count the outcomes of posts")
     }
 
-    /// Posts of a backlog that a worker holds, and those that nobody tries any more; by indexes, however long it is.
-    async fn held_and_set_aside(
+    /// Counts the claimed and the parked posts of a backlog, by indexes only.
+    async fn claimed_and_parked(
         &self,
         target: Target,
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<(i64, i64)> {
-        const WHAT: &str = "count who holds the backlog";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, at(now)).await?;
-        // Two counts, without deaths and with them, because that is how the index of claimable posts is sorted.
+        const WHAT: &str = "count claimed and parked posts";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, at(now)).await?;
+        // Two counts, for posts without and with crashes, because that is the order of the index of claimable posts.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
                     (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
-                        AND b.lease_id IS NULL AND b.deaths = 0 AND b.attempts >= $4) + \
+                        AND b.lease_id IS NULL AND b.crashes = 0 AND b.attempts >= $4) + \
                     (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
-                        AND b.lease_id IS NULL AND b.deaths > 0 AND (b.attempts >= $4 OR b.deaths >= $5))",
+                        AND b.lease_id IS NULL AND b.crashes > 0 AND (b.attempts >= $4 OR b.crashes >= $5))",
         )
         .bind(target.model)
         .bind(target.label_set)
         .bind(now)
         .bind(i64::from(max_attempts))
-        .bind(most_deaths(max_attempts))
+        .bind(max_crashes(max_attempts))
         .fetch_one(&mut *connection)
         .await
-        .doing(WHAT)
+        .context(WHAT)
     }
 
-    pub async fn newest(&self, latest: Timestamp) -> Result<Newest> {
-        // Only posts with texts have an index. All posts are read where no text is left, because nothing came since.
+    pub async fn newest_post(&self, latest: Timestamp) -> Result<NewestPost> {
+        // Only posts with a text have an index. All posts are read if none has a text left, because none was collected
+        // since.
         sqlx::query::<DB>(
             "SELECT COALESCE( \
                       (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
@@ -205,15 +217,19 @@ impl<DB: Dialect> SqlStore<DB> {
                     (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
         )
         .bind(latest)
-        .try_map(row_as!(Newest: collected_at, created_at))
+        .try_map(row_as!(NewestPost: collected_at, created_at))
         .fetch_one(&self.pool)
         .await
-        .doing("read when the newest post came")
+        .context("read the time of the newest post")
     }
 
-    pub async fn recent_mix(&self, newer: u32, older: u32) -> Result<Vec<MixPart>> {
-        let decode = |row: &DB::Row| -> Result<MixPart, sqlx::Error> {
-            Ok(MixPart {
+    pub async fn recent_label_counts(
+        &self,
+        newer: u32,
+        older: u32,
+    ) -> Result<Vec<RecentLabelCount>> {
+        let decode = |row: &DB::Row| -> Result<RecentLabelCount, sqlx::Error> {
+            Ok(RecentLabelCount {
                 label: row.try_get(0)?,
                 newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
                 older: row.try_get::<i64, _>(2)?.cast_unsigned(),
@@ -234,10 +250,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
-        .doing("read the labels of the newest posts")
+        .context("read the labels of the newest posts")
     }
 
-    pub async fn beside(&self) -> Result<Vec<Beside>> {
+    pub async fn other_backlogs(&self) -> Result<Vec<OtherBacklog>> {
         sqlx::query::<DB>(
             "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
                       SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
@@ -247,13 +263,13 @@ impl<DB: Dialect> SqlStore<DB> {
               ORDER BY s.id DESC, m.id DESC",
         )
         .bind(MOST_WAITING)
-        .try_map(row_as!(Beside: model, label_set, label_set_hash, posts))
+        .try_map(row_as!(OtherBacklog: model, label_set, label_set_hash, posts))
         .fetch_all(&self.pool)
         .await
-        .doing("read what waits beside the current label set")
+        .context("read the backlogs of other label sets")
     }
 
-    pub async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
+    pub async fn other_labels(&self) -> Result<Option<OtherLabels>> {
         sqlx::query::<DB>(
             "WITH stored_last AS ( \
                SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL AND has_text \
@@ -272,16 +288,17 @@ impl<DB: Dialect> SqlStore<DB> {
               ORDER BY MAX(c.classified_at) DESC, s.id DESC, m.id DESC LIMIT 1",
         )
         .bind(STORED_LAST)
-        .bind(LOOKED_AT)
-        .try_map(row_as!(LabelledBeside: model, model_hash, label_set, label_set_hash))
+        .bind(WAITING_CHECKED)
+        .try_map(row_as!(OtherLabels: model, model_hash, label_set, label_set_hash))
         .fetch_optional(&self.pool)
         .await
-        .doing("read which labels waiting posts have beside the current ones")
+        .context("read the other labels of waiting posts")
     }
 
     pub async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
         let select = format!(
-            "SELECT stage, COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END), COUNT(CASE WHEN status = $4 THEN 1 END), \
+            "SELECT stage, COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END), \
+             COUNT(CASE WHEN status = $4 THEN 1 END), \
                     CAST(COALESCE(SUM(CAST(counts ->> 'posts' AS BIGINT)), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(CAST(counts ->> 'new' AS BIGINT)), 0) AS BIGINT) \
                FROM {LATEST_RUNS} WHERE started_at >= $1 GROUP BY stage ORDER BY stage"
@@ -294,12 +311,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .try_map(row_as!(StageRuns: stage, runs, failed, partial, posts, new))
             .fetch_all(&self.pool)
             .await
-            .doing("sum up the latest runs")
+            .context("sum up the latest runs")
     }
 
     pub async fn last_runs(&self) -> Result<Vec<LastRun>> {
-        const WHAT: &str = "read how each stage ended last";
-        // One whose posts or topics failed in part did what there was to do.
+        const WHAT: &str = "read the last run of each stage";
+        // A partial run is good if it did some of its work.
         let select = format!(
             "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good FROM ( \
                SELECT MAX(id) AS id, good FROM ( \
@@ -311,13 +328,13 @@ impl<DB: Dialect> SqlStore<DB> {
                 GROUP BY stage, good) judged \
                JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
         );
-        let rows: Vec<Ended> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+        let rows: Vec<EndedRun> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .bind(RunStatus::Running.as_str())
             .bind(RunStatus::Done.as_str())
             .bind(RunStatus::Partial.as_str())
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .context(WHAT)?;
         let mut stages: Vec<LastRun> = Vec::new();
         for (id, stage, status, started, finished, error, is_good) in rows {
             let run = LastRun {
@@ -330,8 +347,7 @@ impl<DB: Dialect> SqlStore<DB> {
             };
             let good_at = (is_good == 1).then_some(run.finished_at);
             match stages.iter_mut().find(|known| known.stage == run.stage) {
-                // The newest run of a stage comes first. A later row of the same stage only says when one last
-                // went well.
+                // The latest run of a stage comes first. A later row of the same stage is the last good run.
                 Some(known) => known.good_at = known.good_at.or(good_at),
                 None => stages.push(LastRun { good_at, ..run }),
             }
@@ -339,7 +355,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(stages)
     }
 
-    pub async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
+    pub async fn collect_outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
         let select = format!(
             "SELECT started_at, outcomes FROM {LATEST_RUNS} WHERE stage = $1 AND status <> $2 ORDER BY id DESC LIMIT $3"
         );
@@ -354,10 +370,10 @@ impl<DB: Dialect> SqlStore<DB> {
                     .map(|(at, Json(came))| (at, came))
                     .collect()
             })
-            .doing("read what came of the topics")
+            .context("read the outcomes of topics")
     }
 
-    pub async fn pace(&self, posts: u32) -> Result<Option<f64>> {
+    pub async fn labelling_rate(&self, posts: u32) -> Result<Option<f64>> {
         let select = format!(
             "SELECT CAST(counts ->> 'posts_per_sec' AS DOUBLE PRECISION) FROM {LATEST_RUNS} \
               WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \
@@ -369,13 +385,13 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(i64::from(posts))
             .fetch_optional(&self.pool)
             .await
-            .doing("read how fast labelling is")?;
+            .context("read the labelling rate")?;
         Ok(pace.filter(|pace| *pace > 0.0))
     }
 }
 
-/// How runs of a stage ended: key, stage, status, begin, end, error, and 1 where that was good.
-type Ended = (
+/// The end of a run: id, stage, status, start, end, error, and 1 if it was good.
+type EndedRun = (
     i64,
     Stage,
     RunStatus,
@@ -385,14 +401,14 @@ type Ended = (
     i64,
 );
 
-/// A target that no post has a label under.
-const NOBODY: Target = Target {
+/// A target without labels.
+const NO_TARGET: Target = Target {
     model: -1,
     label_set: -1,
 };
 
-/// Outcomes of the sampled posts.
-struct Looked {
+/// Counts of outcomes.
+struct OutcomeCounts {
     posts: i64,
     labelled: i64,
     other: i64,
@@ -403,7 +419,7 @@ struct Looked {
     oldest_unlabelled: Option<Timestamp>,
 }
 
-/// `part` of `of`, for `all`.
+/// Scales `part` of `of` to `all`.
 fn scaled(part: i64, of: i64, all: i64) -> i64 {
     let scaled = i128::from(part) * i128::from(all) / i128::from(of.max(1));
     i64::try_from(scaled).unwrap_or(i64::MAX).min(all)

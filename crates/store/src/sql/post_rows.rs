@@ -1,4 +1,4 @@
-//! Posts as pages and blocks bring them: the rows that they become, and what becomes of one that is known.
+//! Converts pages of posts to rows, and merges them with stored posts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,12 +9,12 @@ use super::super::bulk::{Insert, Values};
 use super::at;
 use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 
-/// The update of a post that is stored already.
+/// The update of a stored post.
 ///
-/// A file or an archive is older than what Reddit showed, and does not change it. Of two files, one may omit what the
-/// other has, so a missing value does not erase a stored one, nor does a placeholder erase a score. If Reddit itself no
-/// longer shows an author, or shows a removed post again, the row follows. Text that retention deleted does not come
-/// back, and the hash of the text that was labelled stays.
+/// A file or an archive is older than Reddit's response, and does not change a post that came from Reddit. A missing
+/// value does not erase a stored one, because one file may omit what another has; nor does a placeholder erase a score.
+/// Reddit itself may remove an author, or restore a removed post. Text that retention deleted stays deleted, and the
+/// hash of the labelled text is kept.
 static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
     format!(
@@ -55,31 +55,31 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The sources that show what is on Reddit now, as a list in SQL.
+/// Returns the sources that return the present state of Reddit, as an SQL list.
 fn live_sources() -> String {
     let live = SourceKind::ALL.iter().filter(|kind| kind.is_live());
     let quoted: Vec<String> = live.map(|kind| format!("'{kind}'")).collect();
     format!("({})", quoted.join(", "))
 }
 
-/// A post of a page.
+/// A post with its page.
 pub(super) struct Row<'a> {
     pub(super) page: &'a Page<'a>,
     pub(super) post: Cow<'a, ReadyPost>,
 }
 
 impl<'a> Row<'a> {
-    /// The post that a crosspost shows.
+    /// Returns the post that a crosspost shows.
     pub(super) fn shown(&self) -> Option<&str> {
         self.post.crosspost_parent.as_ref().map(Fullname::as_str)
     }
 
-    /// Its key, and that of the post it shows.
+    /// Returns its fullname, and that of the post that it shows.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.post.fullname.as_str()).chain(self.shown())
     }
 
-    /// The same; but of a crosspost whose post has lost its text to retention only what is its own.
+    /// Returns the row; for a crosspost of a post whose text retention deleted, without the shown text.
     pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
         let mut post = Cow::Borrowed(&*self.post);
         if self.shown().is_some_and(|shown| taken.contains(shown)) {
@@ -92,8 +92,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The posts of pages in the order of their key, so that two writers that meet wait for each other and never
-/// in a circle. A post may be on several pages; of equals on one page the last is the freshest.
+/// Returns the posts of pages in order of fullname, to avoid deadlocks between writers. A post may be on several pages;
+/// of duplicates on one page, the last one is kept.
 pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
     let mut places: Vec<(&ReadyPost, usize, usize)> = pages
         .iter()
@@ -116,13 +116,13 @@ pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
     places.into_iter().map(row).collect()
 }
 
-/// Names as the parameter of [`Dialect::AMONG`](super::super::dialect::Dialect::AMONG).
+/// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](super::super::dialect::Dialect::IN_JSON_ARRAY).
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     serde_json::to_string(&names).expect("texts are JSON")
 }
 
-/// The columns of sightings.
+/// Returns the statement that inserts sightings.
 pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
     let integer = |get: fn(&Row<'_>) -> Option<i64>| {
         Values::Integer(seen.iter().map(|(row, _)| get(row)).collect())
@@ -145,13 +145,13 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
             ("rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
-        // Seen twice in one run, on a listing that moved while it was read: the last place counts.
+        // If a listing moves while it is read, a post may be seen twice; the last position is kept.
         on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
                       SET rank = excluded.rank, reddit_score = excluded.reddit_score",
     }
 }
 
-/// Returns the statement that upserts posts; [`ON_KNOWN_POST`] says what stays of a stored one.
+/// Returns the statement that upserts posts, see [`ON_KNOWN_POST`].
 pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_statement_follows_the_table_of_sources() {
+    fn the_statement_lists_the_live_sources() {
         assert_eq!(live_sources(), "('reddit', 'sample')");
         assert_eq!(ON_KNOWN_POST.matches(&live_sources()).count(), 5);
     }

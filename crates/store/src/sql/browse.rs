@@ -1,38 +1,38 @@
-//! Statements for people who look through posts: a page of posts, one post with all there is of it.
+//! Statements of the browse pages: summaries of posts, and the details of one post.
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::browsed::{LabelScore, ListedPost, News, Sighting, Verdict, WholePost};
+use super::super::browse::{ChangeMarker, LabelScore, PostDetails, PostSummary, Sighting, Verdict};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
-use super::{Doing, SqlStore, is_forbidden, push_list};
+use super::{ErrorContext, SqlStore, is_forbidden, push_list};
 use topicmill_core::Fullname;
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;
-/// Characters of a body that a list shows: two lines of a wide window.
+/// Characters of a body in a list: two lines of a wide window.
 const EXCERPT: i64 = 280;
-/// Characters of a title that a list shows; titles on Reddit end at 300.
+/// Characters of a title in a list; Reddit's limit is 300.
 const TITLE: i64 = 400;
-/// Sightings of a post that are shown: those of a year, read every day.
+/// Displayed sightings of a post: a year of daily runs.
 const SIGHTINGS: i64 = 400;
-/// Posts of the same text that are shown.
+/// Displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
 
 const OUTCOME: &str =
     "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END";
 
-/// The model and the label set in a statement, or keys that no row has.
+/// Returns the keys of a target, or keys that no row has.
 fn keys(target: Option<Target>) -> (i64, i64) {
     target.map_or((NO_ROW, NO_ROW), |target| (target.model, target.label_set))
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn listed(
+    pub async fn post_summaries(
         &self,
         target: Option<Target>,
         posts: &[Fullname],
-    ) -> Result<Vec<ListedPost>> {
+    ) -> Result<Vec<PostSummary>> {
         let mut select = Self::select_listed(target);
         select.push(" WHERE p.fullname IN (");
         push_list(&mut select, posts.iter().map(Fullname::as_str));
@@ -40,7 +40,7 @@ impl<DB: Dialect> SqlStore<DB> {
         posts
             .fetch_all(&self.pool)
             .await
-            .doing("read a page of posts")
+            .context("read a page of posts")
     }
 
     fn select_listed(target: Option<Target>) -> QueryBuilder<DB> {
@@ -60,24 +60,25 @@ impl<DB: Dialect> SqlStore<DB> {
         select
     }
 
-    fn decode_listed(row: DB::Row) -> Result<ListedPost, sqlx::Error> {
-        row_as!(ListedPost: fullname, subreddit, topic, title, excerpt, label, label_name, outcome, score, margin, reddit_score,
-            num_comments, created_at, text_purged)(row)
+    fn decode_listed(row: DB::Row) -> Result<PostSummary, sqlx::Error> {
+        row_as!(PostSummary: fullname, subreddit, topic, title, excerpt, label, label_name, outcome, score,
+            margin, reddit_score, num_comments, created_at, text_purged)(row)
     }
 
-    pub async fn whole_post(&self, fullname: &Fullname) -> Result<Option<WholePost>> {
+    pub async fn post_details(&self, fullname: &Fullname) -> Result<Option<PostDetails>> {
         let current = self.current_target().await?;
         let (name, fullname) = ([fullname.clone()], fullname.as_str());
-        let Some(listed) = self.listed(current, &name).await?.pop() else {
+        let Some(listed) = self.post_summaries(current, &name).await?.pop() else {
             return Ok(None);
         };
         let mut hash: Vec<u8> = Vec::new();
         let decode = |row: DB::Row| {
             hash = row.try_get(13)?;
-            // A list shortens titles; the page of one post shows all of it.
+            // Titles are shortened in lists, but not on the page of a post.
             let title = row.try_get(14)?;
-            row_as!(WholePost: selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent,
-                collected_at, updated_at, checked_at, removed_at; listed = ListedPost { title, ..listed.clone() };
+            row_as!(PostDetails: selftext, url, permalink, author, flair, upvote_ratio, over_18, source,
+                crosspost_parent, collected_at, updated_at, checked_at, removed_at;
+                listed = PostSummary { title, ..listed.clone() };
                 text_hash = topicmill_score::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
                 same_text = Vec::new())(row)
         };
@@ -89,8 +90,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(decode)
         .fetch_optional(&self.pool)
         .await
-        .doing("read a post")?;
-        // A purge may come between the two statements.
+        .context("read a post")?;
+        // The post may be purged between the two statements.
         let Some(mut post) = post else {
             return Ok(None);
         };
@@ -126,13 +127,13 @@ impl<DB: Dialect> SqlStore<DB> {
             .try_map(decode)
             .fetch_all(&self.pool)
             .await
-            .doing("read the labels of a post")?;
+            .context("read the labels of a post")?;
         let mut all = Vec::with_capacity(rows.len());
         for (target, mut verdict) in rows {
             verdict.scores = self.scores_of(target, fullname).await?;
             all.push(verdict);
         }
-        // The sort is stable: the others stay in the order of the statement, the newest first.
+        // The sort is stable, so the others stay newest first.
         all.sort_by_key(|verdict| !verdict.is_current);
         Ok(all)
     }
@@ -149,7 +150,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(row_as!(LabelScore: label, label_name, score))
         .fetch_all(&self.pool)
         .await
-        .doing("read the scores of a post")
+        .context("read the scores of a post")
     }
 
     async fn sightings(&self, fullname: &str) -> Result<Vec<Sighting>> {
@@ -163,7 +164,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .try_map(row_as!(Sighting: run, at, topic, listing, rank, reddit_score))
         .fetch_all(&self.pool)
         .await
-        .doing("read who saw a post")
+        .context("read the sightings of a post")
     }
 
     async fn same_text(
@@ -171,10 +172,11 @@ impl<DB: Dialect> SqlStore<DB> {
         current: Option<Target>,
         fullname: &str,
         hash: &[u8],
-    ) -> Result<Vec<ListedPost>> {
+    ) -> Result<Vec<PostSummary>> {
         let mut select = Self::select_listed(current);
-        // By the index of labels: posts have none of their texts.
-        select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' AND same.text_hash = ");
+        // By the index of labels, because posts have no index of text hashes.
+        select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' \
+                     AND same.text_hash = ");
         select
             .push_bind(hash)
             .push(") AND p.text_hash = ")
@@ -188,11 +190,12 @@ impl<DB: Dialect> SqlStore<DB> {
         posts
             .fetch_all(&self.pool)
             .await
-            .doing("read the posts of a text")
+            .context("read posts with the same text")
     }
 
-    pub async fn news(&self) -> Result<News> {
-        // Times may be whole seconds, and a run that ends in the second of another one moves none: hence the count.
+    pub async fn change_marker(&self) -> Result<ChangeMarker> {
+        // Times may have a resolution of one second, so a run that ends in the same second as another changes no time:
+        // hence the count.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT COUNT(finished_at) FROM runs), \
@@ -200,19 +203,19 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .fetch_one(&self.pool)
         .await
-        .map(|news| News(Some(news)))
-        .doing("look whether anything was written")
+        .map(|marks| ChangeMarker(Some(marks)))
+        .context("read the last write")
     }
 
-    /// The database's URL without its password.
+    /// Returns the URL without its password.
     pub fn shown_url(&self) -> &str {
         &self.url
     }
 
-    pub async fn usable(&self) -> Result<()> {
+    pub async fn check_usable(&self) -> Result<()> {
         let known = Self::latest();
         let found = match self.schema().await {
-            // A user with the right to read the views has what pages take.
+            // A user who may only read the views has all that pages need.
             Err(error) if is_forbidden(&error) => return Ok(()),
             found => found?,
         };

@@ -1,19 +1,19 @@
-//! Names of the processes that hold leases, and whether they still live.
+//! Names workers, and checks whether the process of a worker still runs.
 
 use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A lease that expired longer ago is no matter of clocks: its process hangs, or a new one has its number.
+/// A longer difference is not explained by clocks: the process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
-/// Returns the name of this process among workers: host, boot, process namespace and process id. With it, a process of
-/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
+/// Returns the name of this worker: host, boot id, process namespace and process id. With it, another process on the
+/// same machine can check whether the worker still runs. Host names are not unique, boot ids are.
 pub fn worker_name() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");
     let boot = read("/proc/sys/kernel/random/boot_id");
-    // The first 32 of its 128 random bits are enough to distinguish boots of one host.
+    // The first 32 of 128 random bits suffice to distinguish the boots of one host.
     let boot = boot.split('-').next().unwrap_or_default();
     let host = Some(host.trim())
         .filter(|host| !host.is_empty())
@@ -27,33 +27,33 @@ fn pid_namespace() -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// Returns true if a worker was a process of this machine and is gone. Of another machine, or where `/proc` does not
-/// tell machines apart, nobody knows.
+/// True if a worker was a process of this machine and has exited. False for workers of other machines, and if `/proc`
+/// does not identify the machine.
 ///
-/// The kernel is asked and not `/proc`, which may hide processes of other users (`hidepid=2`). A new process may have
-/// the number of one that is gone, which then seems to live; its leases expire in their time.
-pub fn died(worker: &str, me: &str) -> bool {
-    neighbour(worker, me).is_some_and(is_gone)
+/// Asks the kernel rather than `/proc`, which may hide processes of other users (`hidepid=2`). If the process id was
+/// reused, the worker seems to run, and its leases expire by time.
+pub fn has_worker_exited(worker: &str, me: &str) -> bool {
+    local_pid(worker, me).is_some_and(has_process_exited)
 }
 
-/// Returns true if a lease that seems to have expired is held by another live process of this machine, so that only the
-/// clocks of both differ.
+/// True if a lease seems to have expired, but belongs to another running process of this machine, so that only the
+/// clocks of the two processes differ.
 pub(super) fn only_clocks_differ(worker: &str, expired: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    let other = neighbour(worker, &worker_name()).filter(|pid| *pid != process::id());
-    now - expired < MAX_CLOCK_SKEW && other.is_some_and(|pid| !is_gone(pid))
+    let other = local_pid(worker, &worker_name()).filter(|pid| *pid != process::id());
+    now - expired < MAX_CLOCK_SKEW && other.is_some_and(|pid| !has_process_exited(pid))
 }
 
-/// The process id of a worker that runs, or ran, where `me` does.
-fn neighbour(worker: &str, me: &str) -> Option<u32> {
+/// Returns the process id of a worker that was started on the machine of `me`.
+fn local_pid(worker: &str, me: &str) -> Option<u32> {
     let ((place, pid), (here, _)) = (worker.rsplit_once(':')?, me.rsplit_once(':')?);
     let boot_is_known = here.split(':').nth(1).is_some_and(|boot| !boot.is_empty());
     let pid = pid.parse().ok()?;
     (place == here && boot_is_known).then_some(pid)
 }
 
-/// Returns true if this machine has no process with this id.
+/// True if this machine has no process with this id.
 #[cfg(unix)]
-pub fn is_gone(pid: u32) -> bool {
+pub fn has_process_exited(pid: u32) -> bool {
     use rustix::process::{Pid, test_kill_process};
 
     let pid = Pid::from_raw(pid.cast_signed());
@@ -61,7 +61,7 @@ pub fn is_gone(pid: u32) -> bool {
 }
 
 #[cfg(not(unix))]
-pub fn is_gone(_: u32) -> bool {
+pub fn has_process_exited(_: u32) -> bool {
     false
 }
 
@@ -70,27 +70,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_of_another_user_lives_and_one_that_ended_died() {
+    fn processes_of_other_users_are_running_and_ended_ones_exited() {
         let me = worker_name();
         let named = |pid: u32| format!("{}:{pid}", me.rsplit_once(':').unwrap().0);
         let mut child = process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        // Process 1 is root's.
-        for (worker, is_dead) in [
+        // Process 1 belongs to root.
+        for (worker, has_exited) in [
             (named(1), false),
             (named(child.id()), true),
             (me.clone(), false),
         ] {
-            assert_eq!(died(&worker, &me), is_dead, "{worker}");
+            assert_eq!(has_worker_exited(&worker, &me), has_exited, "{worker}");
         }
-        assert!(!died(&format!("other:b0075:1:{}", child.id()), &me));
+        assert!(!has_worker_exited(
+            &format!("other:b0075:1:{}", child.id()),
+            &me
+        ));
         let now = DateTime::UNIX_EPOCH;
         let minutes = |ago| now - TimeDelta::minutes(ago);
         assert!(only_clocks_differ(&named(1), minutes(10), now));
         assert!(!only_clocks_differ(&named(1), minutes(61), now));
         assert!(!only_clocks_differ(&named(child.id()), minutes(10), now));
         assert!(!only_clocks_differ(&me, minutes(10), now));
-        // Two machines whose boots nobody can read may have all else in common.
-        assert!(!died(&format!("host::1:{}", child.id()), "host::1:5"));
+        // Without boot ids, the names of two machines can be equal.
+        assert!(!has_worker_exited(
+            &format!("host::1:{}", child.id()),
+            "host::1:5"
+        ));
     }
 }

@@ -1,0 +1,426 @@
+//! The methods of [`Store`], grouped by concern: `store.runs()`, `store.posts()` and so on. Each method is declared
+//! once, and forwarded to the open database.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use topicmill_core::{
+    Fullname, QuotaReservation, QuotaTerms, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+};
+use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
+
+use super::browse::{ChangeMarker, PostDetails, PostSummary};
+use super::{
+    AbstainReason, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
+    ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
+    ForgottenGold, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate,
+    LabellingState, LastRun, Lease, ModelRow, NewestPost, OnBytes, OtherBacklog, OtherLabels, Page,
+    PostLabel, PostScores, Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
+    ReviewPost, Rewritten, RunId, RunRow, SavedGold, SchedulePlan, ScheduleState,
+    ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
+    StageRuns, Store, StoredGold, StoredText, Table, Target, Thinned, UnfinishedRun,
+    UnlabelledText, Upserted, WorkEstimate, Written,
+};
+
+/// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
+macro_rules! retry_while_locked {
+    ($store:expr, $call:expr) => {{
+        let mut steps = 0;
+        loop {
+            if let ControlFlow::Break(ended) = $store.wait_on($call.await, &mut steps) {
+                return ended;
+            }
+        }
+    }};
+}
+
+/// Calls the method of the open database.
+macro_rules! dispatch {
+    ($store:expr, $name:ident($($arg:ident),*)) => {
+        match $store {
+            Store::Sqlite(store) => retry_while_locked!(store, store.$name($($arg),*)),
+            Store::Postgres(store) => retry_while_locked!(store, store.$name($($arg),*)),
+        }
+    };
+}
+
+/// Declares the methods of one concern: a type, and the method of [`Store`] that returns it.
+macro_rules! facade {
+    (
+        $(#[$doc:meta])* $method:ident: $facade:ident
+        $($(#[$meta:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty;)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $facade<'s>(&'s Store);
+
+        impl Store {
+            $(#[$doc])*
+            pub const fn $method(&self) -> $facade<'_> {
+                $facade(self)
+            }
+        }
+
+        impl $facade<'_> {
+            $($(#[$meta])*
+            ///
+            /// # Errors
+            /// See [`StoreError`](super::StoreError).
+            pub async fn $name(self $(, $arg: $ty)*) -> Result<$ret> {
+                dispatch!(self.0, $name($($arg),*))
+            })*
+        }
+    };
+}
+
+/// Declares methods of [`Store`] itself.
+macro_rules! store_methods {
+    ($($(#[$meta:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty;)*) => {
+        impl Store {
+            $($(#[$meta])*
+            ///
+            /// # Errors
+            /// See [`StoreError`](super::StoreError).
+            pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
+                dispatch!(self, $name($($arg),*))
+            })*
+        }
+    };
+}
+
+store_methods! {
+    /// Copies SQLite's write-ahead log into the file and empties the log, so that a copy of the file is complete.
+    /// Returns false if a reader prevented that.
+    fn checkpoint(&self) -> bool;
+    /// Copies as much of the log into the file as possible without waiting.
+    fn checkpoint_passive(&self) -> ();
+    /// Stores a value of this database under a key. It must not contain anything of a post.
+    fn set_meta(&self, key: &str, value: &str) -> ();
+    /// Stores a value, and returns true, unless it is stored already. Of several concurrent calls, one returns true.
+    fn set_meta_if_changed(&self, key: &str, value: &str) -> bool;
+    /// Replaces the value `former`; returns false if another value is stored.
+    fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> bool;
+    /// Returns the value stored under a key.
+    fn meta(&self, key: &str) -> Option<String>;
+    /// Returns a description of the database: version, size and number of rows.
+    fn info(&self) -> Info;
+    /// Runs one read-only statement of the program itself.
+    fn query(&self, sql: &str) -> Table;
+    /// Closes all connections; SQLite then copies its log into the file.
+    fn close(&self) -> ();
+}
+
+facade! {
+    /// Runs of stages.
+    runs: Runs
+    /// Records the start of a run, and returns its key.
+    fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
+    /// Records the end of a run.
+    fn finish_run(
+        &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp
+    ) -> ();
+    /// Records a heartbeat, by the database's clock. A run that was marked as crashed is running again.
+    fn record_heartbeat(&self, run: RunId) -> ();
+    /// Returns the runs without a recorded end: they are running, or have crashed.
+    fn unfinished_runs(&self) -> Vec<UnfinishedRun>;
+    /// Records that a run crashed. Its last heartbeat becomes its end.
+    fn mark_crashed(&self, run: RunId, why: &str) -> ();
+    /// Returns the latest runs of one stage or of all, newest first.
+    fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
+    /// Returns a run.
+    fn run(&self, run: RunId) -> Option<RunRow>;
+    /// Returns the totals per stage of the runs that began at `since` or later.
+    fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
+    /// Returns the last ended run of each stage.
+    fn last_runs(&self) -> Vec<LastRun>;
+    /// Returns start and topic outcomes of the latest runs of `collect`, newest first.
+    fn collect_outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
+    /// Returns the posts per second of the latest run that labelled at least `posts`.
+    fn labelling_rate(&self, posts: u32) -> Option<f64>;
+    /// Returns the start of the latest run that began before `before` or after `after`.
+    fn last_run_start(&self, before: Timestamp, after: Timestamp) -> Option<Timestamp>;
+}
+
+facade! {
+    /// Scheduled runs.
+    schedules: Schedules
+    /// Returns the state of a schedule: the last planning, the run in progress, and the number of waiting runs. For
+    /// `now`, see [`Backlog::claim`].
+    fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
+    /// Writes the runs of a plan, and leaves existing rows as they are. Returns false, and writes nothing, if another
+    /// process planned the schedule meanwhile.
+    fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> bool;
+    /// Records that a run failed whose lease has expired, and which has then crashed `max_crashes` processes. Returns
+    /// its key and its due time.
+    fn fail_crashing_scheduled_run(&self, name: &str, max_crashes: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
+    /// Claims a run of a schedule: the one whose lease has expired, or else the earliest waiting run that is due,
+    /// unless another run of the schedule is in progress.
+    fn claim_scheduled_run(
+        &self, name: &str, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
+    ) -> Option<ClaimedScheduledRun>;
+    /// Extends a lease by `duration` from now; false if the run was taken over.
+    fn renew_scheduled_run(&self, lease: ScheduledRunLease, duration: Duration, now: Timestamp) -> bool;
+    /// Expires the lease of a crashed process, so that the next claim takes the run over.
+    fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> ();
+    /// Records the stages of a run that ended so far; false if the run was taken over.
+    fn record_stages(&self, lease: ScheduledRunLease, outcomes: &[Value]) -> bool;
+    /// Records the end of a run, or releases it; false, and nothing is written, if it was taken over.
+    fn finish_scheduled_run(&self, lease: ScheduledRunLease, end: &ScheduledRunEnd, now: Timestamp) -> bool;
+    /// Records that a run of a stage belongs to a scheduled run.
+    fn link_run(&self, run: RunId, scheduled_run: i64) -> ();
+    /// Returns the latest runs of a schedule that are due at `until` or earlier, the latest first.
+    fn latest_scheduled_runs(&self, name: &str, until: Timestamp, limit: u32) -> Vec<ScheduledRunRow>;
+    /// Returns the latest ended run of each schedule, if it failed after `since`; ignores runs due after `until`.
+    fn failed_scheduled_runs(&self, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunRow>;
+    /// Counts the runs that are due between two times, both included, by status.
+    fn count_scheduled_runs(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunCount>;
+}
+
+facade! {
+    /// Request quotas that processes share.
+    quotas: Quotas
+    /// Reserves the next request of a shared quota, in one statement. For `now`, see [`Backlog::claim`].
+    fn reserve_request(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaReservation;
+    /// Blocks all requests of a quota for `wait`, an hour at most.
+    fn throttle_quota(&self, quota: &str, wait: Duration, now: DateTime<Utc>) -> ();
+}
+
+facade! {
+    /// Posts, watermarks, gaps and import positions.
+    posts: Posts
+    /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported
+    /// file.
+    fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
+    /// Returns the creation time of the newest post that was read of a subreddit for a topic.
+    fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
+    /// Returns the creation time of the newest post of a subreddit that was stored before the first post dated later
+    /// than `latest`.
+    fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
+    /// Records a gap.
+    fn record_gap(&self, gap: &Gap, run: RunId) -> ();
+    /// Removes the time range `filled`, whose posts are all stored now, from the gaps of its topic and subreddit.
+    fn fill_gaps(&self, filled: &Gap) -> ();
+    /// Returns the gaps, latest first.
+    fn gaps(&self) -> Vec<Gap>;
+    /// Returns the import position of a file, by its fingerprint and the hash of the selection.
+    fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
+    /// Returns the key with which author names are hashed in this database.
+    fn author_key(&self) -> String;
+    /// Recomputes the text hashes of posts by the rule of this version, and returns how many changed.
+    fn apply_text_rule(&self) -> u64;
+    /// Returns which of the posts are stored, with the hashes of their texts.
+    fn text_hashes(&self, posts: &[Fullname]) -> Vec<(Fullname, TextHash)>;
+    /// Returns title and body of those posts that are stored with their text.
+    fn post_texts(&self, posts: &[&Fullname]) -> Vec<StoredText>;
+    /// Returns up to `limit` posts after the fullname `after` with the topics that they were collected for, ordered by
+    /// fullname. Posts without a topic are omitted.
+    fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
+    /// Returns summaries of those posts that are stored, in no particular order.
+    fn post_summaries(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostSummary>;
+    /// Returns everything that is stored of a post.
+    fn post_details(&self, fullname: &Fullname) -> Option<PostDetails>;
+    /// Returns a marker that changes with each write of a run.
+    fn change_marker(&self) -> ChangeMarker;
+}
+
+facade! {
+    /// Deletion: purge, retention and thinning.
+    purging: Purging
+    /// Returns the time of the last reconciliation: a complete `purge --check-deleted` found that every stored post was
+    /// checked with Reddit at that time or later.
+    fn reconciled_at(&self) -> Option<Timestamp>;
+    /// Counts the posts that are due for a check with Reddit.
+    fn count_due(&self, due: Due) -> u64;
+    /// Returns up to `limit` of these posts: first those never checked, then those checked longest ago.
+    fn posts_due(&self, due: Due, limit: u32) -> Vec<Fullname>;
+    /// Returns the posts that Reddit returned most recently: of the sample Reddit, or all others.
+    fn last_checked(&self, sample: bool, limit: u32) -> Vec<Fullname>;
+    /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
+    /// crossposts, and leave tombstones.
+    fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
+    /// Deletes text, URL, author and flair of up to `limit` posts that were stored before `before` or after `after`,
+    /// and of their crossposts. Returns the number of posts.
+    fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;
+    /// Counts the posts with text that were stored after a time.
+    fn count_texts_after(&self, time: Timestamp) -> u64;
+    /// Returns the time by the database's clock, or `now` where it has none.
+    fn database_now(&self, now: Timestamp) -> Timestamp;
+    /// Records that every post has been checked with Reddit as of `due.before`; false if any is still due.
+    fn note_reconciled(&self, due: Due) -> bool;
+    /// Thins the earliest day before `before` that is not thinned yet, in one transaction: keeps one sighting per post
+    /// and topic, and sums up runs. Returns `None` if there is no such day.
+    fn thin_day(&self, before: Timestamp) -> Option<Thinned>;
+    /// Counts the posts that were purged, or lost their text to retention.
+    fn count_purged(&self) -> u64;
+    /// Counts the posts that have a tombstone.
+    fn count_tombstones(&self, posts: &[Fullname]) -> u64;
+    /// True if something was purged since the files were last rewritten, so that they may still contain its bytes.
+    fn is_rewrite_due(&self) -> bool;
+    /// Rewrites the database files without purged data. Meanwhile, SQLite blocks writers, and PostgreSQL blocks all use
+    /// of one table at a time.
+    fn rewrite(&self, progress: OnBytes<'_>) -> Rewritten;
+}
+
+facade! {
+    /// The backlog of posts that wait for a label, and the leases on it.
+    backlog: Backlog
+    /// Adds every post without a valid classification under the target to its backlog. Returns how many were added.
+    fn enqueue_missing(&self, target: Target) -> u64;
+    /// Counts the backlog of a target.
+    fn count_backlog(&self, target: Target, max_attempts: u32, now: Timestamp) -> BacklogCounts;
+    /// Claims up to `limit` posts, after returning those of expired leases to the backlog. Posts that crashed their
+    /// workers come last, in windows that shrink with each crash down to a single post. Leases expire by the server's
+    /// clock; `now` is used only where the database has none.
+    fn claim(
+        &self, target: Target, claimant: &Claimant<'_>, crash_filter: CrashFilter, limit: u32, now: Timestamp
+    ) -> Claim;
+    /// Extends a lease to `now + lease`, even if it has expired; false if it was taken over.
+    fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
+    /// Stores labels with the logits and vectors computed for them, and removes their posts from the backlog. Omits
+    /// posts whose text has changed, and posts of other writers; see [`LabelWrite::lease`].
+    fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
+    /// Returns failed posts of a lease to the backlog with their errors; each failure is an attempt.
+    fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
+    /// Ends a lease, and returns its posts to the backlog.
+    fn release(&self, lease_id: Lease) -> ();
+    /// Ends the lease of a crashed worker, returns its posts to the backlog, and counts a crash for each.
+    fn reclaim(&self, lease_id: Lease) -> ();
+    /// Makes parked posts claimable again. Returns how many.
+    fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
+    /// Returns the leases, expired ones included, with their workers.
+    fn lease_holders(&self) -> Vec<(Lease, String)>;
+    /// Returns the errors of posts parked under the current target, most frequent first.
+    fn failures(&self, max_attempts: u32) -> Vec<Failure>;
+    /// Returns up to `limit` posts after the fullname `after` that have no label under the target, are not leased, and
+    /// whose texts have vectors. Ordered by fullname.
+    fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
+}
+
+facade! {
+    /// Models, label sets, and the labels that posts have.
+    labels: Labels
+    /// Returns the key of a model, and inserts it if necessary.
+    fn ensure_model(&self, model: &ModelRow) -> i64;
+    /// Returns the key of a label set, and inserts it with its labels if necessary.
+    fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
+    /// Returns the keys of hypotheses, in order, and inserts them if necessary.
+    fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
+    /// Makes a target the current one, which the views show.
+    fn set_current(&self, target: Target) -> ();
+    /// Makes a target the current one if there is none yet. Of several concurrent calls, one succeeds.
+    fn set_first_current(&self, target: Target) -> ();
+    /// Makes a target the current one if `former` is still current; returns false if another one is.
+    fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
+    /// Returns the current target.
+    fn current_target(&self) -> Option<Target>;
+    /// Returns the keys of a model, a label set (by its hash) and hypotheses, as far as they exist.
+    fn find_existing(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> ExistingTarget;
+    /// Estimates the work of labelling under a target, with a random sample of up to `sample` texts.
+    fn estimate_work(&self, sought: &ExistingTarget, sample: u32) -> WorkEstimate;
+    /// Returns all label sets, latest first.
+    fn label_sets(&self) -> Vec<LabelSetRow>;
+    /// Returns a label set.
+    fn label_set(&self, id: i64) -> LabelSet;
+    /// Returns all models with their keys, latest first.
+    fn models(&self) -> Vec<(i64, ModelRow)>;
+    /// Returns the models under which some post has a label of a label set, latest first.
+    fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
+    /// Counts the posts whose present text has a label under a target.
+    fn count_labelled(&self, target: Target) -> u64;
+    /// Returns the keys of hypotheses, in order, as far as they exist.
+    fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
+    /// Returns the cost of labelling every post under a model and a label set. Model, label set and some of the
+    /// hypotheses may not be stored yet.
+    fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
+    /// Counts posts with a label for the same text under both targets, by their two labels; `None` is an abstention.
+    fn compare_labels(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
+    /// Returns up to `limit` posts after the fullname `after` that have a text or a label, with their labels under two
+    /// targets. Ordered by fullname.
+    fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
+    /// Returns those posts that are stored, with their labels under a target.
+    fn label_states(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostLabel>;
+    /// Returns up to `limit` posts after the fullname `after` for which labelling abstained, with the vectors of their
+    /// texts by a model. Ordered by fullname; texts without a vector are omitted.
+    fn abstained_texts(
+        &self, target: Target, outcome: AbstainReason, model: i64, after: &str, limit: u32
+    ) -> Vec<UnlabelledText>;
+    /// Counts the posts for which labelling under a target abstained.
+    fn count_abstained(&self, target: Target, outcome: AbstainReason) -> u64;
+    /// Counts the rows that belong to a label set or a model.
+    fn dependents(&self, what: DropTarget, now: Timestamp) -> Dependents;
+    /// Deletes some of the labels under a label set or a model. Returns how many; 0 if none are left.
+    fn drop_labels(&self, what: DropTarget) -> u64;
+    /// Deletes the logits and vectors of a model for texts whose hash begins with the byte `first`. Without a model,
+    /// deletes the logits of all models for these texts and some hypotheses. Returns the number of rows.
+    fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
+    /// Deletes the label set or the model with everything that is left of it, and hypotheses that are no longer used.
+    fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> ();
+}
+
+facade! {
+    /// Results of models: logits, and vectors of texts and labels.
+    computed: Computed
+    /// Returns the stored logits: for each text, one per hypothesis (keys in `hypotheses`), in order.
+    fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
+    /// Returns the stored vectors of texts by a model, in order.
+    fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
+    /// True if any vector of a text by a model is stored.
+    fn has_vectors(&self, model: i64) -> bool;
+    /// Returns the stored vectors of labels, by their keys in `hypotheses`, in order.
+    fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
+    /// Stores the vectors of labels, one for each key in `hypotheses`.
+    fn save_label_vectors(&self, model: i64, hypotheses: &[i64], vectors: &[LabelVector]) -> ();
+}
+
+facade! {
+    /// Gold labels: the answers of annotators.
+    gold: Gold
+    /// Stores answers in one transaction. An annotator's latest answer about a post counts; answers about posts that
+    /// are not stored are omitted, and these posts returned.
+    fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
+    /// Returns all answers, ordered by post and time.
+    fn answers(&self) -> Vec<StoredGold>;
+    /// Returns the annotators' answers about a post, earliest first; `None` for none of the labels.
+    fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
+    /// Deletes an annotator's answer about a post; false if there was none.
+    fn delete_answer(&self, post: &Fullname, reviewer: &str) -> bool;
+    /// Deletes an annotator's answers about one post or all, and, with the last answer, the name from fitted label sets.
+    fn delete_answers_of(&self, reviewer: &str, post: Option<&Fullname>) -> ForgottenGold;
+    /// Returns the label sets that `labels fit` made, latest first.
+    fn fits(&self) -> Vec<FitRow>;
+    /// Returns up to `limit` labelled posts without an answer of `reviewer`, or of anybody, lowest margin first.
+    fn lowest_margin_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// Returns such posts in random order: by the hashes of their texts.
+    fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// Returns up to `limit` posts without an answer that a filter selects, in the order of `random_posts`.
+    fn filtered_posts(
+        &self, target: Target, reviewer: Option<&str>, filter: &ReviewFilter, limit: u32
+    ) -> Vec<Fullname>;
+    /// Returns posts as the review page shows them, in the order of `posts`; omits posts that are gone or have no text.
+    fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
+}
+
+facade! {
+    /// The state of the whole database, for `status`, metrics and reports.
+    status: Status
+    /// Returns the progress of labelling.
+    fn labelling_state(&self, max_attempts: u32, now: Timestamp) -> LabellingState;
+    /// Returns the progress of labelling; for a large database an estimate, at a nearly constant cost.
+    fn estimate_labelling(&self, max_attempts: u32, now: Timestamp) -> LabellingEstimate;
+    /// Returns the times of the newest post, ignoring times after `latest`, which are wrong.
+    fn newest_post(&self, latest: Timestamp) -> NewestPost;
+    /// Counts the current labels of the `newer` posts that were posted last, and of the `older` posts before them.
+    fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
+    /// Returns the backlogs of targets other than the current one, latest first.
+    fn other_backlogs(&self) -> Vec<OtherBacklog>;
+    /// Returns the target, other than the current one, under which all of the newest posts without a current label have
+    /// one.
+    fn other_labels(&self) -> Option<OtherLabels>;
+    /// Returns the sums of a report, of one snapshot.
+    fn report_sums(&self, query: &ReportQuery) -> ReportSums;
+    /// Returns all scores of those posts that have some.
+    fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
+}

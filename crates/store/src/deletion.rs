@@ -1,0 +1,36 @@
+//! Values for dropping label sets and models, and for thinning.
+
+use serde::Serialize;
+
+/// A label set or a model to drop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropTarget {
+    /// Key in `label_sets`.
+    LabelSet(i64),
+    /// Key in `models`.
+    Model(i64),
+}
+
+/// Counts of the rows that belong to a label set or a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Dependents {
+    /// Posts with a label under it.
+    pub labels: u64,
+    /// True if the views show it.
+    pub is_current: bool,
+    /// Gold labels for its labels; they are kept.
+    pub gold: u64,
+    /// Vectors of texts by the model.
+    pub vectors: u64,
+    /// Posts that a worker has claimed under it.
+    pub claimed: u64,
+}
+
+/// Counts of thinned rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Thinned {
+    /// Deleted sightings.
+    pub sightings: u64,
+    /// Runs replaced by sums.
+    pub runs: u64,
+}

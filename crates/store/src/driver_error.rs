@@ -1,0 +1,353 @@
+//! Classifies errors of both database drivers. Only this module reads their codes.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::postgres::PgDatabaseError;
+use sqlx::sqlite::SqliteError;
+
+use super::{Result, StoreError};
+
+/// The class of a database error, shared by both databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ErrorClass {
+    /// A write to a read-only database.
+    ReadOnly,
+    /// The disk is full.
+    Full,
+    /// The file is damaged, or not a database.
+    Damaged,
+    /// The user lacks a privilege.
+    Denied,
+    /// The file system rejected a write.
+    Refused,
+    /// A lock timed out.
+    Busy,
+    /// A deadlock or a serialization failure.
+    Conflict,
+    /// A duplicate key.
+    Taken,
+    /// The database does not exist.
+    NoDatabase,
+    /// Wrong user or password.
+    Login,
+    /// The connection limit is reached.
+    TooManyConnections,
+    /// The server is stopping or starting, or the connection broke.
+    Unavailable,
+    /// The server cancelled the statement: by its timeout, or on request.
+    Ended,
+    /// Anything else.
+    Other,
+}
+
+fn class(error: &dyn DatabaseError) -> ErrorClass {
+    let code = error.code().unwrap_or_default();
+    // Both drivers return codes as text, and a SQLite number could equal a PostgreSQL code.
+    if error.try_downcast_ref::<SqliteError>().is_some() {
+        return sqlite_class(code.parse().unwrap_or_default());
+    }
+    // https://www.postgresql.org/docs/current/errcodes-appendix.html
+    match &*code {
+        "25006" => ErrorClass::ReadOnly,
+        "53100" => ErrorClass::Full,
+        "42501" => ErrorClass::Denied,
+        "40001" | "40P01" => ErrorClass::Conflict,
+        "23505" => ErrorClass::Taken,
+        "55P03" => ErrorClass::Busy,
+        "3D000" => ErrorClass::NoDatabase,
+        "28P01" | "28000" => ErrorClass::Login,
+        "53300" => ErrorClass::TooManyConnections,
+        "57P01" | "57P02" | "57P03" => ErrorClass::Unavailable,
+        "57014" => ErrorClass::Ended,
+        code if code.starts_with("08") => ErrorClass::Unavailable,
+        _ => ErrorClass::Other,
+    }
+}
+
+/// Returns the class of a SQLite result code (<https://www.sqlite.org/rescode.html>).
+fn sqlite_class(code: u32) -> ErrorClass {
+    match code {
+        // I/O errors of `write`, `fsync` and `ftruncate`.
+        778 | 1034 | 1546 => ErrorClass::Refused,
+        // SQLITE_IOERR_SHMSIZE: SQLite returns only this if the disk has no space for its shared memory.
+        4874 => ErrorClass::Full,
+        // Extended codes carry the primary one in their low byte.
+        _ => match code & 0xff {
+            // SQLITE_CONSTRAINT: a duplicate key, or one that a trigger of the user would have ignored.
+            19 => ErrorClass::Taken,
+            // SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
+            5 | 6 => ErrorClass::Busy,
+            8 => ErrorClass::ReadOnly,
+            11 | 26 => ErrorClass::Damaged,
+            13 => ErrorClass::Full,
+            _ => ErrorClass::Other,
+        },
+    }
+}
+
+fn class_of(error: &sqlx::Error) -> ErrorClass {
+    error.as_database_error().map_or(ErrorClass::Other, class)
+}
+
+/// Adds the operation to a driver's error, and converts errors with a known remedy.
+pub(super) trait ErrorContext<T>: Sized {
+    fn context(self, what: &'static str) -> Result<T>;
+}
+
+impl<T> ErrorContext<T> for Result<T, sqlx::Error> {
+    fn context(self, what: &'static str) -> Result<T> {
+        self.map_err(|source| match known_failure(&source) {
+            Some(failure) => failure,
+            None if class_of(&source) == ErrorClass::Refused => StoreError::DiskError(source),
+            None => StoreError::Statement {
+                what,
+                source: without_source_location(source),
+            },
+        })
+    }
+}
+
+/// A PostgreSQL error that displays its message only. The driver appends a line number of the server's source code,
+/// which looks like a line of the statement.
+#[derive(Debug)]
+struct ServerMessage(Box<PgDatabaseError>);
+
+impl fmt::Display for ServerMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl Error for ServerMessage {}
+
+impl DatabaseError for ServerMessage {
+    fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(self.0.code()))
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn constraint(&self) -> Option<&str> {
+        self.0.constraint()
+    }
+
+    fn table(&self) -> Option<&str> {
+        self.0.table()
+    }
+
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+}
+
+/// Removes the server's source location from a message.
+pub(super) fn without_source_location(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Database(error) => {
+            sqlx::Error::Database(match error.try_downcast::<PgDatabaseError>() {
+                Ok(error) => Box::new(ServerMessage(error)),
+                Err(error) => error,
+            })
+        }
+        error => error,
+    }
+}
+
+/// Converts an error that the user can fix.
+pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
+    let error = error.as_database_error()?;
+    let message = || error.message().to_owned();
+    match class(error) {
+        ErrorClass::ReadOnly if error.try_downcast_ref::<SqliteError>().is_some() => {
+            Some(StoreError::ReadOnly(READ_ONLY_FILE))
+        }
+        ErrorClass::ReadOnly => Some(StoreError::ReadOnly(READ_ONLY_SERVER)),
+        ErrorClass::Full => Some(StoreError::Full),
+        ErrorClass::Denied => Some(StoreError::Denied(message())),
+        ErrorClass::Damaged => Some(StoreError::Damaged {
+            what: "the database".to_owned(),
+            message: message(),
+        }),
+        _ => None,
+    }
+}
+
+/// True if a lock timed out.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    class_of(error) == ErrorClass::Busy
+}
+
+/// True if another writer stored the key first.
+pub(super) fn is_taken(error: &StoreError) -> bool {
+    matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Taken)
+}
+
+/// True if the server has no database of this name.
+pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
+    class_of(error) == ErrorClass::NoDatabase
+}
+
+/// True for a deadlock or a serialization failure: a retry of the transaction may succeed.
+fn is_conflict(error: &StoreError) -> bool {
+    matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Conflict)
+}
+
+/// Limits the retries of a transaction after conflicts with other writers.
+#[derive(Default)]
+pub(super) struct ConflictRetries(u32);
+
+impl ConflictRetries {
+    /// The most attempts of one transaction.
+    const MOST: u32 = 5;
+
+    /// Counts a failed attempt; returns true if the transaction should be retried.
+    pub(super) fn should_retry(&mut self, error: &StoreError) -> bool {
+        self.0 += 1;
+        // Without backoff: the retry waits for the locks of the transaction that won.
+        let again = self.0 < Self::MOST && is_conflict(error);
+        if again {
+            tracing::debug!(
+                attempt = self.0,
+                "retrying a transaction after a conflict: {error}"
+            );
+        }
+        again
+    }
+}
+
+/// True if the failure is transient.
+pub(super) fn is_transient(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        // A stopping server closes a connection that is just being opened. sqlx 0.9.0 reports that as the byte 0
+        // (https://github.com/transact-rs/sqlx/issues/4395).
+        sqlx::Error::Protocol(message) => {
+            message.starts_with("unexpected response from SSLRequest: 0x00")
+        }
+        error => matches!(
+            class_of(error),
+            ErrorClass::Busy | ErrorClass::Conflict | ErrorClass::Unavailable
+        ),
+    }
+}
+
+const READ_ONLY_FILE: &str = "it is read-only; check the permissions of its file and folder";
+const READ_ONLY_SERVER: &str = "the server only allows reads: it is a standby, or your user or the database has \
+    `default_transaction_read_only`; name the primary server, or have its owner reset that setting";
+
+/// Returns advice for a missing privilege.
+pub(super) fn privilege_advice(message: &str) -> &'static str {
+    if message.contains("for schema ") {
+        "have its owner run `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
+    } else if message.contains("owner of ") {
+        "run the command as that user, or as a member of that role"
+    } else {
+        "have its owner grant your user the privilege: packaging/postgresql/roles.sql has roles for collecting, \
+         labelling and reading"
+    }
+}
+
+/// Returns advice if the server cancelled a valid query, or the connection broke.
+pub(super) fn interruption_advice(error: &sqlx::Error) -> Option<&'static str> {
+    match class_of(error) {
+        ErrorClass::Ended => Some(
+            "; the server cancelled it: raise `statement_timeout` of the user or the database, or query less",
+        ),
+        ErrorClass::Conflict => None,
+        _ if matches!(error, sqlx::Error::PoolTimedOut) => Some(NO_CONNECTION),
+        _ => is_transient(error).then_some(CONNECTION_LOST),
+    }
+}
+
+/// Returns advice for a failed statement; empty if there is none.
+pub(super) fn advice(error: &sqlx::Error) -> &'static str {
+    match error {
+        sqlx::Error::Io(_) => CONNECTION_LOST,
+        sqlx::Error::PoolTimedOut => NO_CONNECTION,
+        error if class_of(error) == ErrorClass::Unavailable => CONNECTION_LOST,
+        _ => "",
+    }
+}
+
+/// Running the command again is safe: each transaction is atomic, and each stage continues from what is stored.
+const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server runs, then run the command again";
+
+const NO_CONNECTION: &str = "; connecting timed out: check that the server runs, and that its connection limit is not \
+                             reached (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
+
+/// Returns advice for a failed connection.
+pub(super) fn connect_advice(error: &sqlx::Error) -> &'static str {
+    match class_of(error) {
+        ErrorClass::NoDatabase => "it does not exist; `topicmill db create` creates it",
+        ErrorClass::Login => "the server rejected the user or the password",
+        ErrorClass::TooManyConnections => {
+            "the server's connection limit is reached; try again later"
+        }
+        _ if error.as_database_error().is_some() => "the server rejected the connection",
+        _ => "is the server running, and are host and port right?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_is_reported_with_advice() {
+        let what = "store posts";
+        let message = |source| StoreError::Statement { what, source }.to_string();
+        let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert!(message(lost).ends_with("then run the command again"));
+        assert!(message(sqlx::Error::RowNotFound).ends_with(&sqlx::Error::RowNotFound.to_string()));
+    }
+
+    #[test]
+    fn a_disk_without_space_for_shared_memory_is_full() {
+        for (code, class) in [
+            (4874, ErrorClass::Full),
+            (13, ErrorClass::Full),
+            (778, ErrorClass::Refused),
+            // SQLITE_CANTOPEN and SQLITE_READONLY.
+            (14, ErrorClass::Other),
+            (8, ErrorClass::ReadOnly),
+        ] {
+            assert_eq!(sqlite_class(code), class, "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_a_new_connection_is_retried() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://me@{}/db", server.local_addr().unwrap());
+        let closing = async {
+            let (mut socket, _) = server.accept().await.unwrap();
+            let mut request = [0; 8];
+            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request)
+                .await
+                .unwrap();
+        };
+        let connecting = <sqlx::PgConnection as sqlx::Connection>::connect(&url);
+        let (connected, ()) = tokio::join!(connecting, closing);
+        let error = connected.unwrap_err();
+        assert!(is_transient(&error), "{error:?}");
+        let other = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x48".into());
+        assert!(!is_transient(&other));
+    }
+}

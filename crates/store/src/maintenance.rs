@@ -1,0 +1,98 @@
+//! Maintains database files: rewrites them without purged texts, and makes consistent copies.
+//!
+//! Deleting a row does not erase its bytes. SQLite overwrites them (`secure_delete`), but not the copies that it left
+//! in free space when it moved rows between pages; PostgreSQL overwrites nothing. Therefore a purge records in `meta`
+//! that the files must be rewritten, and a rewrite removes that record.
+
+mod postgres;
+mod sqlite;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Result, Store, StoreError};
+
+/// Key in `meta`: purged texts may linger in free space. Each purge stores a new value.
+pub(super) const REWRITE_DUE: &str = "rewrite_due";
+/// Timeout for waiting for other sessions, in milliseconds.
+const REWRITE_TIMEOUT_MS: u32 = 10_000;
+/// Interval of progress reports, and of polls for other sessions.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The result of rewriting the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewritten {
+    /// The files contain nothing that was purged.
+    Complete,
+    /// The file is rewritten, but a reader still uses an old snapshot, which stays in the write-ahead log until it
+    /// ends.
+    LogInUse,
+    /// A session of the server uses an old snapshot, which includes the deleted rows. They are kept even in rewritten
+    /// tables.
+    OldSnapshotInUse {
+        /// The sessions, if the server shows them.
+        by: Vec<String>,
+    },
+    /// Another session used a table until the timeout.
+    TableLocked {
+        /// The table.
+        table: &'static str,
+    },
+    /// Not started, because the disk has too little space.
+    NoSpace {
+        /// Bytes needed in addition to the file.
+        needed: u64,
+        /// Free bytes.
+        free: u64,
+    },
+}
+
+impl Rewritten {
+    /// Returns advice if deleted bytes may remain.
+    pub fn remedy(&self) -> Option<String> {
+        const MB: u64 = 1_000_000;
+        match self {
+            Self::Complete => None,
+            Self::OldSnapshotInUse { by } => {
+                let by = match by.as_slice() {
+                    [] => "a session that your user cannot see".to_owned(),
+                    some => some.join(", "),
+                };
+                Some(format!(
+                    "{by} still uses an old snapshot; end it, then run `topicmill db vacuum` again"
+                ))
+            }
+            Self::TableLocked { table } => Some(format!(
+                "another program uses the table `{table}`; end it, then run `topicmill db vacuum` again"
+            )),
+            Self::LogInUse => Some(
+                "another program still uses an old snapshot; once it has ended, the next run empties the log"
+                    .to_owned(),
+            ),
+            Self::NoSpace { needed, free } => Some(format!(
+                "a rewrite needs {} MB, but only {} MB are free; free some space, then run `topicmill db vacuum`",
+                needed.div_ceil(MB),
+                free / MB
+            )),
+        }
+    }
+}
+
+/// Progress callback: rewritten bytes, and all bytes.
+pub type OnBytes<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
+
+impl Store {
+    /// Writes a consistent copy of a SQLite database to an existing empty file, while others may write to the database.
+    /// Fails once `stop` is cancelled. Servers have their own backup programs.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => store.backup(to, stop).await,
+            Self::Postgres(_) => Err(StoreError::NotSqliteToPostgres),
+        }
+    }
+}

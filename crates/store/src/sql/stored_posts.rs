@@ -1,0 +1,135 @@
+//! Reads stored posts before and after an upsert, to find out which have changed.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use sqlx::{AssertSqlSafe, Row as _, Transaction};
+
+use super::super::Result;
+use super::super::bulk::Insert;
+use super::super::dialect::Dialect;
+use super::post_rows::{Row, insert_posts, names};
+use super::{ErrorContext, SqlStore};
+
+/// The least number of new rows that are inserted in bulk, by a method that fails for existing keys. Blocks of files
+/// are larger, pages of listings smaller.
+pub(super) const BULK_ROWS: usize = 200;
+
+/// Columns that are not content of the post, or are covered by the text hash.
+const NOT_CONTENT: &str =
+    "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
+
+/// SQL for all other columns as one text, separated by line breaks, which they do not contain.
+static CONTENT: LazyLock<String> = LazyLock::new(|| {
+    let columns = insert_posts(&[]).columns;
+    let columns = columns.iter().map(|(column, _)| *column);
+    // Derived from the columns of the INSERT, so that new columns are included.
+    let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|beside| beside == *column));
+    let texts = content
+        // A removal is a change, the time of the removal is not.
+        .chain(["removed_at IS NULL"])
+        .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
+    texts.collect::<Vec<_>>().join(" || '\n' || ")
+});
+
+/// SQL for the columns of a [`StoredPost`], after its fullname.
+static COLUMNS: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source, {}",
+        *CONTENT
+    )
+});
+
+/// Returns the statement that upserts posts and returns them as [`StoredPost`]s.
+pub(super) fn insert_and_return<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+    static ON_CONFLICT: LazyLock<String> =
+        LazyLock::new(|| format!("{} RETURNING {}", insert_posts(&[]).on_conflict, *COLUMNS));
+    Insert {
+        on_conflict: &ON_CONFLICT,
+        ..insert_posts(rows)
+    }
+}
+
+/// A stored post.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct StoredPost {
+    /// Hash of its text; `None` if retention deleted it.
+    pub text_hash: Option<Vec<u8>>,
+    /// The source that last returned it.
+    pub source: String,
+    /// See [`CONTENT`].
+    content: String,
+}
+
+impl StoredPost {
+    /// True if the post has changed.
+    pub fn has_changed(&self, now: &Self) -> bool {
+        now.content != self.content || now.text_hash != self.text_hash
+    }
+}
+
+impl<DB: Dialect> SqlStore<DB> {
+    /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks.
+    /// With `may_look`, an index lookup first checks whether all of them are new; it must be false after the server has
+    /// rejected one as a duplicate.
+    pub(super) async fn stored_among(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+        may_look: bool,
+    ) -> Result<HashMap<String, StoredPost>> {
+        if may_look
+            && fullnames.len() >= BULK_ROWS
+            && let [first, .., last] = fullnames
+            && Self::all_new(tx, first, last).await?
+        {
+            return Ok(HashMap::new());
+        }
+        Self::stored_posts(tx, fullnames.iter().copied()).await
+    }
+
+    /// True if none of many posts is stored, as far as one index lookup can tell: it works for a dump in order of ids,
+    /// where no stored post is between the first and the last of a block.
+    ///
+    /// If the server's collation differs from byte order, the lookup may miss a post. The insert then fails with a
+    /// duplicate key.
+    async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
+        // Not `BETWEEN`, for which a generic plan would read the whole table.
+        let next = sqlx::query_scalar::<DB, String>(
+            "SELECT fullname FROM posts WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
+        )
+        .bind(first)
+        .fetch_optional(&mut **tx)
+        .await
+        .context("look for posts that are known")?;
+        Ok(next.is_none_or(|next| next.as_str() > last))
+    }
+
+    /// Selects and locks those posts that are stored.
+    pub(super) async fn stored_posts(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: impl Iterator<Item = &str>,
+    ) -> Result<HashMap<String, StoredPost>> {
+        let known = format!(
+            "SELECT {} FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            *COLUMNS,
+            DB::IN_JSON_ARRAY,
+            DB::LOCK_POSTS
+        );
+        sqlx::query::<DB>(AssertSqlSafe(known))
+            .bind(names(fullnames))
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(Self::stored_post).collect())
+            .context("look up known posts")
+    }
+
+    /// Decodes a row of [`COLUMNS`].
+    pub(super) fn stored_post(row: &DB::Row) -> Result<(String, StoredPost), sqlx::Error> {
+        let known = StoredPost {
+            text_hash: row.try_get(1)?,
+            source: row.try_get(2)?,
+            content: row.try_get(3)?,
+        };
+        Ok((row.try_get(0)?, known))
+    }
+}
