@@ -207,7 +207,7 @@ fn log_result(done: &ClassifyCounts) {
     if done.parked > 0 {
         tracing::warn!(
             posts = done.parked,
-            "posts parked after repeated failures: `topicmill status` crossposts the errors, `classify --select failed` \
+            "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` \
              retries them"
         );
     }

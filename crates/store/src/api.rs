@@ -387,7 +387,8 @@ facade! {
     fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// Deletes an annotator's answer about a post; false if there was none.
     fn delete_answer(&self, post: &Fullname, reviewer: &str) -> bool;
-    /// Deletes an annotator's answers about one post or all, and, with the last answer, the name from fitted label sets.
+    /// Deletes an annotator's answers about one post or all. With the last answer, fitted label sets lose the
+    /// annotator's name.
     fn delete_answers_of(&self, reviewer: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` made, latest first.
     fn fits(&self) -> Vec<FitRow>;

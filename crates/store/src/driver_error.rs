@@ -287,7 +287,8 @@ pub(super) fn advice(error: &sqlx::Error) -> &'static str {
 }
 
 /// Running the command again is safe: each transaction is atomic, and each stage continues from what is stored.
-const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server runs, then run the command again";
+const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server runs, then run the \
+                               command again";
 
 const NO_CONNECTION: &str = "; connecting timed out: check that the server runs, and that its connection limit is not \
                              reached (`max_connections`, `CONNECTION LIMIT` of the user or the database)";

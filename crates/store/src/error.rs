@@ -41,9 +41,9 @@ pub enum StoreError {
     #[error(
         "the database `{0}` was created by an earlier build of topicmill, and this build cannot read it: with the \
          earlier build, write its posts (`export`), gold labels (`labels gold export`) and tombstones (`sql \"SELECT \
-         fullname, reason FROM tombstones\" --format csv`) to files; with this build, create a database, run `purge --ids` with \
-         the tombstones, so that purged posts do not return, then `import` the posts and `labels gold import` the gold \
-         labels"
+         fullname, reason FROM tombstones\" --format csv`) to files; with this build, create a database, run `purge \
+         --ids` with the tombstones, so that purged posts do not return, then `import` the posts and `labels gold \
+         import` the gold labels"
     )]
     EarlierBuild(String),
     /// The database file is damaged, or is not a SQLite database.

@@ -48,7 +48,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(format!(
             "SELECT p.fullname, p.subreddit, p.topic, substr(p.title, 1, {TITLE}), substr(p.selftext, 1, {EXCERPT}), \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, \
-                    CASE WHEN c.abstained THEN NULL ELSE l.label_name END, {OUTCOME}, c.score, c.margin, p.reddit_score, \
+                    CASE WHEN c.abstained THEN NULL ELSE l.label_name END, {OUTCOME}, \
+                    c.score, c.margin, p.reddit_score, \
                     p.num_comments, p.created_at, p.text_purged_at IS NOT NULL \
                FROM posts p LEFT JOIN classifications c ON c.model_id = "
         ));

@@ -359,7 +359,8 @@ impl<DB: Dialect> SqlStore<DB> {
             FilterLabel::Missing => ("c.abstained AND $7 = ''", ""),
         };
         let sql = format!(
-            "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 AND {label} \
+            "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 \
+             AND {label} \
               ORDER BY p.text_hash, p.fullname LIMIT $4"
         );
         let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))

@@ -24,7 +24,7 @@ static CONTENT: LazyLock<String> = LazyLock::new(|| {
     let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
     // Derived from the columns of the INSERT, so that new columns are included.
-    let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|beside| beside == *column));
+    let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column));
     let texts = content
         // A removal is a change, the time of the removal is not.
         .chain(["removed_at IS NULL"])
