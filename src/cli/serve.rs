@@ -154,12 +154,20 @@ impl ReviewFitter {
                 } else {
                     " This may be chance: give more answers, and fit again."
                 };
+                let judged = fit.fitted.judged;
+                let of = match (fit.is_representative, judged < answers) {
+                    (true, true) => format!("{judged} random answers"),
+                    (true, false) => format!("{judged} answers"),
+                    (false, _) => {
+                        "these answers, most of which are close calls and harder than other posts"
+                            .to_owned()
+                    }
+                };
                 FitOutcome::Fitted(format!(
-                    "Learned from {answers} answers: {} right, {} before, measured on {} answers that the fit had not seen. \
-                     All posts now have the labels of {name}.{chance}{rest}",
+                    "Learned from {answers} answers: {} right, {} before, of {of}, each judged by a fit that had not \
+                     seen it. All posts now have the labels of {name}.{chance}{rest}",
                     percent(after),
                     percent(before),
-                    fit.fitted.judged
                 ))
             }
             FitVerdict::NoGain | FitVerdict::MissesTarget | FitVerdict::Stored => {

@@ -772,6 +772,8 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         assert!(state.contains("Learned from 25 answers"), "{state}");
+        // Five of the answers are about random posts.
+        assert!(state.contains("most of which are close calls"), "{state}");
         assert!(
             state.contains("All posts now have the labels of first-fit25"),
             "{state}"

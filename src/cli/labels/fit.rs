@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::setup::{ModelFlags, run_blocking};
 use super::super::{CliError, Exit, OutputFormat, Setup, backlog, output};
-use super::gold_source::{self, share};
+use super::gold_source::{self, GoldLabels, share};
 use super::{NamedSet, Printout, WhichModel, find_stored_model, label_vectors, short_hash};
 use crate::pipeline::Context;
 use topicmill_core::{Fullname, TextHash};
@@ -68,6 +68,8 @@ pub(in crate::cli) enum FitVerdict {
 pub(in crate::cli) struct LabelSetFit {
     base: LabelSet,
     pub fitted: FittedSet,
+    /// True if the answers that the figures use stand for all posts.
+    pub is_representative: bool,
     former: Option<Target>,
     /// Id of the stored model.
     model: i64,
@@ -120,8 +122,10 @@ impl FitLabels {
         let base = self.base(setup, store).await?;
         let folder = setup.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
+        let gold = gold_source::read(store, &self.gold).await?;
+        let is_representative = gold.is_representative(MIN_RANDOM);
         let (texts, people) = self
-            .gold_texts(setup, store, (&folder, model), &base)
+            .gold_texts(setup, store, (&folder, model), &base, gold)
             .await?;
         let now = setup.clock.now();
         let provenance = Provenance {
@@ -143,6 +147,7 @@ impl FitLabels {
         Ok(LabelSetFit {
             base,
             fitted,
+            is_representative,
             former,
             model: model.expect("the gold texts have stored results of it"),
         })
@@ -160,6 +165,7 @@ impl FitLabels {
             fitted,
             former,
             model,
+            ..
         } = fit;
         let store = &context.store;
         let now = setup.clock.now();
@@ -206,8 +212,9 @@ impl FitLabels {
             return Err(CliError::Message(
                 Exit::TryAgain,
                 format!(
-                    "another label set became current during the fit, so `{}` is stored but not current: run `topicmill \
-                     labels fit` again to learn for the current one, or make this one current with `topicmill labels use {}`",
+                    "another label set became current during the fit, so `{}` is stored but not current: run \
+                     `topicmill labels fit` again to learn for the current one, or make this one current with \
+                     `topicmill labels use {}`",
                     fitted.set.name,
                     short_hash(&version)
                 ),
@@ -263,8 +270,8 @@ impl FitLabels {
         store: &Store,
         (folder, model): (&ModelFolder, Option<i64>),
         base: &LabelSet,
+        gold_labels: GoldLabels,
     ) -> Result<(Vec<GoldText>, BTreeSet<String>), CliError> {
-        let gold_labels = gold_source::read(store, &self.gold).await?;
         let people = gold_labels.annotators();
         let random = gold_labels.random_sample(MIN_RANDOM).cloned();
         let gold =
@@ -303,7 +310,8 @@ impl FitLabels {
                 .find(|(id, _)| Some(*id) == other.map(|one| one.model));
             let remedy = match other {
                 Some((_, row)) => format!(
-                    "the current labels are by the model `{}`: give its folder with --model, or in the setting `classify.model`",
+                    "the current labels are by the model `{}`: give its folder with --model, or in the setting \
+                     `classify.model`",
                     row.name
                 ),
                 None => "run `topicmill classify` with this model first".to_owned(),

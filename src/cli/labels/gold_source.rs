@@ -121,6 +121,12 @@ impl GoldLabels {
         of_rows.chain(self.annotators.iter().cloned()).collect()
     }
 
+    /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
+    pub(super) fn is_representative(&self, fewest: usize) -> bool {
+        let random = self.random.as_ref();
+        random.is_none_or(|random| random.len() >= fewest.max(1))
+    }
+
     /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than
     /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
     pub(super) fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
