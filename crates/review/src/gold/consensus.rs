@@ -26,8 +26,8 @@ pub struct Consensus {
     pub rows: Vec<GoldRow>,
     /// The posts among `rows` that were sampled at random; estimates from these are unbiased.
     pub random: BTreeSet<Fullname>,
-    /// True if other posts were selected on the review page, which biases estimates from all rows: as close calls, or by
-    /// a filter.
+    /// True if other posts were selected on the review page, which biases estimates from all rows: as close calls, or
+    /// by a filter.
     pub has_close_calls: bool,
     /// For out-of-scope posts, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,

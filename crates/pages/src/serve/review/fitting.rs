@@ -13,8 +13,8 @@ pub const ANSWERS_PER_FIT: usize = 25;
 
 /// Fits the current label set to the answers, and labels all posts with it.
 pub trait Fitter: Debug + Send + Sync {
-    /// Runs a fit on a connection of its own, and returns when it has ended; called on a thread that may block. Errors are
-    /// outcomes, too.
+    /// Runs a fit on a connection of its own, and returns when it has ended; called on a thread that may block. Errors
+    /// are outcomes, too.
     fn fit(&self) -> FitOutcome;
 }
 
@@ -97,8 +97,8 @@ impl Fitting {
         });
     }
 
-    /// Returns the state for `answers` answers, of which the current label set has learned `learned`; `None` if there is
-    /// nothing to show.
+    /// Returns the state for `answers` answers, of which the current label set has learned `learned`; `None` if there
+    /// is nothing to show.
     pub fn view(&self, answers: usize, learned: usize) -> Option<FitView> {
         self.fitter.as_ref()?;
         let FitState {

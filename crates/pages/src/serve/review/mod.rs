@@ -2,7 +2,8 @@
 //!
 //! Close calls, which improve labels most, are mixed with randomly sampled posts, which give unbiased estimates of
 //! quality. The page hides the predicted label until the annotator has answered, to avoid anchoring. With a filter,
-//! annotators choose posts by the predicted label and its score; these answers count neither as random nor as close calls.
+//! annotators choose posts by the predicted label and its score; these answers count neither as random nor as close
+//! calls.
 
 mod disagreements;
 mod filter;
@@ -403,7 +404,8 @@ async fn reopen(
     Ok(redirect(&who, &FilterQuery::default(), did, None))
 }
 
-/// Starts a fit, unless one runs. Only a form of this page can: the guard rejects other origins, and the token is checked.
+/// Starts a fit, unless one runs. Only a form of this page can: the guard rejects other origins, and the token is
+/// checked.
 async fn fit_now(
     State(review): State<Shared>,
     Query(filter): Query<FilterQuery>,

@@ -1,4 +1,5 @@
-//! The queue that assigns posts to annotators, and stores their answers. Its connection writes only to the table `gold`.
+//! The queue that assigns posts to annotators, and stores their answers. Its connection writes only to the table
+//! `gold`.
 //!
 //! Several annotators can work concurrently. A post is assigned to one of them for some minutes, while others get other
 //! posts. Answers are stored; assignments and skipped posts are lost when the server stops.
@@ -433,8 +434,8 @@ impl ReviewQueue {
     }
 }
 
-/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random, they
-/// were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
+/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random,
+/// they were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
 fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
