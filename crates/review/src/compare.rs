@@ -74,15 +74,7 @@ impl Moves {
     /// Returns Cohen's kappa, the agreement corrected for chance: 1 is perfect agreement, 0 is chance. `None` if both
     /// runs give every post the same single label.
     pub fn kappa(&self) -> Option<f64> {
-        let observed = self.agreement()?;
-        let mut shares: BTreeMap<&LabelVerdict, (f64, f64)> = BTreeMap::new();
-        for ((from, to), posts) in &self.counts {
-            shares.entry(from).or_default().0 += float(*posts);
-            shares.entry(to).or_default().1 += float(*posts);
-        }
-        let all = float(self.posts());
-        let chance: f64 = shares.values().map(|(a, b)| a * b / (all * all)).sum();
-        (chance < 1.0).then(|| (observed - chance) / (1.0 - chance))
+        kappa(self.counts.iter().map(|((from, to), n)| (from, to, *n)))
     }
 
     /// Returns the moves between outcomes with their counts, most frequent first.
@@ -92,6 +84,22 @@ impl Moves {
         moves.sort_by_key(|one| std::cmp::Reverse(one.2));
         moves
     }
+}
+
+/// Returns Cohen's kappa of pairs of labels with their counts. `None` without a pair, or if all labels are the same.
+pub(crate) fn kappa<'a, T: Ord + 'a>(
+    pairs: impl Iterator<Item = (&'a T, &'a T, u64)>,
+) -> Option<f64> {
+    let mut shares: BTreeMap<&T, (f64, f64)> = BTreeMap::new();
+    let (mut all, mut same) = (0.0, 0.0);
+    for (a, b, posts) in pairs {
+        shares.entry(a).or_default().0 += float(posts);
+        shares.entry(b).or_default().1 += float(posts);
+        all += float(posts);
+        same += if a == b { float(posts) } else { 0.0 };
+    }
+    let chance: f64 = shares.values().map(|(a, b)| a * b / (all * all)).sum();
+    (all > 0.0 && chance < 1.0).then(|| (same / all - chance) / (1.0 - chance))
 }
 
 /// The sources of the labels of a run: stored labels first, then labels computed from stored logits.

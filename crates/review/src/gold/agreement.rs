@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::compare::kappa;
 use topicmill_core::Fullname;
 use topicmill_store::StoredGold;
 
@@ -45,26 +46,11 @@ pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
             annotators: names.map(str::to_owned),
             posts: said.len(),
             same: said.iter().filter(|[a, b]| a == b).count(),
-            kappa: kappa(&said),
+            kappa: kappa(said.iter().map(|[a, b]| (a, b, 1))),
         })
         .collect();
     found.sort_by_key(|pair| std::cmp::Reverse(pair.posts));
     found
-}
-
-/// Returns Cohen's kappa of pairs of answers.
-#[expect(clippy::cast_precision_loss, reason = "numbers of posts")]
-fn kappa(said: &[[Option<&str>; 2]]) -> Option<f64> {
-    let mut counts: BTreeMap<Option<&str>, [usize; 2]> = BTreeMap::new();
-    for [a, b] in said {
-        counts.entry(*a).or_default()[0] += 1;
-        counts.entry(*b).or_default()[1] += 1;
-    }
-    let all = said.len() as f64;
-    let same = said.iter().filter(|[a, b]| a == b).count() as f64 / all;
-    let by_chance: usize = counts.values().map(|[a, b]| a * b).sum();
-    let by_chance = by_chance as f64 / (all * all);
-    (by_chance < 1.0).then(|| (same - by_chance) / (1.0 - by_chance))
 }
 
 #[cfg(test)]
@@ -77,7 +63,7 @@ mod tests {
     fn said(post: usize, who: &str, label: &str) -> StoredGold {
         StoredGold {
             answer: GoldAnswer {
-                fullname: format!("t3_{post}").parse().unwrap(),
+                fullname: format!("t3_k{post}").parse().unwrap(),
                 reviewer: who.into(),
                 label: Some(label.to_owned()).filter(|label| !label.is_empty()),
                 label_set: None,
