@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::pipeline;
 use topicmill_core::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, Stage, Timestamp};
+use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
     Failure, Gap, LabellingState, LastRun, NewestPost, OtherBacklog, OtherLabels, RunRow,
     ScheduledRunRow, StageRuns, Store, StoreError,
@@ -67,6 +68,8 @@ pub struct StatusReport {
     pub gaps: Vec<Gap>,
     /// The latest runs.
     pub runs: Vec<RunRow>,
+    /// The quality of the current labels; `None` before the first label.
+    pub quality: Option<MeasuredQuality>,
     /// True if the database files may still contain bytes of purged posts.
     pub is_rewrite_due: bool,
     /// The label set and model that `classify` uses without flags, as far as they are known.
@@ -203,6 +206,7 @@ impl StatusReport {
             other_labels,
             gaps: store.posts().gaps().await?,
             runs,
+            quality: quality::of_current_labels(store).await?,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
             defaults: ConfiguredDefaults::default(),
         })

@@ -10,6 +10,7 @@ use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Timestamp};
+use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
 use topicmill_score::Label;
 use topicmill_store::Store;
 
@@ -29,6 +30,7 @@ pub(super) struct Facts {
     threshold: f64,
     labels: Vec<Label>,
     reconciled_at: Option<Timestamp>,
+    quality: MeasuredQuality,
 }
 
 impl Facts {
@@ -57,6 +59,7 @@ impl Facts {
             threshold: set.threshold,
             labels: set.labels.clone(),
             reconciled_at,
+            quality: quality::measure(store, subject.target, set).await?,
         })
     }
 }
@@ -182,13 +185,26 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
          tags:\n- reddit\n- topicmill\n\
          dataset_info:\n  features:\n{features}\
          configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
-         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. The labels \
-         were not checked by hand.\n\n",
+         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it.\n\n\
+         Quality of the labels: {quality}\n\n",
         name = quoted(&facts.label_set),
         title = cell(&facts.label_set),
         features = features(columns, &facts.labels),
         files = files.collect::<String>(),
+        quality = quality_line(&facts.quality),
     )
+}
+
+/// Formats the measured quality. It is of the label set in the database, of which a data set may be a part.
+fn quality_line(quality: &MeasuredQuality) -> String {
+    let sentence = &quality.sentence;
+    if quality.is_estimate() {
+        return format!(
+            "{sentence}. The answers are about a random sample of all labelled posts in the database, also of posts \
+             that are not in this data set."
+        );
+    }
+    format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
 }
 
 /// Formats the features of the front matter. Labels are classes, so that trainers need not number them.

@@ -6,6 +6,7 @@ use crate::cli::{output, terminal};
 use crate::status::{FailedTopic, StatusReport, short_hash};
 use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
+use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and two spaces.
@@ -36,6 +37,7 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Waiting", waiting(status)),
         ("Parked", parked(status)),
         ("Labels", labels(status)),
+        ("Quality", quality(status)),
         ("Other sets", other_backlogs(status)),
         ("Deletions", deletions(status)),
         ("Failing", failing(&status.failed_topics)),
@@ -250,6 +252,15 @@ fn labels(status: &StatusReport) -> Option<String> {
     let (set, model) = (standing.label_set.as_ref()?, standing.model.as_ref()?);
     let version = standing.label_set_hash.as_deref().map_or("", short_hash);
     Some(format!("{set}, version {version}, by {model}"))
+}
+
+fn quality(status: &StatusReport) -> Option<String> {
+    let quality = status.quality.as_ref()?;
+    let mut text = quality.sentence.clone();
+    if !quality.is_estimate() {
+        text.extend([format!(" (`{REVIEW_COMMAND}`, then /review)")]);
+    }
+    Some(text)
 }
 
 fn other_backlogs(status: &StatusReport) -> Option<String> {

@@ -1,0 +1,255 @@
+//! Measures how many labels are right, from the answers of annotators in the database, and says it in one sentence.
+//!
+//! Only answers about randomly sampled posts give an estimate for all posts, so other answers count only if there are
+//! none of these. A fitted label set is not measured with the answers that it was fitted to.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use crate::calibrate::Proportion;
+use crate::gold::{self, Consensus};
+use crate::join::{self, Labelling};
+use topicmill_core::{Fullname, Timestamp};
+use topicmill_score::LabelSet;
+use topicmill_store::{Store, StoreError, Target};
+
+/// The command that starts the review page with randomly sampled posts.
+pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
+/// The advice for labels without a figure. With 100 answers, the interval is about 20 points wide.
+const ADVICE: &str = "answer 100 posts, 10 minutes";
+
+/// The answers that quality is measured with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QualitySample {
+    /// Answers about randomly sampled posts: the figures are estimates for all posts.
+    Random,
+    /// Answers about close calls or from files: the figures hold for these posts only.
+    Selected,
+}
+
+/// The quality of the labels of a model and a label set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MeasuredQuality {
+    /// The quality in words, without a full stop.
+    pub sentence: String,
+    /// The answers that the figures are of; `None` if there are no figures.
+    pub sample: Option<QualitySample>,
+    /// Accuracy: the share of answered posts with the correct outcome.
+    pub outcome: Proportion,
+    /// Precision: the share of correct labels among the labels that answered posts got.
+    pub precision: Proportion,
+    /// Number of answered posts that the figures leave out.
+    pub left_out: usize,
+    /// Number of these that the label set was fitted to.
+    pub used_in_fit: usize,
+}
+
+impl MeasuredQuality {
+    /// Returns true if there is an estimate for all posts.
+    pub fn is_estimate(&self) -> bool {
+        self.sample == Some(QualitySample::Random)
+    }
+}
+
+/// Measures the labels of a target, whose label set is `set`, with the answers in the database.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn measure(
+    store: &Store,
+    target: Target,
+    set: &LabelSet,
+) -> Result<MeasuredQuality, StoreError> {
+    let mut answers = store.gold().answers().await?;
+    let posts = answers.iter().map(|one| one.answer.fullname.clone());
+    let answered = posts.collect::<BTreeSet<Fullname>>().len();
+    let used: BTreeSet<Fullname> = match fitted_at(set) {
+        Some(at) => {
+            let used = answers.iter().filter(|one| one.answer.answered_at <= at);
+            used.map(|one| one.answer.fullname.clone()).collect()
+        }
+        None => BTreeSet::new(),
+    };
+    answers.retain(|one| !used.contains(&one.answer.fullname));
+    let Consensus {
+        mut rows,
+        random,
+        offered,
+        ..
+    } = gold::consensus(answers);
+    gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
+    // Answers under another label set count if this one has their label.
+    let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
+    rows.retain(|row| row.label.is_empty() || has(&row.label));
+    // Without rows there is nothing to resolve.
+    let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
+    let labelling = Labelling {
+        set,
+        stored: Some(target),
+        computed: HashMap::new(),
+    };
+    let all = join::join_gold(store, &[labelling], &gold.posts).await?;
+    let drawn = all.restricted_to(&random);
+    let (sample, judged) = if drawn.posts.is_empty() {
+        (QualitySample::Selected, &all.rows[0])
+    } else {
+        (QualitySample::Random, &drawn.rows[0])
+    };
+    let right = judged.iter().filter(|row| row.is_right());
+    let given = judged.iter().filter(|row| row.given().is_some());
+    let (outcome, precision) = (
+        Proportion::new(right.clone().count(), judged.len()),
+        Proportion::new(
+            right.filter(|row| row.given().is_some()).count(),
+            given.count(),
+        ),
+    );
+    let sample = Some(sample).filter(|_| outcome.all > 0);
+    Ok(MeasuredQuality {
+        sentence: sentence(sample, &outcome, &precision, answered, used.len()),
+        sample,
+        left_out: answered - outcome.all,
+        outcome,
+        precision,
+        used_in_fit: used.len(),
+    })
+}
+
+/// Measures the labels that the views show; `None` if no post is labelled.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn of_current_labels(store: &Store) -> Result<Option<MeasuredQuality>, StoreError> {
+    let Some(target) = store.labels().current_target().await? else {
+        return Ok(None);
+    };
+    let set = store.labels().label_set(target.label_set).await?;
+    measure(store, target, &set).await.map(Some)
+}
+
+/// Returns the time of the fit of a fitted label set.
+fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
+    let at = &set.fitted.as_ref()?.provenance.at;
+    let at = chrono::DateTime::parse_from_rfc3339(at).ok()?;
+    Some(at.to_utc().into())
+}
+
+fn sentence(
+    sample: Option<QualitySample>,
+    outcome: &Proportion,
+    precision: &Proportion,
+    answered: usize,
+    used_in_fit: usize,
+) -> String {
+    let Some(sample) = sample else {
+        return match (answered, used_in_fit) {
+            (0, _) => format!("never measured: {ADVICE}"),
+            (all, used) if all == used => {
+                format!("not measured since the fit, which used all {all} answered posts: {ADVICE}")
+            }
+            (1, _) => format!("not measured: the answered post has no label to compare: {ADVICE}"),
+            (all, _) => {
+                format!(
+                    "not measured: none of {all} answered posts has a label to compare: {ADVICE}"
+                )
+            }
+        };
+    };
+    let [right, low, high] = [outcome.share.unwrap_or_default(), outcome.low, outcome.high];
+    let answers = if outcome.all == 1 {
+        "answer"
+    } else {
+        "answers"
+    };
+    let of = match sample {
+        QualitySample::Random => format!("of {} random {answers}", outcome.all),
+        QualitySample::Selected => format!(
+            "of {} {answers} about posts that were not drawn at random (no estimate for all posts)",
+            outcome.all
+        ),
+    };
+    let labels = match (precision.share, precision.all) {
+        (Some(share), 1) => format!("{} % of 1 given label is right", percent(share)),
+        (Some(share), all) => format!("{} % of {all} given labels are right", percent(share)),
+        (None, _) => "none of these posts got a label".to_owned(),
+    };
+    format!(
+        "{} % right ({} to {}), {of}; {labels}",
+        percent(right),
+        percent(low),
+        percent(high)
+    )
+}
+
+/// Formats a share as whole percent. Only none and all are 0 and 100.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent > 0.0 && percent < 0.5 => "under 1".to_owned(),
+        percent if percent < 100.0 && percent >= 99.5 => "over 99".to_owned(),
+        percent => format!("{percent:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(
+        sample: Option<QualitySample>,
+        outcome: (usize, usize),
+        precision: (usize, usize),
+        answered: usize,
+        used: usize,
+    ) -> String {
+        let of = |(of, all)| Proportion::new(of, all);
+        sentence(sample, &of(outcome), &of(precision), answered, used)
+    }
+
+    #[test]
+    fn the_sentence_names_the_number_and_the_choice_of_the_answers() {
+        use QualitySample::{Random, Selected};
+        assert_eq!(
+            say(Some(Random), (101, 120), (63, 90), 160, 0),
+            // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
+            "84 % right (77 to 90), of 120 random answers; 70 % of 90 given labels are right"
+        );
+        assert_eq!(
+            say(Some(Random), (1, 1), (0, 0), 1, 0),
+            "100 % right (21 to 100), of 1 random answer; none of these posts got a label"
+        );
+        assert_eq!(
+            say(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
+            "over 99 % right (99 to over 99), of 1000 random answers; 100 % of 1 given label is right"
+        );
+        assert_eq!(
+            say(Some(Selected), (2, 8), (2, 4), 8, 0),
+            "25 % right (7 to 59), of 8 answers about posts that were not drawn at random (no estimate for all posts); \
+             50 % of 4 given labels are right"
+        );
+        assert_eq!(
+            say(None, (0, 0), (0, 0), 0, 0),
+            "never measured: answer 100 posts, 10 minutes"
+        );
+        for (answered, used, expected) in [
+            (
+                50,
+                50,
+                "not measured since the fit, which used all 50 answered posts: ",
+            ),
+            (
+                50,
+                20,
+                "not measured: none of 50 answered posts has a label to compare: ",
+            ),
+            (
+                1,
+                0,
+                "not measured: the answered post has no label to compare: ",
+            ),
+        ] {
+            assert!(say(None, (0, 0), (0, 0), answered, used).starts_with(expected));
+        }
+    }
+}
