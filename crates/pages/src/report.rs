@@ -17,6 +17,7 @@ mod time;
 use topicmill_score::LabelSet;
 
 use topicmill_core::{Fullname, Timestamp};
+use topicmill_review::quality;
 use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
@@ -110,6 +111,10 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
                 let mut named = models.into_iter().filter(|(id, _)| *id == target.model);
                 named.next().map(|(_, row)| row)
             }
+            None => None,
+        },
+        quality: match &options.subject {
+            Some((target, set)) => Some(quality::measure(store, *target, set).await?),
             None => None,
         },
     };

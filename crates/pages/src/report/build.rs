@@ -10,10 +10,13 @@ use super::time::Axis;
 use crate::display;
 use topicmill_core::{SourceKind, Timestamp};
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
+use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost};
 
 /// The most characters of a quoted title: three lines on a phone.
 const TITLE: usize = 160;
+/// Scores are stored with seven digits.
+const SCORE_ERROR: f64 = 1e-4;
 /// The most topics in a report.
 const TOPICS: usize = 400;
 
@@ -25,6 +28,8 @@ pub struct Context {
     pub reconciled_at: Option<Timestamp>,
     /// The model of the labels.
     pub model: Option<ModelRow>,
+    /// The quality of the labels.
+    pub quality: Option<MeasuredQuality>,
 }
 
 /// An outcome: the outcome of a post and its label.
@@ -58,13 +63,8 @@ impl Tally {
 }
 
 /// Builds the report.
-pub fn build(
-    options: &ReportOptions,
-    sums: ReportSums,
-    scores: &[PostScores],
-    context: Context,
-) -> Report {
-    let axis = match (sums.first, sums.last) {
+pub fn build(options: &ReportOptions, sums: ReportSums, scores: &[PostScores], context: Context) -> Report {
+    let mut axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
     };
@@ -89,6 +89,8 @@ pub fn build(
         let cells = shown().filter(|cell| cell.outcome == outcome);
         cells.map(|cell| cell.posts).sum()
     };
+    let posts = shown().map(|cell| cell.posts).sum();
+    axis.mark_incomplete(posts);
     let (topics, agreement) = topics(shown(), &lines, &names, &axis);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
@@ -110,13 +112,14 @@ pub fn build(
         last: sums.last,
         period: drift.map(|_| period),
         totals: totals(shown(), &axis),
-        posts: shown().map(|cell| cell.posts).sum(),
+        posts,
         waiting: posts_of(PostOutcome::Waiting),
         without_text: posts_of(PostOutcome::WithoutText),
         axis,
         outcomes: lines,
         topics,
         agreement,
+        quality: context.quality,
         drift,
         closest: calls(&sums.closest, scores, set, &names),
         surest: calls(&sums.most_confident, scores, set, &names),
@@ -223,7 +226,8 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
                 posts: tally.posts,
                 share: share(tally.posts, posts),
                 series: tally.series.clone(),
-                mean_score: (tally.posts > 0).then(|| tally.score_sum / as_f64(tally.posts)),
+                mean_score: (tally.posts > 0 && *fate != Fate::Other)
+                    .then(|| tally.score_sum / as_f64(tally.posts)),
                 bins: tally.bins.clone(),
                 change,
             }
@@ -343,6 +347,12 @@ fn calls(
                 .map(|(label, score)| (label.label.clone(), *score))
                 .collect();
             best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            // The margin counts the background as a label.
+            let rival = sample.score - sample.margin;
+            let second = best.get(1).map_or(0.0, |(_, score)| *score);
+            if !best.is_empty() && rival > second + SCORE_ERROR {
+                best.insert(1, ("other".to_owned(), rival));
+            }
             best.truncate(2);
             // Posts of the sample source are not on Reddit. Other paths than permalinks are ignored.
             let path = sample.permalink.as_deref();

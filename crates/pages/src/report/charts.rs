@@ -97,13 +97,14 @@ fn grid(
     height
 }
 
-/// Draws a stacked column chart with a legend. Returns the x coordinate of the first column and the column width.
+/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first column and the column width.
 fn stack<const KINDS: usize>(
     svg: &mut Svg,
     kinds: [(&str, &str); KINDS],
     columns: &[[u64; KINDS]],
     (top, bottom): (f64, f64),
     name: impl Fn(usize) -> String,
+    is_incomplete: impl Fn(usize) -> bool,
 ) -> (f64, f64) {
     let mut x = 0.0;
     for (kind, (class, name)) in kinds.iter().enumerate() {
@@ -122,10 +123,16 @@ fn stack<const KINDS: usize>(
     for (place, column) in columns.iter().enumerate() {
         let x = left + wide * as_f64(place as u64);
         let mut below = 0;
+        let (pale, note) = if is_incomplete(place) {
+            (" pale", " (incomplete)")
+        } else {
+            ("", "")
+        };
         for ((class, kind), posts) in kinds.iter().zip(column).filter(|(_, posts)| **posts > 0) {
             let (foot, head) = (height(below), height(below + posts));
-            let tooltip = format!("{}: {} {kind}", name(place), thousands(*posts));
-            svg.rect((x, head), (shown, foot - head), class, &tooltip);
+            let tooltip = format!("{}{note}: {} {kind}", name(place), thousands(*posts));
+            let class = format!("{class}{pale}");
+            svg.rect((x, head), (shown, foot - head), &class, &tooltip);
             below += posts;
         }
     }

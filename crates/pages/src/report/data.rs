@@ -3,6 +3,7 @@
 use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::drift::Drift;
+use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 
 /// Bins of a score histogram.
@@ -64,7 +65,7 @@ pub struct OutcomeStats {
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of their best scores; `None` without posts.
+    /// Mean of their best scores; `None` without posts, and for `other`, whose own score is another.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
@@ -102,7 +103,7 @@ pub struct QuotedPost {
     pub link: Option<String>,
     /// Display name of the topic that it was collected for.
     pub topic: Option<String>,
-    /// The best labels with their scores, at most two.
+    /// The best labels with their scores, at most two; the second may be `other`.
     pub best: Vec<(String, f64)>,
     /// True if the post has a label.
     pub is_labelled: bool,
@@ -147,6 +148,8 @@ pub struct Report {
     pub topics: Vec<TopicStats>,
     /// (posts labelled as their topic, scored posts whose topic is a label).
     pub agreement: (u64, u64),
+    /// Quality of the labels, over all periods; `None` if there is no label set.
+    pub quality: Option<MeasuredQuality>,
     /// Drift between the two periods.
     pub drift: Option<Drift>,
     /// Posts with the smallest margins between their two best labels.

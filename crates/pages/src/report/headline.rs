@@ -31,6 +31,7 @@ pub fn headline(report: &Report) -> String {
     let labels: Vec<&OutcomeStats> = report.labels().collect();
     let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
     let share = as_f64(none) / as_f64(scored);
+    let of_posts = &of_posts(report);
     let leader = labels.first().filter(|_| share < MAX_WITHOUT_LABEL);
     let change = report.period.and_then(|_| largest_change(&labels));
     let and = |sentence: String| match &change {
@@ -41,13 +42,10 @@ pub fn headline(report: &Report) -> String {
         None => sentence,
     };
     match (
-        leader.map(|leader| (leader, leads(leader, &labels))),
+        leader.map(|leader| (leader, leads(leader, &labels, of_posts))),
         &change,
     ) {
-        (None, _) => and(format!(
-            "{} of posts fit none of the labels",
-            percent(share)
-        )),
+        (None, _) => and(format!("{} of {of_posts} got no label", percent(share))),
         (Some((leader, Leads::One(sentence))), Some((label, change)))
             if leader.slug == label.slug =>
         {
@@ -57,11 +55,19 @@ pub fn headline(report: &Report) -> String {
         // A significant change takes precedence over the lack of a leading label.
         (Some((_, Leads::None)), Some((label, change))) => {
             format!(
-                "{} {change} of posts",
+                "{} {change} of {of_posts}",
                 capital(&single_line(&label.name, NAME))
             )
         }
         (Some((leader, Leads::None)), None) => headline_without_leader(report, leader),
+    }
+}
+
+/// Returns what shares are of: `posts`, or the labelled posts if some are not labelled yet.
+fn of_posts(report: &Report) -> String {
+    match report.scored() {
+        scored if scored == report.posts => "posts".to_owned(),
+        scored => format!("{} labelled posts", thousands(scored)),
     }
 }
 
@@ -76,22 +82,22 @@ enum Leads {
 }
 
 /// Returns whether the largest label leads, with a sentence.
-fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats]) -> Leads {
+fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Leads {
     let name = capital(&single_line(&leader.name, NAME));
     let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
         is_significantly_larger(a.posts, b.posts, labels.len())
     };
     match labels[1..] {
-        [] => Leads::One(format!("{name}: {} of posts", percent(leader.share))),
+        [] => Leads::One(format!("{name}: {} of {of_posts}", percent(leader.share))),
         [second, ..] if is_ahead(leader, second) => Leads::One(format!(
-            "{name} leads with {} of posts",
+            "{name} leads with {} of {of_posts}",
             percent(leader.share)
         )),
         [second, third, ..] if is_ahead(second, third) => {
             let (one, other) = (percent(leader.share), percent(second.share));
             let second = single_line(&second.name, NAME);
             Leads::Several(format!(
-                "{name} and {second} lead with {one} and {other} of posts"
+                "{name} and {second} lead with {one} and {other} of {of_posts}"
             ))
         }
         _ => Leads::None,
@@ -100,13 +106,17 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats]) -> Leads {
 
 /// Returns the headline if no label leads and nothing changed.
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
-    if report.agreement.1 > 0 {
+    let of_posts = of_posts(report);
+    // Only if every post could be: otherwise the share is of a part.
+    if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
         let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
-        return format!("{share} of posts are labelled as their topic, and no label stands out");
+        return format!(
+            "{share} of {of_posts} are labelled as their topic, and no label stands out"
+        );
     }
     let name = capital(&single_line(&leader.name, NAME));
     let share = percent(leader.share);
-    format!("No label stands out: the largest is {name}, with {share} of posts")
+    format!("No label stands out: the largest is {name}, with {share} of {of_posts}")
 }
 
 /// Returns the label with the largest significant change, and a phrase that describes the change.
@@ -153,12 +163,35 @@ pub fn lead(report: &Report) -> String {
         1 => "1 label".to_owned(),
         labels => format!("{} labels", thousands(labels as u64)),
     };
-    let compared = match (report.period, report.drift.map(|drift| drift.verdict())) {
-        (Some(_), Some(DriftVerdict::Chance)) => " The mix of labels did not change significantly.",
-        _ => "",
+    let compared = match (report.period, report.drift) {
+        (Some(period), Some(drift)) => {
+            let (before, after) = period.names();
+            let chance = match drift.verdict() {
+                DriftVerdict::Chance => "; the mix of labels did not change significantly",
+                _ => "",
+            };
+            format!(
+                " Compared: {before} with {} labelled posts, {after} with {}{chance}.",
+                thousands(drift.before),
+                thousands(drift.after)
+            )
+        }
+        _ => String::new(),
+    };
+    let left_out: Vec<String> = [
+        (report.waiting, "not labelled yet"),
+        (report.without_text, "without a text"),
+    ]
+    .into_iter()
+    .filter(|(posts, _)| *posts > 0)
+    .map(|(posts, why)| format!("{} {why}", thousands(posts)))
+    .collect();
+    let left_out = match &left_out[..] {
+        [] => String::new(),
+        all => format!(" Left out of all shares: {}.", all.join(", ")),
     };
     format!(
-        "{posts}, {period}. Model {}, {labels}.{compared}",
+        "{posts}, {period}. Model {}, {labels}.{left_out}{compared}",
         single_line(model, 80)
     )
 }

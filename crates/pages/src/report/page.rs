@@ -11,6 +11,7 @@ use super::svg::Svg;
 use super::time;
 use crate::display::{self, percent, points, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64};
+use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::PostOutcome;
 
 /// The most rows of the label table.
@@ -23,8 +24,21 @@ const SKIPPED: usize = 12;
 /// A key figure at the top of the report.
 struct Figure {
     value: String,
-    name: &'static str,
+    name: String,
     is_warm: bool,
+}
+
+/// The quality of the labels.
+struct Quality {
+    sentence: String,
+    /// True if there is no estimate for all posts.
+    is_warm: bool,
+    /// True if the report shows a part of the posts that the estimate is for.
+    scope: bool,
+    /// The URL of the review page.
+    review: Option<&'static str>,
+    /// The command that starts the review page.
+    command: &'static str,
 }
 
 /// A row of the label table.
@@ -58,6 +72,7 @@ struct Passed {
 struct Body {
     headline: String,
     lead: String,
+    quality: Option<Quality>,
     figures: Vec<Figure>,
     rows: Vec<Row>,
     rows_left_out: usize,
@@ -85,16 +100,25 @@ pub fn render_page(report: &Report) -> String {
         sign: GENERATOR,
         title: headline::headline(report),
         style: display::STYLE,
-        body: render_body(report),
+        body: render_body(report, None),
     };
     page.render().expect("writing to a string cannot fail")
 }
 
-/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script.
-pub fn render_body(report: &Report) -> String {
+/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script. `review` is the URL of the
+/// review page, if there is one.
+pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
+    let quality = report.quality.as_ref().filter(|_| report.scored() > 0);
     let body = Body {
         headline: headline::headline(report),
         lead: headline::lead(report),
+        quality: quality.map(|quality| Quality {
+            sentence: quality.sentence.clone(),
+            is_warm: !quality.is_estimate(),
+            scope: quality.is_estimate() && report.is_bounded,
+            review,
+            command: REVIEW_COMMAND,
+        }),
         figures: figures(report),
         rows: rows(report),
         rows_left_out: report.outcomes.len().saturating_sub(LABEL_ROWS),
@@ -114,32 +138,41 @@ fn figures(report: &Report) -> Vec<Figure> {
         return Vec::new();
     }
     let scored = report.scored();
-    let figure = |value: String, name| Figure {
+    let figure = |value: String, name: String| Figure {
         value,
         name,
         is_warm: false,
     };
-    let mut figures = vec![figure(thousands(report.posts), "posts")];
+    let mut figures = vec![figure(thousands(report.posts), "posts".to_owned())];
     figures.push(Figure {
-        value: percent(as_f64(scored) / as_f64(report.posts)),
-        name: "labelled",
+        value: thousands(scored),
+        name: "labelled, or found to be other or unsure".to_owned(),
         is_warm: scored < report.posts,
     });
+    let share = |of: u64, all: u64| percent(as_f64(of) / as_f64(all));
     if scored > 0 {
         let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
-        figures.push(figure(
-            percent(as_f64(none) / as_f64(scored)),
-            "none of the labels",
-        ));
+        let name = format!("of {} posts got no label", thousands(scored));
+        figures.push(figure(share(none, scored), name));
     }
-    if report.agreement.1 > 0 {
-        let share = as_f64(report.agreement.0) / as_f64(report.agreement.1);
-        figures.push(figure(percent(share), "labelled as their topic"));
+    if let (agreed, all @ 1..) = report.agreement {
+        let left_out = match scored - all {
+            0 => String::new(),
+            others => format!(
+                "; {} others have no topic among the labels",
+                thousands(others)
+            ),
+        };
+        let name = format!(
+            "of {} posts are labelled as their topic{left_out}",
+            thousands(all)
+        );
+        figures.push(figure(share(agreed, all), name));
     }
     if let Some(drift) = report.drift {
         figures.push(Figure {
             value: format!("{:.2}", drift.index),
-            name: "label drift (PSI)",
+            name: "label drift (PSI)".to_owned(),
             is_warm: matches!(
                 drift.verdict(),
                 DriftVerdict::Moderate | DriftVerdict::Large
@@ -149,8 +182,8 @@ fn figures(report: &Report) -> Vec<Figure> {
     figures.push(Figure {
         value: thousands(report.gaps.len() as u64),
         name: match report.gaps.len() {
-            1 => "collection gap",
-            _ => "collection gaps",
+            1 => "collection gap".to_owned(),
+            _ => "collection gaps".to_owned(),
         },
         is_warm: !report.gaps.is_empty(),
     });
@@ -171,13 +204,14 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
 }
 
 /// Draws a sparkline of posts over time.
-fn spark(line: &OutcomeStats) -> String {
-    let together = line.series.len().div_ceil(SPARK).max(1);
-    let series: Vec<u64> = line
-        .series
-        .chunks(together)
+fn spark(series: &[u64]) -> String {
+    let together = series.len().div_ceil(SPARK).max(1);
+    // From the end, so that the last point has as many columns as the others.
+    let mut series: Vec<u64> = series
+        .rchunks_exact(together)
         .map(|part| part.iter().sum())
         .collect();
+    series.reverse();
     if series.len() < 2 {
         return String::new();
     }
@@ -237,7 +271,7 @@ fn rows(report: &Report) -> Vec<Row> {
             posts: thousands(line.posts),
             share: percent(line.share),
             bar: bar(line, largest),
-            spark: spark(line),
+            spark: spark(&line.series[report.axis.complete()]),
             change,
             change_class,
             mean: line
@@ -252,8 +286,11 @@ fn rows(report: &Report) -> Vec<Row> {
 }
 
 fn about_labels(report: &Report) -> String {
-    let mut text =
-        "Posts per label, in total and over time. Each sparkline has its own scale.".to_owned();
+    let mut text = format!(
+        "Posts per label, in total and over time. Shares are of {} labelled posts. Each sparkline has its own scale.{}",
+        thousands(report.scored()),
+        report.axis.about_lines()
+    );
     if let Some(period) = report.period {
         let (before, after) = period.names();
         let change = format!(
@@ -268,7 +305,7 @@ fn about_labels(report: &Report) -> String {
         .any(|line| line.outcome != PostOutcome::Labelled)
     {
         text += " Posts without a label are “other” if a background topic fits better than all labels, or “unsure” \
-                 if no score reaches the threshold.";
+                 if no score reaches the threshold: their mean score is that of the best label.";
     }
     text
 }

@@ -90,6 +90,7 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         }],
         reconciled_at: None,
         model: None,
+        quality: None,
     };
     build(&options, sums, &[], context)
 }
@@ -130,7 +131,7 @@ fn the_headline_states_only_significant_results() {
         (
             vec![("a", 50, 50), ("b", 50, 50)],
             (400, 400),
-            "80 % of posts fit none of the labels",
+            "80 % of posts got no label",
         ),
         (vec![("a", 50, 50)], (0, 0), "All about a: 100 % of posts"),
     ] {

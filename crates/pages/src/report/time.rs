@@ -1,8 +1,11 @@
 //! The time axis of charts, with columns of one or more hours, days or months.
 
+use std::ops::Range;
+
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, TimeDelta, Utc};
 
 use topicmill_core::Timestamp;
+use topicmill_review::drift::as_f64;
 use topicmill_store::TimeStep;
 
 /// The most columns of a chart: each is then about two pixels wide on a phone.
@@ -19,8 +22,20 @@ pub struct Axis {
     pub steps: usize,
     /// Start time of each column.
     pub starts: Vec<NaiveDateTime>,
+    /// True if posts begin long after the start of the first column.
+    pub first_is_incomplete: bool,
+    /// True if posts end long before the end of the last column, as on the day of a collection.
+    pub last_is_incomplete: bool,
+    /// Start of the first column.
     first: Option<NaiveDateTime>,
+    /// Times of the first and of the last post.
+    span: Option<(Timestamp, Timestamp)>,
 }
+
+/// The share of a column from which missing time matters: an hour of a day.
+const MISSING_SHARE: f64 = 0.05;
+/// The time without posts, in mean distances of posts, that is not chance: if posts are independent, e⁻³ = 5 %.
+const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.
 fn floor(step: TimeStep, time: NaiveDateTime) -> NaiveDateTime {
@@ -57,6 +72,7 @@ fn parse(step: TimeStep, text: &str) -> Option<NaiveDateTime> {
 impl Axis {
     /// Creates an axis from the first post to the last.
     pub fn new(step: TimeStep, first: Timestamp, last: Timestamp) -> Self {
+        let span = Some((first, last));
         let first = floor(step, first.as_datetime().naive_utc());
         let last = last.as_datetime().naive_utc();
         let steps = std::iter::successors(Some(first), |time| after(step, *time));
@@ -70,8 +86,100 @@ impl Axis {
             step,
             steps,
             starts: all.iter().step_by(steps).copied().collect(),
+            first_is_incomplete: false,
+            last_is_incomplete: false,
             first: Some(first),
+            span,
         }
+    }
+
+    /// Finds out if the first and the last column are incomplete, given the number of posts.
+    pub fn mark_incomplete(&mut self, posts: u64) {
+        let (Some((first, last)), Some(start), Some(end)) =
+            (self.span, self.starts.first(), self.starts.last())
+        else {
+            return;
+        };
+        let [first, last] = [first, last].map(|time| time.as_datetime().naive_utc());
+        let seconds = |from: NaiveDateTime, to: NaiveDateTime| {
+            as_f64((to - from).num_seconds().max(0).cast_unsigned())
+        };
+        let gap = seconds(first, last) / as_f64(posts.saturating_sub(1).max(1));
+        let is_missing = |missing: f64, column: f64| {
+            missing > MISSING_SHARE * column && missing > MISSING_GAPS * gap
+        };
+        self.first_is_incomplete =
+            is_missing(seconds(*start, first), seconds(*start, self.end(*start)));
+        self.last_is_incomplete =
+            is_missing(seconds(last, self.end(*end)), seconds(*end, self.end(*end)));
+    }
+
+    /// Returns the end of the column that starts at a time.
+    fn end(&self, start: NaiveDateTime) -> NaiveDateTime {
+        let steps = std::iter::successors(Some(start), |time| after(self.step, *time));
+        steps.take(self.steps + 1).last().unwrap_or(start)
+    }
+
+    /// Returns true if a column is incomplete.
+    pub fn is_incomplete(&self, column: usize) -> bool {
+        column == 0 && self.first_is_incomplete
+            || column + 1 == self.len() && self.last_is_incomplete
+    }
+
+    /// Returns the columns that lines connect: the complete ones, or all if too few are complete for a line.
+    pub fn complete(&self) -> Range<usize> {
+        let columns = usize::from(self.first_is_incomplete)
+            ..self.len() - usize::from(self.last_is_incomplete);
+        if columns.len() < 2 {
+            0..self.len()
+        } else {
+            columns
+        }
+    }
+
+    /// Returns which columns are incomplete: `first`, `last`, `first and last`; `None` if all are complete.
+    fn incomplete(&self) -> Option<&'static str> {
+        match (self.first_is_incomplete, self.last_is_incomplete) {
+            (false, false) => None,
+            (true, false) => Some("first"),
+            (false, true) => Some("last"),
+            (true, true) => Some("first and last"),
+        }
+    }
+
+    /// Returns a sentence about the incomplete columns of a column chart, with a leading space; empty without any.
+    pub fn about_columns(&self) -> String {
+        let (Some(which), Some((first, last))) = (self.incomplete(), self.span) else {
+            return String::new();
+        };
+        let are = if self.first_is_incomplete && self.last_is_incomplete {
+            "columns are paler, because they are incomplete"
+        } else {
+            "column is paler, because it is incomplete"
+        };
+        let (first, last) = (moment(first), moment(last));
+        format!(" The {which} {are}: the posts are from {first} to {last}.")
+    }
+
+    /// Returns a sentence about the columns that lines leave out, with a leading space; empty if there are none.
+    pub fn about_lines(&self) -> String {
+        let Some(which) = self
+            .incomplete()
+            .filter(|_| self.complete().len() < self.len())
+        else {
+            return String::new();
+        };
+        let unit = if self.steps == 1 {
+            self.step.word()
+        } else {
+            "column"
+        };
+        let are = if self.first_is_incomplete && self.last_is_incomplete {
+            "s, which are"
+        } else {
+            ", which is"
+        };
+        format!(" Lines leave out the {which} {unit}{are} incomplete.")
     }
 
     /// Returns the number of columns.

@@ -29,8 +29,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         .topics
         .iter()
         .map(|topic| topic.series.iter().filter(|n| **n == 0).count());
-    let share = as_f64(empty.sum::<usize>() as u64)
-        / as_f64((report.topics.len() * report.axis.len()) as u64);
+    let empty = empty.sum::<usize>() as u64;
+    let cells = (report.topics.len() * report.axis.len()) as u64;
     let gaps = match report.gaps.len() {
         0 => "No gaps were recorded.".to_owned(),
         1 => "One gap was recorded, marked in orange: posts from that time are missing.".to_owned(),
@@ -43,9 +43,10 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Collected posts".to_owned(),
         read: format!(
             "Each row is a topic and each cell a {}. Darker cells have more posts, relative to the largest cell of \
-             the topic. {} of the cells are empty. {gaps}",
+             the topic. {} of {} cells are empty. {gaps}",
             report.axis.unit(),
-            crate::display::percent(share)
+            thousands(empty),
+            thousands(cells)
         ),
         table: ChartTable::new(5, &head, rows),
         wide: draw(report, WIDE, 230.0),

@@ -5,7 +5,7 @@ use super::super::data::{OutcomeStats, TopicStats};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
-use crate::display::{percent, single_line};
+use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
@@ -51,8 +51,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         vec![
             single_line(&topic.name, 60),
             single_line(&label.name, 60),
-            crate::display::thousands(*posts),
-            percent(*share),
+            thousands(*posts),
+            format!("{} of {}", percent(*share), thousands(topic.scored)),
         ]
     });
     Some(Chart {
@@ -60,8 +60,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Topics against labels".to_owned(),
         read: format!(
             "Each row is the topic that posts were collected for, and each column the label that they got. Numbers are \
-             percentages of the row. On the diagonal, topic and label agree.{}",
-            largest_disagreement(&pairs, &report.outcomes)
+             percentages of the row, whose posts are in brackets.{}{}",
+            left_out(report, &rows),
+            largest_disagreement(&pairs, report)
         ),
         table: ChartTable::new(2, &head, table),
         wide: draw(shown, &columns, WIDE, true),
@@ -69,25 +70,65 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Returns a sentence about the topic that most often gets another label.
+/// Returns true if a topic is a label, too.
+fn is_label(report: &Report, topic: &TopicStats) -> bool {
+    report.labels().any(|line| line.slug == topic.slug)
+}
+
+/// Returns sentences about the posts that cannot agree or are not shown, with a leading space.
+fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
+    let posts = |of: &dyn Fn(&&&TopicStats) -> bool| -> u64 {
+        rows.iter().filter(of).map(|topic| topic.scored).sum()
+    };
+    let (agreeing, all) = (posts(&|topic| is_label(report, topic)), posts(&|_| true));
+    let mut text = match all - agreeing {
+        _ if agreeing == 0 => " None of these topics is a label, so they cannot agree.".to_owned(),
+        0 => " On the diagonal, topic and label agree.".to_owned(),
+        others => format!(
+            " On the diagonal, topic and label agree; {} of {} posts have a topic that is no label, so they cannot.",
+            thousands(others),
+            thousands(all)
+        ),
+    };
+    let without = report.scored().saturating_sub(all);
+    if without > 0 {
+        text += &format!(
+            " {} posts without a topic are left out.",
+            thousands(without)
+        );
+    }
+    if rows.len() > MOST {
+        text += &format!(" {} topics are in the table only.", rows.len() - MOST);
+    }
+    text
+}
+
+/// Returns a sentence about the topic whose posts most often get another label, with a leading space. Only topics that
+/// are labels count, because the posts of others cannot agree.
 fn largest_disagreement(
     pairs: &[(u64, f64, &TopicStats, &OutcomeStats)],
-    lines: &[OutcomeStats],
+    report: &Report,
 ) -> String {
-    let is_label = |slug: &str| lines.iter().any(|line| line.slug == slug);
     let apart = pairs
         .iter()
         .filter(|(_, _, topic, line)| {
-            topic.slug != line.slug
-                && is_label(&topic.slug)
-                && line.outcome == PostOutcome::Labelled
+            topic.slug != line.slug && is_label(report, topic) && line.outcome == PostOutcome::Labelled
         })
         .max_by(|a, b| a.1.total_cmp(&b.1));
-    apart.map_or_else(String::new, |(_, share, topic, label)| {
+    let topics = || report.topics.iter().filter(|topic| topic.scored > 0);
+    let labels = topics().filter(|topic| is_label(report, topic)).count();
+    let among = if labels < topics().count() {
+        format!(" among the {labels} topics that are labels")
+    } else {
+        String::new()
+    };
+    apart.map_or_else(String::new, |(posts, share, topic, label)| {
         format!(
-            " Largest disagreement: {}, with {} of its posts labelled {}.",
+            " Largest disagreement{among}: {}, with {} of its posts ({} of {}) labelled {}.",
             single_line(&topic.name, 48),
             percent(*share),
+            thousands(*posts),
+            thousands(topic.scored),
             single_line(&label.name, 48)
         )
     })
@@ -116,6 +157,9 @@ fn step(share: f64) -> usize {
         .unwrap_or(STEPS.len())
 }
 
+/// Height of a row of the key in pixels.
+const KEY_ROW: f64 = 17.0;
+
 /// The layout of the heat map, in pixels.
 struct Grid {
     left: f64,
@@ -141,10 +185,14 @@ fn draw(
     let widest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
-    let names = widest(&mut rows.iter().map(|row| &row.name));
+    let row_names: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} ({})", row.name, thousands(row.scored)))
+        .collect();
+    let names = widest(&mut row_names.iter());
     let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
     let numbers = if is_wide { 0.0 } else { 22.0 };
-    let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 }) + numbers;
+    let left = (names + 12.0).min(if is_wide { 240.0 } else { 130.0 }) + numbers;
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
     let cell = ((width - left - climb) / as_f64(columns.len() as u64)).min(44.0);
@@ -156,10 +204,14 @@ fn draw(
         tall: cell.clamp(least, most),
         numbers,
     };
-    let mut svg = Svg::new(
-        width,
-        grid.top + grid.tall * as_f64(rows.len() as u64) + 4.0,
-    );
+    let bottom = grid.top + grid.tall * as_f64(rows.len() as u64) + 4.0;
+    let key = if is_wide {
+        0
+    } else {
+        columns.len().div_ceil(2)
+    };
+    let mut svg = Svg::new(width, bottom + KEY_ROW * as_f64(key as u64) + 6.0);
+    draw_key(&mut svg, columns, bottom, key);
     for (n, (_, line)) in columns.iter().enumerate() {
         let x = left + cell * (as_f64(n as u64) + 0.5);
         if is_wide {
@@ -169,11 +221,11 @@ fn draw(
             svg.text((x, grid.top - 6.0), Anchor::Middle, "", &number, 30.0);
         }
     }
-    for (m, row) in rows.iter().enumerate() {
+    for (m, (row, name)) in rows.iter().zip(&row_names).enumerate() {
         draw_row(
             &mut svg,
             &grid,
-            row,
+            (row, name),
             columns,
             grid.top + grid.tall * as_f64(m as u64),
         );
@@ -181,10 +233,21 @@ fn draw(
     svg
 }
 
+/// Draws the names of the column numbers below the heat map, in two columns of `down` names.
+fn draw_key(svg: &mut Svg, columns: &[(usize, &OutcomeStats)], bottom: f64, down: usize) {
+    for (n, (_, line)) in columns.iter().enumerate().take(2 * down) {
+        let x = svg.width / 2.0 * as_f64((n / down) as u64);
+        let y = bottom + KEY_ROW * as_f64((n % down) as u64 + 1);
+        svg.text((x + 20.0, y), Anchor::End, "", &(n + 1).to_string(), 20.0);
+        let room = svg.width / 2.0 - 34.0;
+        svg.text((x + 26.0, y), Anchor::Start, "name", &line.name, room);
+    }
+}
+
 fn draw_row(
     svg: &mut Svg,
     grid: &Grid,
-    row: &TopicStats,
+    (row, name): (&TopicStats, &str),
     columns: &[(usize, &OutcomeStats)],
     y: f64,
 ) {
@@ -194,13 +257,13 @@ fn draw_row(
         let number = (place + 1).to_string();
         svg.text((grid.left - 8.0, middle), Anchor::End, "", &number, 20.0);
     }
-    let name = grid.left - grid.numbers - 8.0;
-    svg.text((name, middle), Anchor::End, "name", &row.name, name - 2.0);
+    let end = grid.left - grid.numbers - 8.0;
+    svg.text((end, middle), Anchor::End, "name", name, end - 2.0);
     for (n, (place, line)) in columns.iter().enumerate() {
         let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
-        let tooltip = format!("{} → {}: {}", row.name, line.name, percent(share));
+        let tooltip = format!("{name} → {}: {}", line.name, percent(share));
         let tooltip = crate::display::single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
         svg.rect((x, y), size, &format!("h{step}"), &tooltip);

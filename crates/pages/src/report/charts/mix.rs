@@ -42,17 +42,19 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "mix-of-labels",
         title: "Change in label mix".to_owned(),
-        read: format!("{} {}", read(&drift), legend(before, after)),
+        read: format!("{} {}", read(&drift), legend(&drift, before, after)),
         table: ChartTable::new(1, &head, rows),
         wide: draw(&lines, period, WIDE, 230.0),
         narrow: draw(&lines, period, NARROW, 130.0),
     })
 }
 
-fn legend(before: &str, after: &str) -> String {
+fn legend(drift: &Drift, before: &str, after: &str) -> String {
     format!(
-        "The ring is a label's share in {before}, and the dot its share in {after}. The dots of significant changes \
-         are coloured."
+        "The ring is a label's share of {} posts in {before}, and the dot its share of {} posts in {after}. The dots of \
+         significant changes are coloured.",
+        thousands(drift.before),
+        thousands(drift.after)
     )
 }
 

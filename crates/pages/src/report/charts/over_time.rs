@@ -11,9 +11,19 @@ use topicmill_review::drift::as_f64;
 /// Kinds of posts from bottom to top: (CSS class, name).
 const KINDS: [(&str, &str); 3] = [
     ("mark", "with a label"),
-    ("mark-grey", "none of the labels"),
+    ("mark-grey", "no label"),
     ("mark-soft", "not labelled"),
 ];
+
+/// Returns the name of a column in a table.
+fn row_name(report: &Report, column: usize) -> String {
+    let name = report.axis.name(column);
+    if report.axis.is_incomplete(column) {
+        format!("{name} (incomplete)")
+    } else {
+        name
+    }
+}
 
 /// Draws all posts, with and without a label.
 pub fn posts(report: &Report) -> Option<Chart> {
@@ -22,7 +32,7 @@ pub fn posts(report: &Report) -> Option<Chart> {
     }
     let rows = report.totals.iter().enumerate().map(|(column, totals)| {
         let numbers = totals.iter().map(|n| thousands(*n));
-        std::iter::once(report.axis.name(column))
+        std::iter::once(row_name(report, column))
             .chain(numbers)
             .collect()
     });
@@ -31,8 +41,9 @@ pub fn posts(report: &Report) -> Option<Chart> {
         id: "posts-over-time",
         title: "Posts over time".to_owned(),
         read: format!(
-            "Each column is a {}. Posts are counted by the time of posting (UTC), not of collection.",
-            report.axis.unit()
+            "Each column is a {}. Posts are counted by the time of posting (UTC), not of collection.{}",
+            report.axis.unit(),
+            report.axis.about_columns()
         ),
         table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
         wide: draw(report, WIDE, 220.0),
@@ -44,7 +55,15 @@ fn draw(report: &Report, width: f64, height: f64) -> Svg {
     let mut svg = Svg::new(width, height);
     let bottom = height - 26.0;
     let name = |column| report.axis.name(column);
-    let (left, column) = stack(&mut svg, KINDS, &report.totals, (30.0, bottom), name);
+    let is_incomplete = |column| report.axis.is_incomplete(column);
+    let (left, column) = stack(
+        &mut svg,
+        KINDS,
+        &report.totals,
+        (30.0, bottom),
+        name,
+        is_incomplete,
+    );
     time_ticks(&mut svg, report, left, bottom + 20.0, column);
     svg
 }
@@ -73,7 +92,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
             .iter()
             .take(MOST)
             .map(|line| thousands(line.series[column]));
-        std::iter::once(report.axis.name(column))
+        std::iter::once(row_name(report, column))
             .chain(numbers)
             .collect()
     });
@@ -88,8 +107,10 @@ pub fn labels(report: &Report) -> Option<Chart> {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
         read: format!(
-            "Posts per {}. All charts share one scale.{rest}",
-            report.axis.unit()
+            "Posts per {}, and the label's share of {} labelled posts. All charts share one scale.{}{rest}",
+            report.axis.unit(),
+            thousands(report.scored()),
+            report.axis.about_lines()
         ),
         table: ChartTable::new(1, &head, rows),
         wide: multiples(report, &lines, WIDE, 3),
@@ -119,6 +140,7 @@ fn multiples(report: &Report, lines: &[&OutcomeStats], width: f64, across: usize
             .series
             .iter()
             .enumerate()
+            .filter(|(column, _)| report.axis.complete().contains(column))
             .map(|(column, posts)| {
                 let x = left + each * as_f64(column as u64) / as_f64(columns as u64 - 1);
                 (x, foot - (foot - head) * as_f64(*posts) / largest)

@@ -55,7 +55,10 @@ pub fn all(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "scores",
         title: "Score distribution".to_owned(),
-        read: format!("The best score of each post. {}", none(report, scored)),
+        read: format!(
+            "The score of each post's best label, also of posts that did not get it. {}",
+            none(report, scored)
+        ),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
         wide: draw(report, &counts, WIDE, 220.0),
         narrow: draw(report, &counts, NARROW, 190.0),
@@ -64,15 +67,19 @@ pub fn all(report: &Report) -> Option<Chart> {
 
 /// Returns a sentence about posts without a label and the reasons.
 fn none(report: &Report, scored: u64) -> String {
-    let share = |outcome| percent(as_f64(report.posts_with(outcome)) / as_f64(scored));
+    let share = |fate| percent(as_f64(report.posts_with(fate)) / as_f64(scored));
     let other = (report.posts_with(PostOutcome::Other) > 0).then(|| {
         let share = share(PostOutcome::Other);
-        format!("{share} of posts are “other”: a background topic fits better than all labels")
+        let all = thousands(scored);
+        format!(
+            "{share} of {all} posts are “other”: a background topic fits better than all labels"
+        )
     });
     let unsure = (report.posts_with(PostOutcome::Unsure) > 0).then(|| {
         let (share, threshold) = (share(PostOutcome::Unsure), score(report.threshold));
+        let all = thousands(scored);
         format!(
-            "{share} of posts are “unsure”: their best score is below the threshold of {threshold}"
+            "{share} of {all} posts are “unsure”: their best score is below the threshold of {threshold}"
         )
     });
     match [other, unsure].into_iter().flatten().collect::<Vec<_>>() {
@@ -88,7 +95,7 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
         let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
         format!("{} to {}", score(from), score(from + 0.04))
     };
-    let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name);
+    let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name, |_| false);
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
         let share = f64::from(tenth) / 10.0;
         let x = left + (width - left) * share;
@@ -138,6 +145,8 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     let mut lines: Vec<(&OutcomeStats, [f64; 3])> = report
         .outcomes
         .iter()
+        // The scores are those of the best label, which says little about a post that is `other`.
+        .filter(|line| line.fate != Fate::Other)
         .filter_map(|line| {
             let quantiles = [
                 quantile(line, 0.1)?,
@@ -170,9 +179,14 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "scores-by-label",
         title: "Scores by label".to_owned(),
-        read: "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A \
-               long bar with low scores suggests that the label text could be more specific."
-            .to_owned(),
+        read: format!(
+            "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A long \
+             bar with low scores suggests that the label text could be more specific.{}",
+            match report.posts_with(Fate::Other) {
+                0 => String::new(),
+                other => format!(" {} posts that are “other” are left out.", thousands(other)),
+            }
+        ),
         table: ChartTable::new(1, &head, rows),
         wide: ranges(&lines, WIDE, 230.0),
         narrow: ranges(&lines, NARROW, 130.0),

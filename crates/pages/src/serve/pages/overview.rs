@@ -1,7 +1,8 @@
 //! The overview page: the report on all posts.
 //!
 //! Rendering takes seconds with a million posts, so a background task renders it again after writes, and requests wait
-//! only for the first report. Quotes of posts that were purged since are removed from each response.
+//! only for the first report. Quotes of posts that were purged since are removed from each response, and the quality of the
+//! labels is measured for each.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,8 +19,11 @@ use crate::display;
 use crate::report::{self, Report, ReportOptions};
 use crate::serve::Shared;
 use crate::serve::listing::address;
+use topicmill_review::quality;
 use topicmill_store::StoreError;
 
+/// The URL of the review page.
+const REVIEW: &str = "/review";
 /// The pause after rendering, as a multiple of its duration: under constant writes, rendering takes a tenth of the
 /// time.
 const PAUSE_FACTOR: u32 = 9;
@@ -74,7 +78,7 @@ async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
     let now = serving.clock.now().into();
     let options = ReportOptions::all_posts(&serving.store, &serving.database, now).await?;
     let report = report::gather(&serving.store, &options).await?;
-    let body = report::render_body(&report);
+    let body = report::render_body(&report, Some(REVIEW));
     Ok((report, body))
 }
 
@@ -87,8 +91,14 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
         .expect("the sender has the lifetime of the server")
         .clone();
     let drawn = drawn.expect("`wait_for` returned a value")?;
-    let fresh = report::without_stale_quotes(&serving.store, &drawn.0).await?;
-    let fresh = fresh.as_ref().map(report::render_body);
+    let mut fresh = report::without_stale_quotes(&serving.store, &drawn.0).await?;
+    // Answers do not refresh the index.
+    let quality = quality::of_current_labels(&serving.store).await?;
+    if quality != drawn.0.quality {
+        let report = fresh.unwrap_or_else(|| drawn.0.clone());
+        fresh = Some(Report { quality, ..report });
+    }
+    let fresh = fresh.map(|report| report::render_body(&report, Some(REVIEW)));
     let page = ReportPage {
         body: fresh.as_deref().unwrap_or(&drawn.1),
         outcomes: outcomes(&serving).await?,
