@@ -16,8 +16,9 @@ pub struct PostLine {
     /// Label, `other`, `unsure` or `not labelled yet`.
     pub outcome: String,
     pub has_label: bool,
+    /// The score of the label or of `other`; of a post that is unsure, that of the best label.
     pub score: Option<String>,
-    /// The score in percent: the width of its bar.
+    /// The same in percent: the width of its bar.
     pub percent: f64,
     pub subreddit: String,
     pub topic: String,
@@ -35,6 +36,12 @@ impl PostLine {
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
+        // The margin of a post that is `other` is its own score less that of the best label.
+        let is_other = post.outcome.as_deref() == Some("other");
+        let score = match (post.score, post.margin) {
+            (Some(score), Some(margin)) if is_other => Some(score + margin),
+            (score, _) => score,
+        };
         let outcome = match (&post.label_name, &post.outcome) {
             (Some(label), _) => display::single_line(label, 60),
             (None, Some(outcome)) => outcome.clone(),
@@ -46,8 +53,11 @@ impl PostLine {
             excerpt: display::single_line(&post.excerpt, EXCERPT),
             outcome,
             has_label: post.label.is_some(),
-            score: post.score.map(display::score),
-            percent: post.score.map_or(0.0, percent),
+            score: score.map(|score| match post.outcome.as_deref() {
+                Some("unsure") => format!("best label {}", display::score(score)),
+                _ => display::score(score),
+            }),
+            percent: score.map_or(0.0, percent),
             subreddit: display::single_line(&post.subreddit, 40),
             topic: post
                 .topic

@@ -34,7 +34,8 @@ struct PostPage {
     link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
-    margin: Option<String>,
+    /// What is known about the outcome: its score and its rival.
+    about_outcome: String,
     verdicts: Vec<Shown>,
     sightings: Vec<Seen>,
     more_sightings: usize,
@@ -47,7 +48,8 @@ struct Shown {
     title: String,
     is_current: bool,
     is_old: bool,
-    outcome: String,
+    /// The score of `other`, if that is the outcome.
+    other: Option<String>,
     when: String,
     threshold: String,
     threshold_at: f64,
@@ -119,13 +121,39 @@ fn shown(post: &PostDetails) -> PostPage {
             [("subreddit", listed.subreddit.as_str())].into_iter(),
         ),
         label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
-        margin: listed.margin.map(display::score),
+        about_outcome: about_outcome(post),
         verdicts: post.verdicts.iter().map(verdict).collect(),
         sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
         parent: post.crosspost_parent.clone(),
         same: post.same_text.iter().map(PostLine::new).collect(),
+    }
+}
+
+/// Returns the end of a sentence about the current outcome.
+fn about_outcome(post: &WholePost) -> String {
+    let mut verdicts = post.verdicts.iter();
+    let Some(verdict) = verdicts.find(|one| one.is_current && one.is_of_this_text) else {
+        return String::new();
+    };
+    let best = verdict.scores.first();
+    let best = best.map_or(verdict.best.as_str(), |best| &best.label_name);
+    let (best, score) = (
+        display::single_line(best, 60),
+        display::score(verdict.score),
+    );
+    let margin = display::score(verdict.margin);
+    match verdict.outcome.as_str() {
+        "other" => format!(
+            ", with a score of {}. The best label is {best}, with {score}",
+            display::score(verdict.score + verdict.margin)
+        ),
+        "unsure" => format!(
+            ". The best label is {best}, whose score of {score} is below the threshold of {}",
+            display::score(verdict.threshold)
+        ),
+        _ => format!(", with a score of {score} and a margin of {margin}"),
     }
 }
 
@@ -146,7 +174,7 @@ fn verdict(verdict: &Verdict) -> Shown {
         ),
         is_current: verdict.is_current,
         is_old: !verdict.is_of_this_text,
-        outcome: verdict.outcome.clone(),
+        other: (verdict.outcome == "other").then(|| display::score(verdict.score + verdict.margin)),
         when: moment(verdict.classified_at),
         threshold: display::score(verdict.threshold),
         threshold_at: percent(verdict.threshold),
