@@ -9,7 +9,7 @@ use chrono::{DateTime, NaiveDate};
 use serde::Serialize;
 
 use super::Serving;
-use super::index::{RowFilter, RowPosition, Sort, has_words, key};
+use super::index::{Facets, RowFilter, RowPosition, Sort, has_words, key};
 use super::pages::PageError;
 use topicmill_core::Fullname;
 use topicmill_store::StoreError;
@@ -56,6 +56,15 @@ impl Parameters {
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let pair = |name: &'static str| Some((name, self.get(name)?));
         NAMES.into_iter().filter_map(pair)
+    }
+
+    /// Returns the URL of the list with some parameters replaced, or removed.
+    pub fn changed(&self, path: &str, changes: &[(&'static str, Option<&str>)]) -> String {
+        let is_kept = |name| changes.iter().all(|(changed, _)| *changed != name);
+        let kept = self.pairs().filter(|(name, _)| is_kept(*name));
+        let changed = changes.iter();
+        let changed = changed.filter_map(|(name, value)| Some((*name, (*value)?)));
+        address(path, kept.chain(changed))
     }
 
     /// Returns the URL of a page of the list; `after` is the cursor.
@@ -138,6 +147,13 @@ pub async fn list(serving: &Serving, parameters: &Parameters) -> Result<PostList
         posts,
         next: next.map(|((rank, _), name)| format!("{rank}.{name}")),
     })
+}
+
+/// Returns the values of the facets of the list that the parameters select.
+pub async fn facets(serving: &Serving, parameters: &Parameters) -> Result<Facets, PageError> {
+    let filter = filter(parameters).map_err(PageError::bad_request)?;
+    let search = parameters.get("q").map(str::to_owned);
+    Ok(serving.index.facets(filter, search).await?)
 }
 
 /// Rejects an unknown outcome, because an empty list would be misleading.

@@ -4,7 +4,9 @@
 //! only the selection may be as old as the last poll, usually a few seconds.
 
 mod columns;
+mod filter;
 mod full_text;
+mod interner;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use self::columns::{Columns, RowFilter, RowPosition, SelectedRows, Sort, key};
+pub use self::columns::{Columns, key};
+pub use self::filter::{FacetCount, Facets, RowFilter, RowPosition, SelectedRows, Sort};
 use self::full_text::FullTextIndex;
 pub use self::full_text::has_words;
 use topicmill_core::clock::SharedClock;
@@ -139,9 +142,7 @@ impl Index {
         let index = Arc::clone(self);
         let finding = tokio::task::spawn_blocking(move || {
             let columns = index.columns();
-            // One more than the limit, to detect truncation.
-            let among = search.map(|search| index.words().find(&search, MAX_MATCHES + 1));
-            let among = among.transpose().map_err(|error| failed(&error))?;
+            let among = index.search(search)?;
             let is_cut = among
                 .as_ref()
                 .is_some_and(|among| among.len() > MAX_MATCHES);
@@ -158,6 +159,27 @@ impl Index {
             })
         });
         finding.await.expect("finding does not panic")
+    }
+
+    /// Counts the values of the facets of a list, on a blocking thread because it scans all posts.
+    pub async fn facets(
+        self: &Arc<Self>,
+        filter: RowFilter,
+        search: Option<String>,
+    ) -> Result<Facets> {
+        let index = Arc::clone(self);
+        let counting = tokio::task::spawn_blocking(move || {
+            let among = index.search(search)?;
+            let among = among.as_deref().map(Vec::as_slice);
+            Ok(index.columns().facets(&filter, among))
+        });
+        counting.await.expect("counting does not panic")
+    }
+
+    /// Returns the keys of the posts that match a search, at most one more than the limit, to detect truncation.
+    fn search(&self, search: Option<String>) -> Result<Option<Arc<Vec<i64>>>> {
+        let among = search.map(|search| self.words().find(&search, MAX_MATCHES + 1));
+        among.transpose().map_err(|error| failed(&error))
     }
 
     fn words(&self) -> MutexGuard<'_, FullTextIndex> {

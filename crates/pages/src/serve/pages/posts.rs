@@ -1,17 +1,20 @@
-//! The page with the list of posts: search, filters, sorting and pagination.
+//! The page with the list of posts: search, facets, filters, sorting and pagination.
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use chrono::{Days, Months, NaiveDate};
 
 use super::line::PostLine;
 use super::{PageError, html};
 use crate::display;
 use crate::serve::Shared;
-use crate::serve::index::{SearchProgress, Sort, has_words};
+use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
+/// The most values of a facet.
+const FACET_VALUES: usize = 18;
 /// The most topics and subreddits that the form offers.
 const OFFERED: usize = 300;
 
@@ -24,6 +27,7 @@ struct Posts {
     outcomes: Vec<Choice>,
     topics: Vec<Choice>,
     subreddits: Vec<String>,
+    facets: Vec<Facet>,
     sorts: Vec<Choice>,
     total: String,
     all: String,
@@ -33,6 +37,23 @@ struct Posts {
     is_first: bool,
     is_filtered: bool,
     first: String,
+}
+
+/// A column with its most frequent values.
+struct Facet {
+    name: &'static str,
+    values: Vec<FacetValue>,
+    /// Number of values that are left out.
+    more: usize,
+}
+
+/// A value, with the URL of the list that it filters.
+struct FacetValue {
+    words: String,
+    posts: String,
+    href: String,
+    /// True if it filters the list now; the URL then removes the filter.
+    chosen: bool,
 }
 
 struct Choice {
@@ -66,6 +87,7 @@ pub async fn page(
         outcomes: outcomes(&serving, &parameters).await?,
         topics: choices(columns.topics.texts(), parameters.get("topic")),
         subreddits,
+        facets: facets(&serving, &parameters).await?,
         sorts: sorts(&parameters),
         total: display::thousands(listed.total),
         all: display::thousands(standing.posts as u64),
@@ -113,6 +135,103 @@ fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
     is_cut.then(|| {
         "More posts match than are listed. These are the newest; add words to narrow the search.".into()
     })
+}
+
+/// Returns the facets with at least two values, or with one that filters the list.
+async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>, PageError> {
+    let Facets {
+        outcomes,
+        topics,
+        subreddits,
+        months,
+    } = listing::facets(serving, parameters).await?;
+    let labels = serving.current_labels().await?;
+    let words = |outcome: &str| {
+        let label = labels.iter().find(|label| label.slug == outcome);
+        match (outcome, label) {
+            (_, Some(label)) => label.label.clone(),
+            ("unlabelled", None) => "not labelled yet".to_owned(),
+            (slug, None) => slug.to_owned(),
+        }
+    };
+    let outcome = parameters.get("label").or(parameters.get("outcome"));
+    let is_chosen = |name, value: &str| {
+        let chosen = parameters.get(name);
+        chosen.is_some_and(|chosen| chosen.eq_ignore_ascii_case(value))
+    };
+    let facet = |name, counts: Vec<FacetCount>, value: &dyn Fn(&FacetCount) -> FacetValue| {
+        let mut values: Vec<FacetValue> = counts.iter().map(value).collect();
+        let (all, mut seen) = (values.len(), 0);
+        values.retain(|value| {
+            seen += 1;
+            // A value that filters the list stays.
+            seen <= FACET_VALUES || value.chosen
+        });
+        let more = all - values.len();
+        Facet { name, values, more }
+    };
+    let link = |name: &'static str, value: &str, chosen: bool| {
+        let value = Some(value).filter(|_| !chosen);
+        parameters.changed("/posts", &[(name, value)])
+    };
+    let all = [
+        facet("label", outcomes, &|one| {
+            let chosen = outcome == Some(one.value.as_str());
+            let value = Some(one.value.as_str()).filter(|_| !chosen);
+            FacetValue {
+                words: display::single_line(&words(&one.value), 60),
+                posts: display::thousands(one.posts),
+                href: parameters.changed("/posts", &[("label", None), ("outcome", value)]),
+                chosen,
+            }
+        }),
+        facet("topic", topics, &|one| {
+            let chosen = parameters.get("topic") == Some(one.value.as_str());
+            FacetValue {
+                words: display::single_line(&one.value, 60),
+                posts: display::thousands(one.posts),
+                href: link("topic", &one.value, chosen),
+                chosen,
+            }
+        }),
+        facet("subreddit", subreddits, &|one| {
+            let chosen = is_chosen("subreddit", &one.value)
+                || is_chosen("subreddit", &format!("r/{}", one.value));
+            FacetValue {
+                words: format!("r/{}", display::single_line(&one.value, 40)),
+                posts: display::thousands(one.posts),
+                href: link("subreddit", &one.value, chosen),
+                chosen,
+            }
+        }),
+        facet("month", months, &|one| month(parameters, one)),
+    ];
+    let is_useful =
+        |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
+    Ok(all.into_iter().filter(is_useful).collect())
+}
+
+/// Returns a month as a filter by its first and last day.
+fn month(parameters: &Parameters, count: &FacetCount) -> FacetValue {
+    let first = format!("{}-01", count.value).parse::<NaiveDate>();
+    let first = first.unwrap_or_default();
+    let last = first + Months::new(1) - Days::new(1);
+    let [since, until] = [first, last].map(|day| day.to_string());
+    let chosen = parameters.get("since") == Some(since.as_str())
+        && parameters.get("until") == Some(until.as_str());
+    let kept = |day| Some(day).filter(|_| !chosen);
+    FacetValue {
+        words: first.format("%b %Y").to_string(),
+        posts: display::thousands(count.posts),
+        href: parameters.changed(
+            "/posts",
+            &[
+                ("since", kept(since.as_str())),
+                ("until", kept(until.as_str())),
+            ],
+        ),
+        chosen,
+    }
 }
 
 fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {

@@ -1,0 +1,80 @@
+//! Filters and order of lists, and what a list returns.
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// Newest first.
+    #[default]
+    Newest,
+    /// Highest score of the best label first.
+    Surest,
+    /// Smallest margin between the two best labels first.
+    Closest,
+    /// Highest Reddit score first.
+    Reddit,
+}
+
+impl Sort {
+    /// All orders, each with its URL value and display name.
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Newest, "newest", "newest"),
+        (Self::Surest, "surest", "highest label score"),
+        (Self::Closest, "closest", "closest call"),
+        (Self::Reddit, "reddit_score", "Reddit score"),
+    ];
+}
+
+/// Filters and order of a list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RowFilter {
+    /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
+    pub outcome: Option<String>,
+    /// Slug of the topic.
+    pub topic: Option<String>,
+    /// Name of the subreddit, in any case.
+    pub subreddit: Option<String>,
+    /// Earliest Unix timestamp, inclusive.
+    pub since: Option<i64>,
+    /// Latest Unix timestamp, exclusive.
+    pub until: Option<i64>,
+    /// Lowest score of the best label.
+    pub min_score: Option<f32>,
+    /// Order of the list.
+    pub sort: Sort,
+}
+
+/// A position in a sorted list: (sort rank, key of the post).
+pub type RowPosition = (i64, i64);
+
+/// A page of a list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SelectedRows {
+    /// Positions of the posts on the page.
+    pub keys: Vec<RowPosition>,
+    /// True if there are more pages.
+    pub more: bool,
+    /// Number of posts that match the filter.
+    pub total: u64,
+}
+
+/// The number of posts with a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FacetCount {
+    /// The value, as the filter expects it.
+    pub value: String,
+    /// Posts that have it and match the other filters.
+    pub posts: u64,
+}
+
+/// The values of the facets of a list, largest first. The filter of a facet does not restrict its own values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facets {
+    /// Slugs of labels, `other`, `unsure` and `unlabelled`.
+    pub outcomes: Vec<FacetCount>,
+    /// Slugs of topics.
+    pub topics: Vec<FacetCount>,
+    /// Subreddits.
+    pub subreddits: Vec<FacetCount>,
+    /// Months in UTC, such as `2026-11`, latest first.
+    pub months: Vec<FacetCount>,
+}
