@@ -1,4 +1,4 @@
-//! The page with a SQL box.
+//! The page with a SQL box, and with what the views and tables contain.
 
 use askama::Template;
 use axum::extract::State;
@@ -11,6 +11,7 @@ use crate::display;
 use crate::serve::listing::{Parameters, address};
 use crate::serve::{Shared, query};
 use topicmill_store::analysis;
+use topicmill_store::analysis::schema::{self, Column};
 
 /// The most rows on the page.
 const ROWS: u64 = 200;
@@ -22,6 +23,8 @@ const CELL: usize = 300;
 struct SqlPage {
     query: String,
     named: Vec<NamedQuery>,
+    views: Vec<Described>,
+    tables: Vec<Described>,
     error: Option<String>,
     answer: Option<Shown>,
     secs: u64,
@@ -32,6 +35,27 @@ struct NamedQuery {
     name: String,
     answers: String,
     href: String,
+}
+
+/// A view or a table, with its columns.
+struct Described {
+    name: String,
+    meaning: Vec<Word>,
+    /// URL of a query that shows some rows.
+    href: String,
+    columns: Vec<DescribedColumn>,
+}
+
+struct DescribedColumn {
+    name: String,
+    kind: String,
+    meaning: Vec<Word>,
+}
+
+/// A part of a sentence.
+struct Word {
+    text: String,
+    is_code: bool,
 }
 
 struct Shown {
@@ -68,12 +92,57 @@ pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Resp
     let page = SqlPage {
         query: sql,
         named: named(),
+        views: described("view"),
+        tables: described("table"),
         error,
         answer,
         secs: query::TIMEOUT.as_secs(),
         rows: display::thousands(query::MAX_ROWS),
     };
     html(status, &page)
+}
+
+/// Describes the tables or the views, from the comments of the schema.
+fn described(kind: &str) -> Vec<Described> {
+    let column = |column: Column| DescribedColumn {
+        name: column.name,
+        kind: if column.may_be_null {
+            format!("{} or NULL", column.kind)
+        } else {
+            column.kind
+        },
+        meaning: words(&column.meaning),
+    };
+    let relations = schema::relations().into_iter();
+    let relations = relations.filter(|relation| relation.kind == kind);
+    relations
+        .map(|relation| {
+            let query = format!("SELECT * FROM {} LIMIT 50", relation.name);
+            Described {
+                href: address("/sql", [("query", query.as_str())].into_iter()),
+                meaning: words(&relation.meaning),
+                columns: relation.columns.into_iter().map(column).collect(),
+                name: relation.name,
+            }
+        })
+        .collect()
+}
+
+/// Splits a comment into text and code, which is between backticks. Leaves out names of documents.
+fn words(comment: &str) -> Vec<Word> {
+    let mut text = String::new();
+    let mut rest = comment;
+    while let Some((before, after)) = rest.split_once(" (docs/") {
+        text += before;
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    text += rest;
+    let words = text.split('`').enumerate();
+    let words = words.map(|(at, text)| Word {
+        text: text.to_owned(),
+        is_code: at % 2 == 1,
+    });
+    words.collect()
 }
 
 fn named() -> Vec<NamedQuery> {
