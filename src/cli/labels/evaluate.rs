@@ -17,9 +17,11 @@ use topicmill_store::{Access, Store, Table};
 
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
+/// The fewest gold posts in scope for a macro-F1: with fewer, some labels have one or two, whose F1 is 0 or 1 by chance.
+const MACRO_F1_POSTS: usize = 50;
 /// A note on the confidence intervals, for table headings.
 const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
-                         1,000 resamples (fewer above 100,000 posts).";
+                         1,000 resamples (fewer above 100,000 posts). Macro-F1 needs 50 gold posts in scope.";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -340,6 +342,11 @@ fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
     let error = evaluation
         .calibration_error
         .map(|error| format!("{error:.3}"));
+    let macro_f1 = if evaluation.in_scope.all < MACRO_F1_POSTS {
+        Value::Null
+    } else {
+        estimate(&evaluation.macro_f1)
+    };
     let share = |name, value| (name, share(value, 3), value.all);
     vec![
         share(OUTCOME, &evaluation.outcome),
@@ -351,11 +358,7 @@ fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
         share("out of scope: no label", &evaluation.out_of_scope),
         share("precision of assigned labels", &evaluation.precision),
         share("coverage (posts with a label)", &evaluation.coverage),
-        (
-            MACRO_F1,
-            estimate(&evaluation.macro_f1),
-            evaluation.outcome.all,
-        ),
+        (MACRO_F1, macro_f1, evaluation.in_scope.all),
         (
             "calibration error (10 bins)",
             json!(error),
