@@ -61,9 +61,9 @@ check-traces: rust ## Send traces of a program with the feature otel to a receiv
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: schema
-schema: rust ## Make docs/schema.md from the comments of migrations/postgres
-	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_page >/dev/null
-	cargo test --locked --quiet --test it -- schema::the_page
+schema: rust ## Make docs/schema.md and packaging/datasette.yaml from the comments of migrations/postgres
+	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_ >/dev/null
+	cargo test --locked --quiet --test it -- schema::the_
 
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies

@@ -146,6 +146,55 @@ fn linked(text: &str) -> String {
     linked
 }
 
+/// Tables that Datasette lists; the others hold numbers for the views.
+const LISTED: [&str; 6] = ["posts", "gold", "runs", "models", "label_sets", "labels"];
+
+/// Returns the descriptions of views, tables and columns for Datasette.
+fn datasette() -> String {
+    let mut yaml = "# Descriptions of views, tables and columns for Datasette; docs/export.md says how to use them.\n\
+                    # `make schema` makes this file from the comments of migrations/postgres.\n\
+                    databases:\n  topicmill: # the name of the database file, without .db\n    tables:\n"
+        .to_owned();
+    // A string in JSON is one in YAML, too.
+    let text = |comment: &str| {
+        let mut parts = comment.split(" (docs/");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let rest = parts.map(|part| part.split_once(')').unwrap().1);
+        serde_json::Value::from(first + rest.collect::<String>().as_str())
+    };
+    for one in relations() {
+        writeln!(
+            yaml,
+            "      {}:\n        description: {}",
+            one.name,
+            text(&one.meaning)
+        )
+        .unwrap();
+        if one.kind == "table" && !LISTED.contains(&one.name.as_str()) {
+            yaml += "        hidden: true\n";
+        }
+        if one.name == "labeled_posts" {
+            yaml += "        facets: [outcome, topic, subreddit]\n        sort_desc: created_at\n";
+        }
+        yaml += "        columns:\n";
+        for column in &one.columns {
+            writeln!(yaml, "          {}: {}", column.name, text(&column.meaning)).unwrap();
+        }
+    }
+    yaml + "      _sqlx_migrations:\n        hidden: true\n      sqlite_sequence:\n        hidden: true\n"
+}
+
+#[test]
+fn the_datasette_file_matches_the_comments() {
+    let path = repository("packaging/datasette.yaml");
+    let made = datasette();
+    if std::env::var_os("TOPICMILL_WRITE_SCHEMA").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let file = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(file, made, "run `make schema`");
+}
+
 /// Compares the page with the comments; `make schema` rewrites it.
 #[tokio::test]
 async fn the_schema_page_matches_the_comments() {
