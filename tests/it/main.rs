@@ -21,6 +21,7 @@ mod docs;
 mod engines;
 mod evaluate;
 mod export;
+mod figures;
 mod files;
 mod fitted_labels;
 mod gold;
