@@ -146,7 +146,7 @@ fn figures(report: &Report) -> Vec<Figure> {
     let mut figures = vec![figure(thousands(report.posts), "posts".to_owned())];
     figures.push(Figure {
         value: thousands(scored),
-        name: "labelled, or found to be other or unsure".to_owned(),
+        name: "labelled, other or unsure".to_owned(),
         is_warm: scored < report.posts,
     });
     let share = |of: u64, all: u64| percent(as_f64(of) / as_f64(all));

@@ -14,7 +14,7 @@ use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
 /// The most values of a facet.
-const FACET_VALUES: usize = 18;
+const FACET_VALUES: usize = 20;
 /// The most topics and subreddits that the form offers.
 const OFFERED: usize = 300;
 
