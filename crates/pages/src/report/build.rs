@@ -63,7 +63,12 @@ impl Tally {
 }
 
 /// Builds the report.
-pub fn build(options: &ReportOptions, sums: ReportSums, scores: &[PostScores], context: Context) -> Report {
+pub fn build(
+    options: &ReportOptions,
+    sums: ReportSums,
+    scores: &[PostScores],
+    context: Context,
+) -> Report {
     let mut axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
@@ -226,7 +231,7 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
                 posts: tally.posts,
                 share: share(tally.posts, posts),
                 series: tally.series.clone(),
-                mean_score: (tally.posts > 0 && *fate != Fate::Other)
+                mean_score: (tally.posts > 0 && *outcome != PostOutcome::Other)
                     .then(|| tally.score_sum / as_f64(tally.posts)),
                 bins: tally.bins.clone(),
                 change,

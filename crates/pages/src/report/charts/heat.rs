@@ -112,7 +112,9 @@ fn largest_disagreement(
     let apart = pairs
         .iter()
         .filter(|(_, _, topic, line)| {
-            topic.slug != line.slug && is_label(report, topic) && line.outcome == PostOutcome::Labelled
+            topic.slug != line.slug
+                && is_label(report, topic)
+                && line.outcome == PostOutcome::Labelled
         })
         .max_by(|a, b| a.1.total_cmp(&b.1));
     let topics = || report.topics.iter().filter(|topic| topic.scored > 0);

@@ -146,7 +146,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         .outcomes
         .iter()
         // The scores are those of the best label, which says little about a post that is `other`.
-        .filter(|line| line.fate != Fate::Other)
+        .filter(|line| line.outcome != PostOutcome::Other)
         .filter_map(|line| {
             let quantiles = [
                 quantile(line, 0.1)?,
@@ -182,7 +182,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         read: format!(
             "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A long \
              bar with low scores suggests that the label text could be more specific.{}",
-            match report.posts_with(Fate::Other) {
+            match report.posts_with(PostOutcome::Other) {
                 0 => String::new(),
                 other => format!(" {} posts that are “other” are left out.", thousands(other)),
             }

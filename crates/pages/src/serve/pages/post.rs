@@ -132,7 +132,7 @@ fn shown(post: &PostDetails) -> PostPage {
 }
 
 /// Returns the end of a sentence about the current outcome.
-fn about_outcome(post: &WholePost) -> String {
+fn about_outcome(post: &PostDetails) -> String {
     let mut verdicts = post.verdicts.iter();
     let Some(verdict) = verdicts.find(|one| one.is_current && one.is_of_this_text) else {
         return String::new();
