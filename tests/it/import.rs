@@ -168,11 +168,11 @@ fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
     let mut bytes = packed(dump(0..9_000));
     bytes.truncate(bytes.len() / 2);
     let file = program.write("RS.zst", &bytes);
-    expect(&program, &[&file], 1, &["line ", "breaks off"]);
+    expect(&program, &[&file], 1, &["line ", "is truncated here"]);
     let kept: usize = posts(&program).parse().unwrap();
     assert!(kept > 100 && kept < 3_000, "{kept}");
     // It is not finished, and the complete file is a different file.
-    expect(&program, &[&file], 1, &["breaks off"]);
+    expect(&program, &[&file], 1, &["is truncated here"]);
     program.write("RS.zst", packed(dump(0..9_000)));
     expect(&program, &[&file], 0, &["rejected=0"]);
     assert_eq!(posts(&program), "3000");
@@ -649,11 +649,11 @@ fn the_format_is_detected_from_the_content() {
 fn a_broken_json_array_loses_only_the_broken_part() {
     for (layout, good, output) in [
         ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
-        ("[$1, $2", 2, "breaks off"),
+        ("[$1, $2", 2, "is truncated here"),
         ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
         ("[$1, $2] and more", 2, "follows the array"),
         ("{\"data\": [$1, null, $2]}", 2, "line 1, record 2"),
-        ("{\n\"data\": [$1, $2]", 0, "breaks off"),
+        ("{\n\"data\": [$1, $2]", 0, "is truncated here"),
     ] {
         let program = Program::new();
         let file = program.write("posts.json", two(layout));
@@ -675,7 +675,7 @@ fn bzip2_and_xz_dumps_are_read_completely_once() {
     let whole = halves.each_ref().map(bzip2).concat();
     let file = program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
     let import = ["import", &file, "--subreddit", "food"];
-    program.run(&import).expect_exit(1, "breaks off");
+    program.run(&import).expect_exit(1, "is truncated here");
     program.write("RS_2011-01.bz2", &whole);
     program.ok(&import);
     assert_eq!(posts(&program), "3000");
