@@ -51,7 +51,7 @@ class Program:
 
     @staticmethod
     def read() -> "Program":
-        lane, writing = "src/classify/lane.rs", "src/classify/lane/writing.rs"
+        lane, writing = "src/classify/lane.rs", "src/classify/lane/writer.rs"
         claims = "crates/store/src/sql/claims.rs"
         return Program(
             lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
