@@ -872,6 +872,8 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     browser.until("document.querySelector('.fit button')").await;
     browser.screenshot("review-fit-due").await;
     browser.click(".fit button").await;
+    let started = "document.querySelector('.fit') && !document.querySelector('.fit button')";
+    browser.until(started).await;
     // The outcome replaces the button without a reload, and a note in progress stays.
     browser.type_into("[name=note]", "in progress").await;
     browser.until("document.querySelector('.fit a')").await;
