@@ -649,11 +649,11 @@ fn the_format_is_detected_from_the_content() {
 fn a_broken_json_array_loses_only_the_broken_part() {
     for (layout, good, output) in [
         ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
-        ("[$1, $2", 2, "is truncated here"),
+        ("[$1, $2", 2, "truncated"),
         ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
         ("[$1, $2] and more", 2, "follows the array"),
         ("{\"data\": [$1, null, $2]}", 2, "line 1, record 2"),
-        ("{\n\"data\": [$1, $2]", 0, "is truncated here"),
+        ("{\n\"data\": [$1, $2]", 0, "truncated"),
     ] {
         let program = Program::new();
         let file = program.write("posts.json", two(layout));

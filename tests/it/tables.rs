@@ -748,7 +748,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
     program.write("cut.csv.gz", &gzip[..gzip.len() / 2]);
     for name in ["cut.json", "cut.csv.gz"] {
         let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
-        ran.expect_exit(1, "breaks off");
+        ran.expect_exit(1, "truncated");
         let rows = lines(&text(&program, "out.ndjson"));
         let (last, before) = rows.split_last().unwrap();
         assert!(last["error"].is_string(), "{last}");

@@ -108,7 +108,7 @@ pub fn parse_record<T>(
         if error.is_data() {
             "is not a JSON object".to_owned()
         } else if error.is_eof() {
-            "is JSON that breaks off".to_owned()
+            "is truncated JSON".to_owned()
         } else if error.line() > 1 {
             // A record over several lines.
             let (line, column) = (error.line(), error.column());

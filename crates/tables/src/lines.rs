@@ -26,7 +26,7 @@ pub(crate) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
         return Err(error.into());
     }
     let problem = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "breaks off: the file is truncated".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the file is truncated here".to_owned(),
         _ => format!("cannot be read, nor can the rest of the file: {error}"),
     };
     Ok(Row::broken(line, problem))

@@ -41,7 +41,7 @@ fn ndjson_lines_are_rows_and_blank_lines_are_skipped() {
             "4 is not JSON (at column 1)",
             "5 is not a JSON object",
             "6 a=2",
-            "7 is JSON that breaks off",
+            "7 is truncated JSON",
         ]
     );
 }
@@ -64,17 +64,17 @@ fn array_elements_are_rows_in_any_layout() {
     }
     let cut = formatted(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\"")));
     assert_eq!(cut[0], "1 a=1");
-    assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
+    assert!(cut.len() == 2 && cut[1].contains("truncated"), "{cut:?}");
     let open = formatted(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
     assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
     assert!(
-        open.len() == 3 && open[2].contains("breaks off"),
+        open.len() == 3 && open[2].contains("truncated"),
         "{open:?}"
     );
     // A missing quote invalidates only its element.
     let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
     let torn = formatted(&mut JsonRecords::new(slow(torn)));
-    assert_eq!(torn, ["2 a=1", "3 is JSON that breaks off", "4 a=2"]);
+    assert_eq!(torn, ["2 a=1", "3 is truncated JSON", "4 a=2"]);
 }
 
 #[test]
