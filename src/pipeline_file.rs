@@ -6,7 +6,6 @@ mod mistakes;
 mod parse;
 mod schedules;
 mod section;
-mod slug;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,16 +20,11 @@ use topicmill_core::{Listing, Topic};
 
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::parse::background;
-pub use self::slug::slug;
+pub use topicmill_score::background::REDDIT;
+pub use topicmill_score::slug;
 
 /// The built-in pipeline.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
-
-/// The built-in background: its name in a pipeline file, and its text.
-pub const REDDIT: (&str, &str) = (
-    "reddit",
-    include_str!("../pipelines/background/reddit.toml"),
-);
 
 /// Reasons why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -206,6 +200,56 @@ fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topicmill_score::label_file;
+
+    #[test]
+    fn a_file_gives_the_same_label_set_here_and_in_other_programs() {
+        let long = "name = \"long\"\nmode = \"multi\"\nthreshold = 0.25\ntemperature = 2\n\
+                    hypothesis_template = \"About {}.\"\nbackground = \"reddit\"\n\
+                    background_without = \"video games\"\nbackground_weight = 0.5\n\
+                    [[topic]]\nlabel = \"Food & drink\"\ndescriptions = \"Eat.\"\nsubreddits = [\"food\"]\n\
+                    read = \"all\"\nshare = [2]\nlisting = \"new\"\nlimit = 7\n";
+        for text in [
+            SIXTEEN_TOPICS,
+            include_str!("../pipelines/scheduled.toml"),
+            "labels = [\"C++\", \"climate change\"]\nbackground = \"none\"",
+            long,
+        ] {
+            let here = Pipeline::parse(text, Path::new("in/file.toml"), Listing::Hot, 1).unwrap();
+            let there = label_file::read(text, "file", |path| Err(path.to_owned())).unwrap();
+            assert_eq!(here.label_set, there);
+            let written = label_file::write(&there);
+            let again = Pipeline::parse(&written, Path::new("x.toml"), Listing::Hot, 1).unwrap();
+            assert_eq!(again.label_set, there);
+        }
+    }
+
+    #[test]
+    fn a_background_section_is_read_and_its_mistakes_are_reported() {
+        let section = "[background]\nname = \"own\"\nversion = 1\nweight = 1.0\n[[background.topic]]\nlabel = \"cats\"\n";
+        let text =
+            |settings: &str, rest: &str| format!("labels = [\"a\"]\n{settings}\n{section}{rest}");
+        let parse = |text: &str| Pipeline::parse(text, Path::new("x.toml"), Listing::Hot, 1);
+        let read = parse(&text("background_weight = 0.5", "")).unwrap();
+        let background = read.label_set.background.unwrap();
+        assert_eq!(background.tag(), "own@1");
+        assert!((background.weight - 0.5).abs() < f64::EPSILON);
+        for (settings, rest, said) in [
+            (
+                "",
+                "labl = 1",
+                "line 9, column 1: `background`: unknown field `labl`",
+            ),
+            (
+                "background_without = [\"dogs\"]",
+                "",
+                "there is no topic `dogs`",
+            ),
+        ] {
+            let error = parse(&text(settings, rest)).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
 
     #[test]
     fn limits_are_split_without_remainder() {

@@ -11,8 +11,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Maximum file size: about a thousand labels with a page of descriptions each.
-pub const MOST_BYTES: u64 = 4 << 20;
+/// Maximum file size: about a thousand labels, each with a page of descriptions and a fit.
+pub const MOST_BYTES: u64 = 16 << 20;
 /// Maximum number of characters of the file that a message quotes.
 const MOST_QUOTED: usize = 60;
 

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::DeValue;
-use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
+use toml::de::{DeValue, ValueDeserializer};
+use topicmill_score::label_file::{DEFAULT_TEMPLATE, FitSection};
+use topicmill_score::{Background, Fitted, Label, LabelSet, LabelSetError, Mode, slug};
 
+use super::Pipeline;
 use super::mistakes::{Findings, Mistakes, nearest, quoted};
 use super::schedules;
 use super::section::{Located, Section, whole_of};
-use super::slug::slug;
-use super::{Pipeline, REDDIT};
-use crate::config::toml_text::{self, ReadTextError};
+use crate::config::toml_text;
 use topicmill_core::{Listing, Topic};
 use topicmill_sources::page::check_subreddit;
 
@@ -28,6 +29,7 @@ pub(super) const FILE_KEYS: &[&str] = &[
     "background_weight",
     "labels",
     "topic",
+    "fitted",
     "schedule",
 ];
 /// Keys of a topic.
@@ -86,8 +88,9 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
     let mode = file.word::<Mode>("mode", found);
     let threshold = file.number("threshold", found);
     let temperature = file.number("temperature", found);
-    let background = file.text("background", found);
-    let background_topics = read_background(file, background.as_ref(), defaults.folder, found);
+    let background = file.get("background").map(|value| value.span().start);
+    let background_topics = read_background(file, defaults.folder, found);
+    let fitted = file.get("fitted").map(|value| value.span().start);
     let topics = read_topics(file, defaults, found);
     if let Some(name) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
         found.wrong(
@@ -96,11 +99,11 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
         );
     }
     let labels = topics.iter().map(|read| topic_label(&read.topic)).collect();
-    let label_set = LabelSet {
+    let mut label_set = LabelSet {
         name: name.map_or_else(|| defaults.name.to_owned(), |name| name.value),
         template: template
             .as_ref()
-            .map_or("This text is about {}.", |template| &template.value)
+            .map_or(DEFAULT_TEMPLATE, |template| &template.value)
             .to_owned(),
         mode: mode.map_or(Mode::Single, |mode| mode.value),
         threshold: threshold.as_ref().map_or(0.0, |threshold| threshold.value),
@@ -109,12 +112,14 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
         background: background_topics,
         fitted: None,
     };
+    label_set.fitted = read_fit(file, &label_set, found);
     for fault in label_set.faults() {
         let at = match &fault {
             LabelSetError::Template(_) => template.as_ref().map(|placed| placed.at),
             LabelSetError::Threshold(_) => threshold.as_ref().map(|placed| placed.at),
             LabelSetError::Temperature(_) => temperature.as_ref().map(|placed| placed.at),
-            LabelSetError::Background(_) => background.as_ref().map(|placed| placed.at),
+            LabelSetError::Background(_) => background,
+            LabelSetError::Fitted(_) => fitted,
             LabelSetError::Taken(slug) => {
                 let taken = topics.iter().find(|read| read.topic.slug == *slug);
                 taken.map(|read| read.at)
@@ -141,21 +146,23 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
 }
 
 /// Reads the background, without the topics that the file excludes.
-fn read_background(
-    file: Section,
-    named: Option<&Located<String>>,
-    folder: &Path,
-    found: &mut Findings,
-) -> Option<Background> {
+fn read_background(file: Section, folder: &Path, found: &mut Findings) -> Option<Background> {
     let without = file.texts("background_without", found);
     let weight = file.number("background_weight", found);
-    let named = named?;
-    let name = quoted(&named.value);
-    let mut background = match background(&named.value, folder) {
-        Ok(background) => background?,
-        Err(error) => {
-            found.wrong(named.at, format!("the background {name}: {error}"));
-            return None;
+    let value = file.get("background")?;
+    let (mut background, name) = if value.get_ref().is_table() {
+        let background: Background = section("background", value, found)?;
+        let name = quoted(&background.name);
+        (background, name)
+    } else {
+        let named = file.text("background", found)?;
+        let name = quoted(&named.value);
+        match background(&named.value, folder) {
+            Ok(background) => (background?, name),
+            Err(error) => {
+                found.wrong(named.at, format!("the background {name}: {error}"));
+                return None;
+            }
         }
     };
     for Located { at, value } in without {
@@ -178,24 +185,38 @@ fn read_background(
 /// # Errors
 /// A message if there is no such background.
 pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
-    let refused = |why: &str| {
-        format!(
-            "{why}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
-        )
-    };
-    let text = match named {
-        "none" => return Ok(None),
-        _ if named == REDDIT.0 => REDDIT.1.to_owned(),
-        _ => toml_text::read(&folder.join(named)).map_err(|error| match error {
-            ReadTextError::Read(error) => refused(&error.to_string()),
-            error => refused(&error.to_string()),
-        })?,
-    };
-    if text.trim().is_empty() {
-        return Err(refused("the file is empty"));
+    Background::named(named, |path| {
+        toml_text::read(&folder.join(path)).map_err(|error| error.to_string())
+    })
+}
+
+/// Reads the fit of the label set.
+fn read_fit(file: Section, set: &LabelSet, found: &mut Findings) -> Option<Fitted> {
+    let value = file.get("fitted")?;
+    let fit: FitSection = section("fitted", value, found)?;
+    match fit.into_fitted(set) {
+        Ok(fitted) => Some(fitted),
+        Err(error) => {
+            found.wrong(value.span().start, format!("`fitted`: {error}"));
+            None
+        }
     }
-    let background = Background::parse(&text).map_err(|error| error.to_string());
-    background.map(Some)
+}
+
+/// Reads a section that people seldom write.
+fn section<T: DeserializeOwned>(
+    key: &str,
+    value: &Spanned<DeValue>,
+    found: &mut Findings,
+) -> Option<T> {
+    match T::deserialize(ValueDeserializer::from(value.clone())) {
+        Ok(section) => Some(section),
+        Err(error) => {
+            let at = error.span().unwrap_or(value.span()).start;
+            found.wrong(at, format!("`{key}`: {}", error.message()));
+            None
+        }
+    }
 }
 
 fn topic_label(topic: &Topic) -> Label {

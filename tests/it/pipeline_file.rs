@@ -271,7 +271,7 @@ fn other_formats_are_read_or_identified() {
     // Paths that are not readable pipeline files.
     for (path, what) in [
         (folder.as_str(), "it is a folder"),
-        ("/dev/zero", "larger than 4 MiB"),
+        ("/dev/zero", "larger than 16 MiB"),
         ("nowhere.toml", "topicmill labels new"),
     ] {
         let ran = program.run(&["labels", "validate", "--pipeline", path]);

@@ -13,6 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::ModelKind;
 
+/// The built-in background: its name in a pipeline file, and its text.
+pub const REDDIT: (&str, &str) = (
+    "reddit",
+    include_str!("../../../pipelines/background/reddit.toml"),
+);
+
 /// Topics outside the label set, with their total weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +78,32 @@ impl Background {
             toml::from_str(text).map_err(|error| BackgroundError::Toml(error.to_string()))?;
         background.validate()?;
         Ok(background)
+    }
+
+    /// Returns the background of a name in a pipeline file: the built-in one, none, or that of a file, whose text
+    /// `text_of` returns.
+    ///
+    /// # Errors
+    /// A message if there is no such background.
+    pub fn named(
+        name: &str,
+        text_of: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Result<Option<Self>, String> {
+        let refused = |why: &str| {
+            format!(
+                "{why}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
+            )
+        };
+        let text = match name {
+            "none" => return Ok(None),
+            _ if name == REDDIT.0 => REDDIT.1.to_owned(),
+            path => text_of(path).map_err(|why| refused(&why))?,
+        };
+        if text.trim().is_empty() {
+            return Err(refused("the file is empty"));
+        }
+        let background = Self::parse(&text).map_err(|error| error.to_string());
+        background.map(Some)
     }
 
     /// Validates the fields.

@@ -39,7 +39,8 @@
 //! ```
 //!
 //! - [`labels`]: the label set with its template, mode, threshold and temperature. [`background`]: background topics,
-//!   so that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels.
+//!   so that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels. [`label_file`]:
+//!   the label set in a pipeline file.
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
 //! - [`reddit`]: the text of a Reddit post as its readers see it.
@@ -68,6 +69,7 @@ mod fixed;
 pub mod folder;
 pub mod graph_check;
 pub mod hypothesis;
+pub mod label_file;
 pub mod labeler;
 pub mod labels;
 pub mod onnx;
@@ -79,6 +81,7 @@ pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod shortlist;
+mod slug;
 pub mod text;
 
 pub use self::any_engine::AnyEngine;
@@ -94,3 +97,4 @@ pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};
 pub use self::shortlist::{Models, Shortlist};
+pub use self::slug::slug;

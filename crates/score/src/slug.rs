@@ -4,7 +4,7 @@
 /// punctuation alone gives an empty slug.
 ///
 /// ```
-/// use topicmill::pipeline_file::slug;
+/// use topicmill_score::slug;
 ///
 /// assert_eq!(slug("Climate change"), "climate-change");
 /// assert_eq!(slug("Food & cooking"), "food-and-cooking");

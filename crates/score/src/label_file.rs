@@ -1,0 +1,498 @@
+//! The label set in a pipeline file: everything that decides a label, in one TOML file.
+//!
+//! Input and output are the text of a file. [`write`] writes a label set with its background and fit, so that the file
+//! alone gives the same label set, by its hash, on any machine. [`read`] stops at the first error; the program reads the
+//! same keys, and reports all mistakes of a file.
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::background::Background;
+use crate::fitted::{Fitted, FittedClass, Provenance};
+use crate::labels::{Label, LabelSet, LabelSetError, Mode};
+use crate::slug::slug;
+
+/// Template of a label set without one.
+pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
+
+/// Reasons why a file has no label set.
+#[derive(Debug, thiserror::Error)]
+pub enum LabelFileError {
+    /// It is not TOML, or has an unknown key or a value of another type.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// It has both `labels` and `[[topic]]`.
+    #[error(
+        "`labels` and [[topic]] cannot be combined: write each label as a [[topic]], or remove the topics"
+    )]
+    Both,
+    /// No slug can be made of a label.
+    #[error("no slug can be made of the label `{0}`: write it as a [[topic]] with a `slug`")]
+    NoSlug(String),
+    /// The name is empty.
+    #[error("`name` is empty: give the label set a name, or leave the key out")]
+    NoName,
+    /// The background cannot be read.
+    #[error("the background: {0}")]
+    Background(String),
+    /// The label set is invalid.
+    #[error(transparent)]
+    LabelSet(#[from] LabelSetError),
+    /// The fit belongs to other labels.
+    #[error(transparent)]
+    Fit(#[from] FitSectionError),
+}
+
+/// Reasons why a fit does not belong to the labels of its file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FitSectionError {
+    /// The labels have changed since the fit.
+    #[error(
+        "the labels, descriptions, template, mode or background have changed since the fit: undo the change, or remove the \
+         section [fitted] and fit again"
+    )]
+    Changed,
+    /// A correction belongs to another label than that of its position.
+    #[error("[[fitted.label]] {0} is for `{1}`, but label {0} of the file is `{2}`")]
+    Label(usize, String, String),
+}
+
+/// A pipeline file, with the keys that decide labels.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    #[serde(default = "default_template")]
+    hypothesis_template: String,
+    #[serde(default = "single")]
+    mode: Mode,
+    #[serde(default)]
+    threshold: f64,
+    #[serde(default = "one")]
+    temperature: f64,
+    background: Option<NamedBackground>,
+    #[serde(default, skip_serializing)]
+    background_without: OneOrMore,
+    #[serde(skip_serializing)]
+    background_weight: Option<f64>,
+    #[serde(default, skip_serializing)]
+    labels: Vec<String>,
+    #[serde(default)]
+    topic: Vec<Topic>,
+    fitted: Option<FitSection>,
+    #[serde(default, rename = "schedule", skip_serializing)]
+    _schedule: IgnoredAny,
+}
+
+/// A label, with keys for collecting that decide no label.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Topic {
+    slug: Option<String>,
+    label: String,
+    #[serde(default)]
+    descriptions: OneOrMore,
+    #[serde(default, rename = "subreddits", skip_serializing)]
+    _subreddits: IgnoredAny,
+    #[serde(default, rename = "read", skip_serializing)]
+    _read: IgnoredAny,
+    #[serde(default, rename = "share", skip_serializing)]
+    _share: IgnoredAny,
+    #[serde(default, rename = "listing", skip_serializing)]
+    _listing: IgnoredAny,
+    #[serde(default, rename = "limit", skip_serializing)]
+    _limit: IgnoredAny,
+}
+
+/// A background by its name or path, or with its topics.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`background` is neither a name in quotes nor a section with `name`, `version`, `weight` and topics"
+)]
+enum NamedBackground {
+    Named(String),
+    Topics(Background),
+}
+
+/// A list of texts, or one text.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a list of texts, as in [\"one\", \"two\"]"
+)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+/// The section `[fitted]` of a pipeline file: a fit, with the labels that it belongs to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FitSection {
+    /// Hash of the label set that the fit is for.
+    base: String,
+    /// Hash of the model's manifest.
+    model: String,
+    /// Hash of what the model reads and the background, which the fit is for.
+    words: String,
+    none_below: Option<f64>,
+    provenance: Provenance,
+    none: Option<FittedClass>,
+    label: Vec<FittedLabel>,
+}
+
+/// The correction of a label; see [`FittedClass`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FittedLabel {
+    slug: String,
+    scale: f64,
+    bias: f64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    weights: Vec<f32>,
+}
+
+impl Default for OneOrMore {
+    fn default() -> Self {
+        Self::More(Vec::new())
+    }
+}
+
+impl From<OneOrMore> for Vec<String> {
+    fn from(texts: OneOrMore) -> Self {
+        match texts {
+            OneOrMore::One(text) => vec![text],
+            OneOrMore::More(texts) => texts,
+        }
+    }
+}
+
+fn default_template() -> String {
+    DEFAULT_TEMPLATE.to_owned()
+}
+
+fn single() -> Mode {
+    Mode::Single
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Writes a label set as a pipeline file that depends on no other file.
+pub fn write(set: &LabelSet) -> String {
+    let topic = |label: &Label| Topic {
+        slug: Some(label.slug.clone()),
+        label: label.label.clone(),
+        descriptions: OneOrMore::More(label.descriptions.clone()),
+        _subreddits: IgnoredAny,
+        _read: IgnoredAny,
+        _share: IgnoredAny,
+        _listing: IgnoredAny,
+        _limit: IgnoredAny,
+    };
+    let file = File {
+        name: Some(set.name.clone()),
+        hypothesis_template: set.template.clone(),
+        mode: set.mode,
+        threshold: set.threshold,
+        temperature: set.temperature,
+        background: set.background.clone().map(NamedBackground::Topics),
+        background_without: OneOrMore::default(),
+        background_weight: None,
+        labels: Vec::new(),
+        topic: set.labels.iter().map(topic).collect(),
+        fitted: set
+            .fitted
+            .as_ref()
+            .map(|fitted| FitSection::new(fitted, set)),
+        _schedule: IgnoredAny,
+    };
+    toml::to_string(&file).expect("texts and numbers can be written as TOML")
+}
+
+/// Reads the label set of a pipeline file. `name` is the name of a set without one. `text_of` returns the text of a
+/// background file by its path in the file, or the reason why it cannot be read.
+///
+/// # Errors
+/// See [`LabelFileError`].
+pub fn read(
+    text: &str,
+    name: &str,
+    text_of: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<LabelSet, LabelFileError> {
+    let file: File = toml::from_str(text)?;
+    let labels = match (file.labels, file.topic) {
+        (labels, topics) if labels.is_empty() => topics.into_iter().map(label).collect(),
+        (labels, topics) if topics.is_empty() => labels.into_iter().map(short_label).collect(),
+        _ => return Err(LabelFileError::Both),
+    };
+    let labels: Result<Vec<Label>, LabelFileError> = labels;
+    if file
+        .name
+        .as_ref()
+        .is_some_and(|name| name.trim().is_empty())
+    {
+        return Err(LabelFileError::NoName);
+    }
+    let mut background = match file.background {
+        None => None,
+        Some(NamedBackground::Topics(background)) => Some(background),
+        Some(NamedBackground::Named(named)) => {
+            Background::named(&named, text_of).map_err(LabelFileError::Background)?
+        }
+    };
+    if let Some(background) = &mut background {
+        let without: Vec<String> = file.background_without.into();
+        background
+            .leave_out(&without)
+            .map_err(LabelSetError::Background)?;
+        background.weight = file.background_weight.unwrap_or(background.weight);
+    }
+    let mut set = LabelSet {
+        name: file.name.unwrap_or_else(|| name.to_owned()),
+        template: file.hypothesis_template,
+        mode: file.mode,
+        threshold: file.threshold,
+        temperature: file.temperature,
+        labels: labels?,
+        background,
+        fitted: None,
+    };
+    set.validate()?;
+    set.fitted = file
+        .fitted
+        .map(|section| section.into_fitted(&set))
+        .transpose()?;
+    set.validate()?;
+    Ok(set)
+}
+
+fn label(topic: Topic) -> Result<Label, LabelFileError> {
+    let slug = topic.slug.map_or_else(|| made_slug(&topic.label), Ok)?;
+    Ok(Label {
+        slug,
+        label: topic.label,
+        descriptions: topic.descriptions.into(),
+    })
+}
+
+fn short_label(label: String) -> Result<Label, LabelFileError> {
+    Ok(Label {
+        slug: made_slug(&label)?,
+        label,
+        descriptions: Vec::new(),
+    })
+}
+
+fn made_slug(label: &str) -> Result<String, LabelFileError> {
+    let made = slug(label);
+    if made.is_empty() {
+        return Err(LabelFileError::NoSlug(label.to_owned()));
+    }
+    Ok(made)
+}
+
+impl FitSection {
+    fn new(fitted: &Fitted, set: &LabelSet) -> Self {
+        let label = |(class, label): (&FittedClass, &Label)| FittedLabel {
+            slug: label.slug.clone(),
+            scale: class.scale,
+            bias: class.bias,
+            weights: class.weights.clone(),
+        };
+        Self {
+            base: fitted.base.clone(),
+            model: fitted.model.clone(),
+            words: words(set),
+            none_below: fitted.none_below,
+            provenance: fitted.provenance.clone(),
+            none: fitted.none.clone(),
+            label: fitted.labels.iter().zip(&set.labels).map(label).collect(),
+        }
+    }
+
+    /// Returns the fit of a label set; it is validated with the set.
+    ///
+    /// # Errors
+    /// See [`FitSectionError`].
+    pub fn into_fitted(self, set: &LabelSet) -> Result<Fitted, FitSectionError> {
+        for (place, (class, label)) in (1..).zip(self.label.iter().zip(&set.labels)) {
+            if class.slug != label.slug {
+                let (given, slug) = (class.slug.clone(), label.slug.clone());
+                return Err(FitSectionError::Label(place, given, slug));
+            }
+        }
+        if self.label.len() == set.labels.len() && self.words != words(set) {
+            return Err(FitSectionError::Changed);
+        }
+        let class = |label: FittedLabel| FittedClass {
+            scale: label.scale,
+            bias: label.bias,
+            weights: label.weights,
+        };
+        Ok(Fitted {
+            base: self.base,
+            model: self.model,
+            labels: self.label.into_iter().map(class).collect(),
+            none: self.none,
+            none_below: self.none_below,
+            provenance: self.provenance,
+        })
+    }
+}
+
+/// Returns a hash of what the zero-shot logits depend on: the set without its fit, threshold and temperature.
+fn words(set: &LabelSet) -> String {
+    let words = LabelSet {
+        fitted: None,
+        threshold: 0.0,
+        temperature: 1.0,
+        ..set.clone()
+    };
+    words.hash()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_file(path: &str) -> Result<String, String> {
+        Err(format!("no file {path}"))
+    }
+
+    fn read_text(text: &str) -> Result<LabelSet, LabelFileError> {
+        read(text, "unnamed", no_file)
+    }
+
+    /// Returns a label set with a background and a fit whose numbers have no short decimal form.
+    fn fitted() -> LabelSet {
+        let mut set = crate::scripted::set(&["games", "food"]);
+        set.background = Some(crate::scripted::background());
+        set.temperature = 1.0 / 3.0;
+        set.threshold = 0.1 + 0.2;
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut class = || FittedClass {
+            scale: random.f64(),
+            bias: -random.f64() * 1e-9,
+            weights: (0..200).map(|_| random.f32() - 0.5).collect(),
+        };
+        set.fitted = Some(Fitted {
+            base: "b".into(),
+            model: "m".into(),
+            labels: vec![class(), class()],
+            none: Some(class()),
+            none_below: Some(-4.0),
+            provenance: Provenance {
+                answers: 3,
+                none: 1,
+                by: vec!["ada".into()],
+                at: "2026-01-01T00:00:00Z".into(),
+            },
+        });
+        set
+    }
+
+    #[test]
+    fn a_written_label_set_reads_back_as_the_same_version() {
+        let whole = fitted();
+        let plain = LabelSet {
+            fitted: None,
+            background: None,
+            ..whole.clone()
+        };
+        for set in [whole, plain] {
+            let read = read_text(&write(&set)).unwrap();
+            assert_eq!(read, set);
+            assert_eq!(read.hash(), set.hash());
+        }
+    }
+
+    #[test]
+    fn keys_have_the_same_defaults_as_in_the_program() {
+        let short = read_text("labels = [\"Video games\", \"food\"]").unwrap();
+        assert_eq!(
+            (&*short.name, &*short.labels[0].slug),
+            ("unnamed", "video-games")
+        );
+        assert_eq!((short.threshold, short.temperature), (0.0, 1.0));
+        let long = "name = \"n\"\nbackground = \"reddit\"\nbackground_without = \"music\"\nbackground_weight = 2\n\
+                    [[topic]]\nlabel = \"games\"\ndescriptions = \"Play.\"\nsubreddits = [\"gaming\"]\nlimit = 5\n\
+                    [[schedule]]\nname = \"s\"\n";
+        let long = read_text(long).unwrap();
+        assert_eq!(long.labels[0].descriptions, ["Play."]);
+        let background = long.background.unwrap();
+        assert!((background.weight - 2.0).abs() < f64::EPSILON);
+        assert!(background.topics.iter().all(|topic| topic.label != "music"));
+    }
+
+    #[test]
+    fn an_edited_fit_is_an_error_that_names_the_cause() {
+        let good = write(&fitted());
+        let changed = |from: &str, to: &str| {
+            assert!(good.contains(from), "{from}: {good}");
+            read_text(&good.replacen(from, to, 1))
+                .unwrap_err()
+                .to_string()
+        };
+        let [first, ..] = &fitted().fitted.unwrap().labels[0].weights[..] else {
+            unreachable!()
+        };
+        let first = format!("weights = [{first}, ");
+        for (from, to, said) in [
+            (&*first, "weights = [", "weights of different lengths"),
+            (&first, "weights = [nan, ", "is not finite"),
+            (&first, "weights = [\"0.5\", ", "invalid type"),
+            (
+                "slug = \"food\"",
+                "slug = \"meals\"",
+                "[[fitted.label]] 2 is for `food`",
+            ),
+            (
+                "mode = \"single\"",
+                "mode = \"multi\"",
+                "have changed since the fit",
+            ),
+            ("weight = ", "weight = 1", "have changed since the fit"),
+            ("[fitted]", "[fitted]\nx = 1", "unknown field `x`"),
+        ] {
+            let error = changed(from, to);
+            assert!(error.contains(said), "{to}: {error}");
+        }
+        // Settings that apply after the fit may change.
+        let looser = good.replacen("threshold = 0.30000000000000004", "threshold = 0.1", 1);
+        assert!((read_text(&looser).unwrap().threshold - 0.1).abs() < f64::EPSILON);
+        let third = &good[good.rfind("[[fitted.label]]").unwrap()..];
+        let error = read_text(&good.replace(third, "")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the fit is for 1 labels, and the set has 2"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_rejected() {
+        for (text, said) in [
+            (
+                "labels = [\"a\"]\ntreshold = 0.5",
+                "unknown field `treshold`",
+            ),
+            ("labels = [\"a\"]\nthreshold = 2", "is not between 0 and 1"),
+            (
+                "labels = [\"a\"]\nbackground = \"b.toml\"",
+                "no file b.toml",
+            ),
+            ("labels = [\"…\"]", "no slug can be made"),
+            (
+                "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"",
+                "cannot be combined",
+            ),
+            ("name = \" \"\nlabels = [\"a\"]", "`name` is empty"),
+            ("", "has no labels"),
+        ] {
+            let error = read_text(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}
