@@ -330,7 +330,14 @@ impl Setup {
             .as_deref()
             .unwrap_or(&self.settings().classify.mode);
         if !mode.is_empty() {
-            set.mode = parse_word::<Mode>("mode", mode)?;
+            let mode = parse_word::<Mode>("mode", mode)?;
+            if set.fitted.is_some() && mode != set.mode {
+                return Err(CliError::Usage(format!(
+                    "the label set `{}` was fitted in mode {}, and mode {mode} is set: leave the mode out",
+                    set.name, set.mode
+                )));
+            }
+            set.mode = mode;
         }
         if set.mode == Mode::Raw && classifier.is_none() {
             return Err(CliError::Usage(

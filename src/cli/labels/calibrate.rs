@@ -127,17 +127,23 @@ impl Calibrate {
 
     /// Returns the label set of --pipeline, else the current one, else that of the settings.
     async fn label_set(&self, store: &Store, of_file: LabelSet) -> Result<LabelSet, CliError> {
+        let fitted = |which: &str, set: &LabelSet| {
+            CliError::Usage(format!(
+                "the {which}label set `{}` is fitted to gold labels: choose its threshold with `topicmill labels fit \
+                 --target-precision P`, or name a pipeline file without a fit with --pipeline",
+                set.name
+            ))
+        };
         let current = store.labels().current_target().await?;
         let Some(current) = current.filter(|_| self.pipeline.pipeline.is_none()) else {
+            if of_file.fitted.is_some() {
+                return Err(fitted("", &of_file));
+            }
             return Ok(of_file);
         };
         let set = store.labels().label_set(current.label_set).await?;
         if set.fitted.is_some() {
-            return Err(CliError::Usage(format!(
-                "the current label set `{}` is fitted to gold labels: choose its threshold with `topicmill labels fit \
-                 --target-precision P`, or name a pipeline file with --pipeline",
-                set.name
-            )));
+            return Err(fitted("current ", &set));
         }
         if self.out.path.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(

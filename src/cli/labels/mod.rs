@@ -1,4 +1,4 @@
-//! `topicmill labels`: creates, validates, compares, calibrates, fits, evaluates, lists and drops label sets.
+//! `topicmill labels`: creates, validates, compares, calibrates, fits, evaluates, lists, exports and drops label sets.
 //!
 //! The version of a label set is a hash of everything that determines a label: labels, template, mode, threshold,
 //! temperature and background. This module also resolves the names of label sets and models on the command line.
@@ -6,6 +6,7 @@
 mod calibrate;
 mod diff;
 mod evaluate;
+mod export;
 mod fit;
 mod gold;
 mod gold_source;
@@ -37,6 +38,8 @@ pub(super) use self::list::selected_labels;
 
 /// Shown in place of a label for posts that fit none.
 const NONE: &str = "(none of these)";
+/// The file name that means stdout.
+const STDOUT: &str = "-";
 /// The length of an abbreviated hash.
 const SHORT_HASH_LEN: usize = 12;
 /// The minimum length of a hash prefix.
@@ -68,6 +71,8 @@ pub enum Labels {
     List(list::List),
     /// Make a stored label set the current one, shown by the views
     Use(list::Use),
+    /// Write a label set to one file, with its background and what `labels fit` learned
+    Export(export::Export),
     /// Delete a stored label set with its labels, scores, and logits that no other set needs
     #[command(after_help = "Examples:
   topicmill labels drop trial
@@ -139,6 +144,7 @@ impl Labels {
             Self::Suggest(command) => command.run(setup).await,
             Self::List(command) => command.run(setup).await,
             Self::Use(command) => command.run(setup).await,
+            Self::Export(command) => command.run(setup).await,
             Self::Drop { set, flags } => drop_set(setup, &set, &flags).await,
         }
     }

@@ -7,15 +7,13 @@ use clap::Args;
 
 use super::super::output;
 use super::super::{CliError, Exit, Setup};
-use super::NamedSet;
+use super::{NamedSet, STDOUT};
 use crate::atomic_file::{self, IfExists};
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use topicmill_core::Listing;
 use topicmill_score::{Background, Label, LabelSet, Mode};
 use topicmill_store::Access;
 
-/// The file name that means stdout.
-const STDOUT: &str = "-";
 /// The name of the label set if it is written to stdout.
 const NAME: &str = "my-labels";
 
@@ -42,7 +40,7 @@ impl New {
             None => self.label_set()?,
         };
         let examples = self.from.is_none() && self.words.is_empty();
-        let text = render_file(&set, &self.shell_path(), examples);
+        let text = render_file(&set, &shell_path(&self.file), examples);
         // Reject invalid labels before writing the file.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if self.file == Path::new(STDOUT) {
@@ -50,7 +48,7 @@ impl New {
             return Ok(Exit::Done);
         }
         self.write(&text)?;
-        let file = self.shell_path();
+        let file = shell_path(&self.file);
         tracing::info!(
             labels = set.labels.len(),
             "wrote {file}: describe each label in a sentence, then run `topicmill labels validate --pipeline {file}`"
@@ -63,18 +61,6 @@ impl New {
         let stem = stem.filter(|_| self.file != Path::new(STDOUT));
         let clean = stem.map(|stem| stem.replace(char::is_control, " "));
         clean.unwrap_or_else(|| NAME.to_owned())
-    }
-
-    /// Returns the path, quoted for a shell, or `FILE` if it cannot be used in a command.
-    fn shell_path(&self) -> String {
-        let path = self.file.display().to_string();
-        if self.file == Path::new(STDOUT) || path.contains(char::is_control) {
-            "FILE".to_owned()
-        } else if path.contains(char::is_whitespace) {
-            format!("'{path}'")
-        } else {
-            path
-        }
     }
 
     /// Returns a label set with the labels of the command line, else with two examples.
@@ -128,7 +114,19 @@ impl New {
     }
 }
 
-/// Loads a stored label set and renames it.
+/// Returns a path, quoted for a shell, or `FILE` if it cannot be used in a command.
+pub(super) fn shell_path(file: &Path) -> String {
+    let path = file.display().to_string();
+    if file == Path::new(STDOUT) || path.contains(char::is_control) {
+        "FILE".to_owned()
+    } else if path.contains(char::is_whitespace) {
+        format!("'{path}'")
+    } else {
+        path
+    }
+}
+
+/// Loads a stored label set and renames it. The new file is a start for other labels, so it has no fit.
 async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(setup, &store, word).await?;
@@ -142,7 +140,17 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
             REDDIT.0
         );
     }
-    Ok(LabelSet { name, ..found.set })
+    if found.set.fitted.is_some() {
+        tracing::warn!(
+            "the file has the labels of `{word}` without what `labels fit` learned, so posts may get other labels: `topicmill \
+             labels export FILE --label-set {word}` writes both"
+        );
+    }
+    Ok(LabelSet {
+        name,
+        fitted: None,
+        ..found.set
+    })
 }
 
 /// Returns the background that a new file uses.
@@ -150,9 +158,10 @@ fn default_background() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
 }
 
-/// Returns the topics that `own` omits from the built-in background, if it is otherwise the same.
+/// Returns the topics that `own` omits from the built-in background, if it is otherwise the same but for its weight.
 fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = default_background()?;
+    whole.weight = own.weight;
     let topics = whole.topics.iter();
     let more = topics.filter(|topic| !own.topics.contains(topic));
     let more: Vec<String> = more.map(|topic| topic.label.clone()).collect();
@@ -204,7 +213,12 @@ fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
     let without = left_out.filter(|topics| !topics.is_empty());
     let without = without.map(|topics| format!("\nbackground_without = {}", toml_array(&topics)));
     let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
-    let background = toml_string(named) + without.as_deref().unwrap_or_default();
+    let mut background = toml_string(named) + without.as_deref().unwrap_or_default();
+    if let (Some(own), Some(built_in)) = (&set.background, default_background())
+        && own.weight.to_bits() != built_in.weight.to_bits()
+    {
+        background += &format!("\nbackground_weight = {}", toml_float(own.weight));
+    }
     let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
     let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));
     let mut text = format!(

@@ -36,8 +36,8 @@ pub enum LabelerError {
     NoBackground(String),
     /// The label set was fitted with another model.
     #[error(
-        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: name that model with \
-         --model, or run `topicmill labels fit` again"
+        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: use that model, or fit the \
+         labels again"
     )]
     FittedToOther {
         /// Name of the label set.
@@ -46,6 +46,21 @@ pub enum LabelerError {
         model: String,
         /// Hash prefix of the model that the label set was fitted with.
         fitted_to: String,
+    },
+    /// The fit reads vectors of another length than the model computes.
+    #[error(
+        "the label set `{labels}` has a fit with {weights} weights for each label, but the vectors of `{model}` have {width} \
+         numbers: the fit was edited or damaged; fit the labels again"
+    )]
+    FittedWidth {
+        /// Name of the label set.
+        labels: String,
+        /// Name of the model in use.
+        model: String,
+        /// Number of weights per label.
+        weights: usize,
+        /// Number of dimensions of the model's vectors; 0 for a model without vectors.
+        width: usize,
     },
     /// Mode raw was requested for a model other than a classifier.
     #[error(
@@ -91,7 +106,8 @@ impl LabelerError {
             | Self::OwnLabels { .. }
             | Self::NoBackground(_)
             | Self::Raw(_)
-            | Self::FittedToOther { .. } => true,
+            | Self::FittedToOther { .. }
+            | Self::FittedWidth { .. } => true,
             Self::Tokenize(_) | Self::Engine(_) | Self::LearnedWidth(..) | Self::Label { .. } => {
                 false
             }

@@ -198,16 +198,8 @@ impl Labeler {
         known: &[Option<LabelVector>],
     ) -> Result<PreparedLabels, LabelerError> {
         set.validate()?;
-        if let Some(fitted) = set
-            .fitted
-            .as_ref()
-            .filter(|fitted| fitted.model != self.folder.manifest_hash)
-        {
-            return Err(LabelerError::FittedToOther {
-                labels: set.name.clone(),
-                model: self.folder.name.clone(),
-                fitted_to: fitted.model.chars().take(12).collect(),
-            });
+        if let Some(fitted) = &set.fitted {
+            self.check_fit(&set.name, fitted)?;
         }
         if let Some(background) = &set.background {
             let left_out = set.omitted_topics();
@@ -277,6 +269,32 @@ impl Labeler {
             owners,
             labels,
         })
+    }
+
+    /// Checks that a fit is for this model, and reads vectors of the length that the model computes.
+    fn check_fit(&mut self, labels: &str, fitted: &Fitted) -> Result<(), LabelerError> {
+        let (labels, model) = (labels.to_owned(), self.folder.name.clone());
+        if fitted.model != self.folder.manifest_hash {
+            return Err(LabelerError::FittedToOther {
+                labels,
+                model,
+                fitted_to: fitted.model.chars().take(12).collect(),
+            });
+        }
+        let weights = fitted.dimensions();
+        let width = match self.folder.kind {
+            ModelKind::Embedding(_) if weights > 0 => self.width()?,
+            ModelKind::Embedding(_) | ModelKind::Nli(_) | ModelKind::Classifier(_) => 0,
+        };
+        if weights != width {
+            return Err(LabelerError::FittedWidth {
+                labels,
+                model,
+                weights,
+                width,
+            });
+        }
+        Ok(())
     }
 
     /// Logs whether learned vectors are used, once per set of labels; nothing if the model has none for them.

@@ -13,7 +13,7 @@ use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEst
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::reddit::post_text;
-use topicmill_score::{Label, LabelSet};
+use topicmill_score::{Fitted, Label, LabelSet};
 
 /// Displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
@@ -76,10 +76,14 @@ impl<DB: Dialect> SqlStore<DB> {
             .transpose()
             .map_err(|error| corrupt(error.to_string()))?;
         let fitted: Option<Json<Value>> = head.try_get(6).context(WHAT)?;
-        let fitted = fitted
+        let fitted: Option<Fitted> = fitted
             .map(|fitted| serde_json::from_value(fitted.0))
             .transpose()
-            .map_err(|error| corrupt(error.to_string()))?;
+            .map_err(|error| corrupt(format!("`fitted`: {error}")))?;
+        if let Some(fitted) = &fitted {
+            let checked = fitted.validate(labels.len());
+            checked.map_err(|error| corrupt(format!("`fitted` was edited or damaged: {error}")))?;
+        }
         Ok(LabelSet {
             name: head.try_get(0).context(WHAT)?,
             template: head.try_get(1).context(WHAT)?,

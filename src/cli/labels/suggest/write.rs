@@ -50,6 +50,12 @@ impl BaseFile {
         let named = path.unwrap_or(Path::new("sixteen-topics.toml"));
         let known = Pipeline::parse(&file.to_string(), named, Listing::Hot, 1)?;
         let known = known.label_set.labels;
+        if file.remove("fitted").is_some() {
+            tracing::warn!(
+                "the new file has no fit, because a fit is for the labels that it was made for: `topicmill labels fit` makes one \
+                 for the new labels"
+            );
+        }
         if let Some(background) = absolute_background(
             file,
             path.map(|path| path.parent().unwrap_or(Path::new(""))),

@@ -1,0 +1,106 @@
+//! `topicmill labels export`: writes a label set to one file, with its background and fit.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::super::output;
+use super::super::{CliError, Exit, Setup};
+use super::new::{shell_path, toml_string};
+use super::{NamedSet, STDOUT, short_hash};
+use crate::atomic_file::{self, IfExists};
+use crate::pipeline_file::Pipeline;
+use topicmill_core::Listing;
+use topicmill_score::{LabelSet, label_file};
+use topicmill_store::{Access, Store};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  topicmill labels export five.toml
+  topicmill labels export five.toml --label-set five-fit200")]
+pub struct Export {
+    /// Write this file; - is stdout
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Write this label set: `current`, a pipeline file, or the name or version prefix of a stored one
+    #[arg(long, value_name = "SET", default_value = "current")]
+    label_set: String,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl Export {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let to_stdout = self.file == Path::new(STDOUT);
+        if !to_stdout {
+            setup.check_not_database(&self.file)?;
+        }
+        let store = setup.store(Access::ReadOnly).await?;
+        let NamedSet { set, .. } = NamedSet::stored(setup, &store, &self.label_set).await?;
+        let text = heading(&store, &set).await? + &label_file::write(&set);
+        store.close().await?;
+        // A stored label set may have a text that no pipeline file can have.
+        let read = Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
+        if read.label_set != set {
+            return Err(CliError::Usage(format!(
+                "export the label set `{}`: the file would hold another version of it",
+                set.name
+            )));
+        }
+        if to_stdout {
+            output::print(&text)?;
+            return Ok(Exit::Done);
+        }
+        self.write(text)?;
+        let (file, hash) = (shell_path(&self.file), set.hash());
+        tracing::info!(
+            labels = set.labels.len(),
+            version = short_hash(&hash),
+            "wrote {file} with the label set `{}`: `topicmill score` and `classify` read it with --pipeline {file}",
+            set.name
+        );
+        Ok(Exit::Done)
+    }
+
+    fn write(&self, text: String) -> Result<(), CliError> {
+        let if_exists = if self.overwrite {
+            IfExists::Replace
+        } else {
+            IfExists::Fail
+        };
+        atomic_file::write(&self.file, text, if_exists).map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => CliError::Usage(format!(
+                "`{}` already exists: give another name, or add --overwrite",
+                self.file.display()
+            )),
+            _ => CliError::cannot_write(&self.file, source, "give another path"),
+        })
+    }
+}
+
+/// Returns the comment at the start of the file.
+async fn heading(store: &Store, set: &LabelSet) -> Result<String, CliError> {
+    let (name, hash) = (toml_string(&set.name), set.hash());
+    let version = short_hash(&hash);
+    let mut heading = format!(
+        "# The label set {name}, version {version}, with everything that decides a label.\n\
+         # Use it with --pipeline, and in Python with Labeler(pipeline=…).\n"
+    );
+    if let Some(fitted) = &set.fitted {
+        let models = store.labels().models().await?;
+        let model = models
+            .iter()
+            .find(|(_, row)| row.manifest_hash == fitted.model);
+        let named = model.map_or(String::new(), |(_, row)| toml_string(&row.name) + ", ");
+        heading += &format!(
+            "# [fitted] is learned from {} gold labels, for the model {named}version {}. The logit of a label becomes\n\
+             # scale × logit + bias + weights · vector of the text.\n",
+            fitted.provenance.answers,
+            short_hash(&fitted.model)
+        );
+    }
+    heading.push('\n');
+    Ok(heading)
+}
