@@ -107,9 +107,14 @@ pub enum FitError {
         "the vector or a logit of an answered post is not a finite number: run `topicmill db check`"
     )]
     NotFinite,
+    /// Two vectors have different lengths; 0 without a vector.
+    #[error(
+        "the vectors of answered posts have {0} and {1} numbers, so they are not of one model: run `topicmill db check`"
+    )]
+    Uneven(usize, usize),
 }
 
-/// Fits parameters to answers, all of which have as many classes and dimensions as the first.
+/// Fits parameters to answers, all of which have as many classes as the first.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -258,6 +263,10 @@ impl Problem {
             return Err(FitError::OneClass(answers.len()));
         }
         let (rows, classes, dimensions) = (answers.len(), first.logits.len(), first.vector.len());
+        let mut lengths = answers.iter().map(|answer| answer.vector.len());
+        if let Some(other) = lengths.find(|length| *length != dimensions) {
+            return Err(FitError::Uneven(dimensions, other));
+        }
         let shape = |columns: usize, get: &dyn Fn(&Answer) -> Vec<f64>| {
             let values = answers.iter().flat_map(get).collect();
             Array2::from_shape_vec((rows, columns), values)

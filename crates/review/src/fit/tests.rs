@@ -163,4 +163,10 @@ fn answers_that_determine_no_fit_are_an_error() {
     let mut broken = rows;
     broken[3].vector[0] = f32::NAN;
     assert_eq!(fit(&broken, Link::Softmax), Err(FitError::NotFinite));
+    let length = broken[0].vector.len();
+    broken[3].vector.clear();
+    assert_eq!(
+        fit(&broken, Link::Softmax),
+        Err(FitError::Uneven(length, 0))
+    );
 }
