@@ -25,6 +25,10 @@ pyo3::create_exception!(
 
 /// Joins the parts of a text with blank lines, without placeholders for removed ones.
 #[pyfunction]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "pyo3 converts a list to a value"
+)]
 fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     if is_reddit {
         reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
@@ -39,5 +43,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", module.py().get_type::<Error>())?;
     module.add_function(wrap_pyfunction!(joined, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::read_pipeline, module)?)?;
     module.add_class::<scorer::Scorer>()
 }

@@ -1,4 +1,4 @@
-//! Scores texts with a model, one row per text, in input order.
+//! Computes scores or vectors of texts with a model, one row per text, in input order.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,13 +80,41 @@ impl Rows {
     }
 }
 
+/// Vectors of texts, text by text. A text without words has NaN.
+pub struct Vectors {
+    pub numbers: Vec<f32>,
+    /// Rows that could not be computed, with the reason.
+    pub failed: Vec<(usize, String)>,
+    dimensions: usize,
+}
+
+impl Vectors {
+    /// Creates vectors of texts that are not computed yet.
+    pub fn new(texts: usize, dimensions: usize) -> Self {
+        Self {
+            numbers: vec![f32::NAN; texts * dimensions],
+            failed: Vec::new(),
+            dimensions,
+        }
+    }
+
+    fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
+        match outcome {
+            Ok(result) => {
+                let vector = result.vector.expect("an embedding model computes a vector");
+                let place = row * self.dimensions..(row + 1) * self.dimensions;
+                self.numbers[place].copy_from_slice(&vector.numbers());
+            }
+            Err(error) => self.failed.push((row, error.to_string())),
+        }
+    }
+}
+
 /// A model with prepared labels, and threads for tokenising.
 pub struct Model {
     pub labeler: Labeler,
     pub prepared: PreparedLabels,
     pub pool: ThreadPool,
-    /// True to convert texts with `reddit_text` first.
-    pub reddit_text: bool,
 }
 
 /// Texts that are batched together.
@@ -97,20 +125,46 @@ struct Window {
 }
 
 impl Model {
-    /// Scores all texts that are not blank. Polls `stop` between batches.
+    /// Scores all texts that are not blank; `is_reddit` cleans them with [`reddit_text`] first. Polls `stop` between
+    /// batches.
     pub fn score(
         &mut self,
         texts: &[Option<&str>],
+        is_reddit: bool,
         rows: &mut Rows,
         stop: &dyn Fn() -> bool,
+    ) -> Result<Completion, LabelerError> {
+        self.compute(texts, is_reddit, stop, &mut |row, outcome| {
+            rows.set(row, outcome);
+        })
+    }
+
+    /// Computes the vectors of all texts that are not blank, like [`Self::score`]; for embedding models only.
+    pub fn vectors(
+        &mut self,
+        texts: &[Option<&str>],
+        is_reddit: bool,
+        vectors: &mut Vectors,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Completion, LabelerError> {
+        self.compute(texts, is_reddit, stop, &mut |row, outcome| {
+            vectors.set(row, outcome);
+        })
+    }
+
+    fn compute(
+        &mut self,
+        texts: &[Option<&str>],
+        is_reddit: bool,
+        stop: &dyn Fn() -> bool,
+        done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Completion, LabelerError> {
         let Self {
             labeler,
             prepared,
             pool,
-            reddit_text,
         } = self;
-        let (encoder, is_reddit) = (labeler.encoder(), *reddit_text);
+        let encoder = labeler.encoder();
         let stopped = AtomicBool::new(false);
         thread::scope(|scope| {
             // One window is buffered while another is computed.
@@ -132,7 +186,7 @@ impl Model {
                     };
                 ended = window.map_err(LabelerError::from).and_then(|window| {
                     labeler.score(prepared, &window.texts, &[], stop, &mut |text, outcome| {
-                        rows.set(window.rows[text], outcome);
+                        done(window.rows[text], outcome);
                     })
                 });
             }

@@ -8,10 +8,10 @@ use rayon::ThreadPoolBuilder;
 use topicmill_score::labeler::Completion;
 use topicmill_score::onnx::Library;
 use topicmill_score::scorer::batch_tokens_for;
-use topicmill_score::{AnyEngine, EngineName, Labeler};
+use topicmill_score::{AnyEngine, EngineName, Labeler, LabelerError};
 
 use crate::Error;
-use crate::rows::{Model, Rows};
+use crate::rows::{Model, Rows, Vectors};
 use crate::settings::{Settings, labeler_error, onnx_error};
 use crate::texts::Texts;
 
@@ -36,6 +36,8 @@ struct About {
     reason: String,
     engine: &'static str,
     threads: usize,
+    /// Numbers in the vector of a text; `None` if the model is not an embedding model.
+    dimensions: Option<usize>,
 }
 
 /// Result of [`Scorer::score`]: label, score, margin, scores, logits, failures.
@@ -48,6 +50,9 @@ type Scored<'py> = (
     Vec<(usize, String)>,
 );
 
+/// Result of [`Scorer::vectors`]: vectors, failures.
+type Embedded<'py> = (Bound<'py, PyArray2<f32>>, Vec<(usize, String)>);
+
 #[pymethods]
 impl Scorer {
     /// Loads a model and prepares labels. Releases the GIL.
@@ -58,13 +63,18 @@ impl Scorer {
     }
 
     /// Scores texts: Arrow strings, or a sequence of str, bytes and None. Releases the GIL. With `interruptible`, for
-    /// the main thread only, signals are handled between batches.
+    /// the main thread only, signals are handled between batches. With `reddit_text`, texts are cleaned first.
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the package hands over each flag of its own"
+    )]
     fn score<'py>(
         &self,
         py: Python<'py>,
         texts: &Bound<'py, PyAny>,
         with_scores: bool,
         with_logits: bool,
+        reddit_text: bool,
         interruptible: bool,
     ) -> PyResult<Scored<'py>> {
         let texts = Texts::from_python(texts)?;
@@ -72,27 +82,10 @@ impl Scorer {
         let rows = py.detach(|| -> PyResult<Rows> {
             let texts = texts.borrowed()?;
             let mut rows = Rows::new(texts.len(), labels, with_scores, with_logits);
-            let interrupt: Mutex<Option<PyErr>> = Mutex::new(None);
-            let stop = || {
-                interruptible && {
-                    let error = Python::attach(|py| py.check_signals().err());
-                    let is_interrupted = error.is_some();
-                    if is_interrupted {
-                        *interrupt.lock().unwrap_or_else(PoisonError::into_inner) = error;
-                    }
-                    is_interrupted
-                }
-            };
-            let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-            let model = model.as_mut().ok_or_else(|| forked(self.process))?;
-            let ended = model
-                .score(&texts, &mut rows, &stop)
-                .map_err(labeler_error)?;
-            let interrupt = interrupt.into_inner();
-            match (ended, interrupt.unwrap_or_else(PoisonError::into_inner)) {
-                (Completion::Cancelled, Some(interrupt)) => Err(interrupt),
-                _ => Ok(rows),
-            }
+            self.compute(interruptible, |model, stop| {
+                model.score(&texts, reddit_text, &mut rows, stop)
+            })?;
+            Ok(rows)
         })?;
         let matrix = |numbers: Option<Vec<f32>>| {
             let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers));
@@ -109,6 +102,33 @@ impl Scorer {
             matrix(rows.logits)?,
             rows.failed,
         ))
+    }
+
+    /// Computes the vectors of texts, like `score`. Returns them, and the rows that failed.
+    fn vectors<'py>(
+        &self,
+        py: Python<'py>,
+        texts: &Bound<'py, PyAny>,
+        reddit_text: bool,
+        interruptible: bool,
+    ) -> PyResult<Embedded<'py>> {
+        let Some(dimensions) = self.about.dimensions else {
+            let About { model, kind, .. } = &self.about;
+            return Err(Error::new_err(format!(
+                "the model `{model}` is of the kind `{kind}`, which computes no vectors of texts: give an embedding model"
+            )));
+        };
+        let texts = Texts::from_python(texts)?;
+        let (count, vectors) = py.detach(|| -> PyResult<(usize, Vectors)> {
+            let texts = texts.borrowed()?;
+            let mut vectors = Vectors::new(texts.len(), dimensions);
+            self.compute(interruptible, |model, stop| {
+                model.vectors(&texts, reddit_text, &mut vectors, stop)
+            })?;
+            Ok((texts.len(), vectors))
+        })?;
+        let numbers = PyArray1::from_vec(py, vectors.numbers);
+        Ok((numbers.reshape([count, dimensions])?, vectors.failed))
     }
 
     /// Id of the process that loaded the model.
@@ -172,6 +192,36 @@ impl Scorer {
     }
 }
 
+impl Scorer {
+    /// Runs `compute` with the model and a function that says when to stop. If a signal handler raised an exception,
+    /// returns that.
+    fn compute(
+        &self,
+        interruptible: bool,
+        compute: impl FnOnce(&mut Model, &dyn Fn() -> bool) -> Result<Completion, LabelerError>,
+    ) -> PyResult<()> {
+        let interrupt: Mutex<Option<PyErr>> = Mutex::new(None);
+        let stop = || {
+            interruptible && {
+                let error = Python::attach(|py| py.check_signals().err());
+                let is_interrupted = error.is_some();
+                if is_interrupted {
+                    *interrupt.lock().unwrap_or_else(PoisonError::into_inner) = error;
+                }
+                is_interrupted
+            }
+        };
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = model.as_mut().ok_or_else(|| forked(self.process))?;
+        let ended = compute(model, &stop).map_err(labeler_error)?;
+        let interrupt = interrupt.into_inner();
+        match (ended, interrupt.unwrap_or_else(PoisonError::into_inner)) {
+            (Completion::Cancelled, Some(interrupt)) => Err(interrupt),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Drop for Scorer {
     fn drop(&mut self) {
         // After a fork, dropping a session would wait forever for threads that do not exist here.
@@ -189,7 +239,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     let (folder, engine) = opened.map_err(|error| onnx_error(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (engine.chosen.clone(), engine.threads);
-    let about = About {
+    let mut about = About {
         labels: set.labels.iter().map(|label| label.slug.clone()).collect(),
         model: folder.name.clone(),
         hash: folder.manifest_hash.clone(),
@@ -202,6 +252,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
             Library::OpenVino => EngineName::OpenVino.as_str(),
         },
         threads,
+        dimensions: None,
     };
     let tokens = settings
         .batch_tokens
@@ -213,12 +264,14 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .map_err(|error| Error::new_err(format!("start tokeniser threads: {error}")))?;
     let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(labeler_error)?;
     let prepared = labeler.prepare(&set).map_err(labeler_error)?;
+    about.dimensions = labeler
+        .dimensions()
+        .map_err(|error| labeler_error(error.into()))?;
     Ok(Scorer {
         model: Mutex::new(Some(Model {
             labeler,
             prepared,
             pool,
-            reddit_text: settings.reddit_text,
         })),
         about,
         process: std::process::id(),

@@ -1,22 +1,21 @@
 //! Converts the settings of a Python `Labeler` to those of the scoring crate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use serde::Deserialize;
+use topicmill_score::background::REDDIT;
+use topicmill_score::label_file::{self, DEFAULT_TEMPLATE, LabelFileError};
 use topicmill_score::onnx::Library;
 use topicmill_score::{
-    Device, EngineName, EngineOptions, Label, LabelSet, LabelerError, Mode, ModelFolder, OnnxError,
+    Background, Device, EngineName, EngineOptions, Label, LabelSet, LabelerError, Mode,
+    ModelFolder, OnnxError,
 };
 
 use crate::Error;
 
 /// The default topics of the program.
 const DEFAULT_LABELS: &str = include_str!("../../pipelines/sixteen-topics.toml");
-
-/// Default template for labels, if the model has none.
-const DEFAULT_TEMPLATE: &str = "This text is about {}.";
 
 /// Settings of a `Labeler`, from a dictionary.
 #[derive(FromPyObject)]
@@ -25,9 +24,13 @@ pub struct Settings {
     pub model: PathBuf,
     /// Labels with their descriptions; `None` for the default labels.
     pub labels: Option<Vec<(String, Vec<String>)>>,
+    /// The text of a pipeline file that names no other file; it excludes labels, template, mode, threshold and
+    /// background.
+    pub pipeline: Option<String>,
     pub template: Option<String>,
     pub mode: Option<String>,
-    pub threshold: f64,
+    pub threshold: Option<f64>,
+    pub background: Option<String>,
     pub device: String,
     pub precision: Option<String>,
     pub threads: Option<usize>,
@@ -35,25 +38,6 @@ pub struct Settings {
     pub library: Option<PathBuf>,
     pub engine: String,
     pub openvino: Option<PathBuf>,
-    pub reddit_text: bool,
-}
-
-/// The keys of a pipeline file that define a label set.
-#[derive(Deserialize)]
-struct Pipeline {
-    name: String,
-    hypothesis_template: String,
-    mode: Mode,
-    threshold: f64,
-    temperature: f64,
-    topic: Vec<Topic>,
-}
-
-#[derive(Deserialize)]
-struct Topic {
-    slug: String,
-    label: String,
-    descriptions: Vec<String>,
 }
 
 impl Settings {
@@ -79,12 +63,16 @@ impl Settings {
 
     /// Returns the label set for a model.
     pub fn label_set(&self, folder: &ModelFolder) -> PyResult<LabelSet> {
-        let mut set = match &self.labels {
-            None => match folder.kind.head() {
-                Some(head) => LabelSet::of_classifier(&folder.name, head),
-                None => default_labels(),
-            },
-            Some(labels) => LabelSet {
+        let mut set = match (&self.pipeline, &self.labels, folder.kind.head()) {
+            (Some(text), _, head) => {
+                let mut set = label_file::read(text, "", no_file).map_err(value_error)?;
+                // Single is also the default of a file without a mode.
+                if let Some(head) = head.filter(|_| set.mode == Mode::Single) {
+                    set.mode = head.function.into();
+                }
+                set
+            }
+            (None, Some(labels), head) => LabelSet {
                 name: "python".to_owned(),
                 template: folder
                     .template
@@ -94,9 +82,16 @@ impl Settings {
                 threshold: 0.0,
                 temperature: 1.0,
                 labels: labels.iter().map(label).collect(),
-                background: None,
+                // As in the program.
+                background: match head {
+                    None => Background::named(REDDIT.0, no_file).map_err(value_error)?,
+                    Some(_) => None,
+                },
                 fitted: None,
             },
+            (None, None, Some(head)) => LabelSet::of_classifier(&folder.name, head),
+            (None, None, None) => label_file::read(DEFAULT_LABELS, "", no_file)
+                .expect("the program's own pipeline file can be read"),
         };
         if let Some(mode) = &self.mode {
             set.mode = mode
@@ -106,10 +101,46 @@ impl Settings {
         if let Some(template) = &self.template {
             set.template.clone_from(template);
         }
-        set.threshold = self.threshold;
+        if let Some(threshold) = self.threshold {
+            set.threshold = threshold;
+        }
+        if let Some(background) = &self.background {
+            set.background = Background::named(background, no_file).map_err(value_error)?;
+        }
         set.validate().map_err(value_error)?;
         Ok(set)
     }
+}
+
+/// Reads a pipeline file. Returns the text of one with the same label set that names no other file, and the slugs of the
+/// labels.
+#[pyfunction]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "pyo3 converts a path to a value"
+)]
+pub fn read_pipeline(text: &str, path: PathBuf) -> PyResult<(String, Vec<String>)> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let text_of = |other: &str| {
+        let other = folder.join(other);
+        let text = std::fs::read_to_string(&other);
+        text.map_err(|error| format!("{}: {error}", other.display()))
+    };
+    let set = label_file::read(text, &name, text_of).map_err(|error| {
+        let gap = if matches!(error, LabelFileError::Toml(_)) {
+            "\n"
+        } else {
+            " "
+        };
+        value_error(format!("pipeline file `{}`:{gap}{error}", path.display()))
+    })?;
+    let slugs = set.labels.iter().map(|label| label.slug.clone());
+    Ok((label_file::write(&set), slugs.collect()))
+}
+
+fn no_file(path: &str) -> Result<String, String> {
+    Err(format!("`{path}` cannot be read here"))
 }
 
 fn label((label, descriptions): &(String, Vec<String>)) -> Label {
@@ -119,26 +150,6 @@ fn label((label, descriptions): &(String, Vec<String>)) -> Label {
         slug: label.clone(),
         label: label.clone(),
         descriptions,
-    }
-}
-
-fn default_labels() -> LabelSet {
-    let pipeline: Pipeline =
-        toml::from_str(DEFAULT_LABELS).expect("the program's own pipeline file can be read");
-    let labels = pipeline.topic.into_iter().map(|topic| Label {
-        slug: topic.slug,
-        label: topic.label,
-        descriptions: topic.descriptions,
-    });
-    LabelSet {
-        name: pipeline.name,
-        template: pipeline.hypothesis_template,
-        mode: pipeline.mode,
-        threshold: pipeline.threshold,
-        temperature: pipeline.temperature,
-        labels: labels.collect(),
-        background: None,
-        fitted: None,
     }
 }
 
@@ -169,11 +180,9 @@ pub fn onnx_error(error: &OnnxError) -> PyErr {
 
 /// Converts an error in the labels, the tokenizer or the engine.
 pub fn labeler_error(error: LabelerError) -> PyErr {
-    match error {
-        LabelerError::LabelSet(_)
-        | LabelerError::TooLong { .. }
-        | LabelerError::OwnLabels { .. }
-        | LabelerError::Raw(_) => value_error(error),
-        error => Error::new_err(error.to_string()),
+    if error.is_usage() {
+        value_error(error)
+    } else {
+        Error::new_err(error.to_string())
     }
 }

@@ -25,7 +25,7 @@ def texts(count: int, seed: int = 7) -> list[str]:
 
 @pytest.fixture(scope="session")
 def labeler() -> Labeler:
-    return Labeler(labels=LABELS, threads=1).load()
+    return Labeler(labels=LABELS, background="none", threads=1).load()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ needs_openvino = pytest.mark.skipif(not is_here, reason="OpenVINO is not install
 
 @pytest.fixture(scope="module")
 def openvino() -> Labeler:
-    return Labeler(labels=LABELS, threads=1, engine="openvino").load()
+    return Labeler(labels=LABELS, background="none", threads=1, engine="openvino").load()
 
 
 @needs_openvino

@@ -33,6 +33,7 @@ labeler = topicmill.Labeler(labels={"a": "words", "b": ["more", "words"]}, mode=
 assert_type(labeler.label("text"), topicmill.Scored)
 assert_type(labeler.label(["text"]), list[topicmill.Scored])
 assert_type(labeler.scores(["text", None]), NDArray[np.float32])
+assert_type(topicmill.Labeler(pipeline="five.toml").vectors(["text"]), NDArray[np.float32])
 batch: dict[str, list[str]] = {"text": ["x"]}
 assert_type(labeler.label_batch(batch), dict[str, list[str]])
 labeler.load().labels[0].upper()

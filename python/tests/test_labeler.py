@@ -93,6 +93,7 @@ def test_invalid_settings_are_rejected(tmp_path):
         ({"labels": [1]}, TypeError, "not a str"),
         ({"labels": {"cooking": [1]}}, TypeError, "not a str"),
         ({"text": []}, ValueError, "names no column"),
+        ({"background": "books"}, ValueError, "'reddit' or 'none'"),
         # Settings that depend on the model are checked when it is loaded.
         ({"labels": ["a", "a"]}, ValueError, "`a` occurs twice"),
         ({"labels": ["a"], "template": "no braces"}, ValueError, "exactly one"),
@@ -108,7 +109,7 @@ def test_invalid_settings_are_rejected(tmp_path):
 
 
 def test_labels_have_descriptions_templates_and_modes():
-    plain = Labeler(labels=["cooking", "travel"], threads=1)
+    plain = Labeler(labels=["cooking", "travel"], background="none", threads=1)
     described = Labeler(labels={"cooking": "Food.", "travel": ["Trips.", "Hotels."]}, threads=1)
     other = Labeler(labels=["cooking", "travel"], template="I like {}.", threads=1)
     multi = Labeler(labels=["cooking", "travel"], mode="multi", threads=1)

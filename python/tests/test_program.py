@@ -36,7 +36,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     theirs = pq.read_table(tmp_path / "out.parquet")
     ours = Labeler(labels=labels).label_batch(posts)
     assert digest(ours) == digest(theirs)
-    assert ours["label"].null_count == 2
+    assert ours["score"].null_count == 2
     # Parts of a table are batched differently, which changes no label and hardly a score.
     parts = [Labeler(labels=labels).label_batch(posts[at : at + 25]) for at in range(0, len(posts), 25)]
     parts = pa.concat_tables(parts)

@@ -93,7 +93,7 @@ def test_a_table_without_rows_gets_the_same_columns(labeler, kind):
 
 
 def test_columns_per_label_are_added_on_request(labeler):
-    full = Labeler(labels=LABELS, threads=1, label_scores=True, logits=True, prefix="our_", text="text")
+    full = Labeler(labels=LABELS, background="none", threads=1, label_scores=True, logits=True, prefix="our_", text="text")
     out = full.label_batch(table())
     added = ["our_label", "our_score", "our_margin"]
     added += [f"our_{word}_{label}" for word in ("score", "logit") for label in LABELS]
@@ -110,7 +110,7 @@ def test_columns_per_label_are_added_on_request(labeler):
 
 
 def test_a_score_under_the_threshold_has_no_label():
-    strict = Labeler(labels=LABELS, threads=1, threshold=0.9)
+    strict = Labeler(labels=LABELS, background="none", threads=1, threshold=0.9)
     out = strict.label_batch(table()).to_pylist()
     assert {row["label"] is None for row in out if row["score"] is not None} == {True, False}
     for row in out:

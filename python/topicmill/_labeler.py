@@ -9,12 +9,13 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 import numpy as np
 
 from topicmill import _find, _tables
-from topicmill._native import Error, Scorer, __version__
+from topicmill._native import Error, Scorer, __version__, read_pipeline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,15 +47,17 @@ class _Settings:
 
     model: str | None
     labels: tuple[tuple[str, tuple[str, ...]], ...] | None
+    #: The text of a pipeline file that names no other file, and its labels.
+    pipeline: tuple[str, tuple[str, ...]] | None
     template: str | None
     mode: str | None
-    threshold: float
+    threshold: float | None
+    background: str | None
     device: str
     precision: str | None
     threads: int | None
     batch_tokens: int | None
     engine: str
-    reddit_text: bool
 
     def load(self) -> Scorer:
         # ONNX Runtime reads this at startup.
@@ -64,9 +67,11 @@ class _Settings:
             {
                 "model": _find.model(self.model),
                 "labels": labels and [(label, list(texts)) for label, texts in labels],
+                "pipeline": self.pipeline and self.pipeline[0],
                 "template": self.template,
                 "mode": self.mode,
                 "threshold": self.threshold,
+                "background": self.background,
                 "device": self.device if self._is_cpu_only() else _find.device(self.device),
                 "precision": self.precision,
                 "threads": self.threads,
@@ -74,9 +79,14 @@ class _Settings:
                 "library": _find.library(),
                 "engine": self.engine,
                 "openvino": _find.openvino(),
-                "reddit_text": self.reddit_text,
             }
         )
+
+    def names(self) -> list[str] | None:
+        """Returns the labels, or None if they depend on the model."""
+        if self.pipeline is not None:
+            return list(self.pipeline[1])
+        return None if self.labels is None else [label for label, _ in self.labels]
 
     def _is_cpu_only(self) -> bool:
         """Returns True if OpenVINO is certain to be used, which runs on CPUs only."""
@@ -140,6 +150,8 @@ class Labeler:
     :param model: A model folder; None for the default model, which comes with the package.
     :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for the
         labels of a classifier, and for any other model the sixteen topics of the program's default pipeline.
+    :param pipeline: A pipeline file, such as `topicmill labels export` writes, instead of labels, template, mode,
+        threshold and background. It is read now, so workers of a cluster do not need it.
     :param device: "auto" for a GPU if there is one, "cpu", "cuda" or "cuda:N".
     :param mode: "single" for one label per text, with scores that add up to 1; "multi" for independent scores per
         label; "raw" for the unchanged logits of a classifier. None for the mode that a classifier was trained for,
@@ -148,7 +160,9 @@ class Labeler:
         "fp32" graph faster in "bf16", and in "int8" if the folder has no "int8" graph.
     :param threads: Threads within a batch; None for one per core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
-    :param threshold: Minimum score; a text whose best score is lower gets no label.
+    :param threshold: Minimum score; a text whose best score is lower gets no label. None for 0, or that of the file.
+    :param background: "reddit" also compares each text with common topics of Reddit, and one that fits them better than
+        any label gets no label; "none" does not. None for "reddit" with `labels`, unless the model is a classifier.
     :param batch_tokens: Maximum padded tokens of a batch; None for a default that suits the device.
     :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
         "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime is not installed or does not support the precision. Both
@@ -171,8 +185,10 @@ class Labeler:
         precision: str = "auto",
         threads: int | None = None,
         *,
+        pipeline: str | os.PathLike[str] | None = None,
         template: str | None = None,
-        threshold: float = 0.0,
+        threshold: float | None = None,
+        background: Literal["reddit", "none"] | None = None,
         batch_tokens: int | None = None,
         engine: Literal["auto", "onnxruntime", "openvino"] = "auto",
         text: str | Sequence[str] = "text",
@@ -183,6 +199,21 @@ class Labeler:
     ) -> None:
         if mode not in (None, "single", "multi", "raw"):
             raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
+        if background not in (None, "reddit", "none"):
+            raise ValueError(
+                f"`background` is {background!r}: give 'reddit' or 'none', or name another one in a pipeline file"
+            )
+        if pipeline is not None:
+            of_file = {
+                "labels": labels,
+                "mode": mode,
+                "template": template,
+                "threshold": threshold,
+                "background": background,
+            }
+            for name, value in of_file.items():
+                if value is not None:
+                    raise ValueError(f"`{name}` cannot be combined with `pipeline`: change it in the file")
         if threads is not None and threads < 1:
             raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one per core")
         if engine not in ("auto", "onnxruntime", "openvino"):
@@ -192,15 +223,16 @@ class Labeler:
         settings = _Settings(
             model=None if model is None else os.fspath(model),
             labels=None if labels is None else _labels(labels),
+            pipeline=None if pipeline is None else _read_pipeline(os.fspath(pipeline)),
             template=template,
             mode=mode,
-            threshold=float(threshold),
+            threshold=None if threshold is None else float(threshold),
+            background=background,
             device=device,
             precision=None if precision == "auto" else precision,
             threads=threads,
             batch_tokens=batch_tokens,
             engine=engine,
-            reddit_text=reddit_text,
         )
         columns = _tables.Columns(
             text=(text,) if isinstance(text, str) else tuple(text),
@@ -222,8 +254,7 @@ class Labeler:
 
     def __repr__(self) -> str:
         settings = self._settings
-        labels = "None" if settings.labels is None else repr([label for label, _ in settings.labels])
-        return f"Labeler(model={settings.model!r}, labels={labels}, device={settings.device!r})"
+        return f"Labeler(model={settings.model!r}, labels={settings.names()!r}, device={settings.device!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         scorer = self._scorer_if_loaded()
@@ -234,9 +265,7 @@ class Labeler:
     @property
     def labels(self) -> list[str]:
         """The labels, in the order of the columns of `scores`. Loads the model if the labels depend on it."""
-        if self._settings.labels is not None:
-            return [label for label, _ in self._settings.labels]
-        return self._scorer().labels
+        return self._settings.names() or self._scorer().labels
 
     @property
     def model_hash(self) -> str:
@@ -304,10 +333,33 @@ class Labeler:
             polars; a numpy array. Arrow strings are not copied.
         :returns: Scores; NaN in the rows of missing or blank texts.
         """
-        _, _, _, scores, _, failed = self._compute(_tables.texts_of(texts), True, False)
+        _, _, _, scores, _, failed = self._compute(
+            _tables.texts_of(texts), True, False, self._columns.reddit_text
+        )
         _warn(failed)
         assert scores is not None
         return scores
+
+    def vectors(self, texts: Any) -> NDArray[np.float32]:
+        """Computes the vector of each text, for clustering, search, or a classifier of your own.
+
+        Vectors have length 1, and are rounded as in the database of the program.
+
+        >>> Labeler(labels=["cooking", "travel"]).vectors(["Bread and butter.", None]).shape
+        (2, 384)
+
+        :param texts: As for `scores`.
+        :returns: One row per text, in input order; NaN in the rows of missing or blank texts.
+        :raises Error: if the model is not an embedding model.
+        """
+        texts = _tables.texts_of(texts)
+        loaded = self._of_process()
+        with loaded.lock:
+            vectors, failed = self._load(loaded).vectors(
+                texts, self._columns.reddit_text, _is_interruptible()
+            )
+        _warn(failed)
+        return vectors
 
     def label_batch(self, batch: Batch) -> Batch:
         """Adds the columns `label`, `score` and `margin` to a table.
@@ -345,13 +397,14 @@ class Labeler:
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (__version__, self._settings, self._columns)
 
-    def _compute(self, texts: Any, with_scores: bool, with_logits: bool) -> _tables.Computed:
+    def _compute(
+        self, texts: Any, with_scores: bool, with_logits: bool, reddit_text: bool
+    ) -> _tables.Computed:
         loaded = self._of_process()
-        # Only the main thread handles signals.
-        interruptible = threading.current_thread() is threading.main_thread()
         with loaded.lock:
-            scorer = self._load(loaded)
-            return scorer.score(texts, with_scores, with_logits, interruptible)
+            return self._load(loaded).score(
+                texts, with_scores, with_logits, reddit_text, _is_interruptible()
+            )
 
     def _scorer(self) -> Scorer:
         loaded = self._of_process()
@@ -383,6 +436,16 @@ class Labeler:
                 "copy the same model folder to every worker"
             )
         return scorer
+
+
+def _is_interruptible() -> bool:
+    # Only the main thread handles signals.
+    return threading.current_thread() is threading.main_thread()
+
+
+def _read_pipeline(path: str) -> tuple[str, tuple[str, ...]]:
+    text, labels = read_pipeline(Path(path).read_text(encoding="utf-8-sig"), path)
+    return text, tuple(labels)
 
 
 def _labels(labels: Labels) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -9,6 +9,9 @@ __version__: str
 def joined(parts: list[str], is_reddit: bool) -> str:
     """Joins the parts of a text with blank lines, without placeholders for removed ones."""
 
+def read_pipeline(text: str, path: str) -> tuple[str, list[str]]:
+    """Returns the text of a pipeline file with the same label set that names no other file, and the slugs."""
+
 class Error(RuntimeError):
     """The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."""
 
@@ -18,7 +21,7 @@ class Scorer:
 
     def __new__(cls, settings: Mapping[str, Any]) -> Scorer: ...
     def score(
-        self, texts: object, with_scores: bool, with_logits: bool, interruptible: bool
+        self, texts: object, with_scores: bool, with_logits: bool, reddit_text: bool, interruptible: bool
     ) -> tuple[
         NDArray[np.int32],
         NDArray[np.float64],
@@ -27,6 +30,9 @@ class Scorer:
         NDArray[np.float32] | None,
         list[tuple[int, str]],
     ]: ...
+    def vectors(
+        self, texts: object, reddit_text: bool, interruptible: bool
+    ) -> tuple[NDArray[np.float32], list[tuple[int, str]]]: ...
     @property
     def process(self) -> int: ...
     @property

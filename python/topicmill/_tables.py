@@ -57,17 +57,20 @@ def labelled(
     batch: Any,
     columns: Columns,
     labels: list[str],
-    compute: Callable[[Any, bool, bool], Computed],
+    compute: Callable[[Any, bool, bool, bool], Computed],
     warn: Callable[[list[tuple[int, str]]], None],
 ) -> Any:
     """Returns a table with the new columns."""
     kind = _kind_of(batch)
     added = _added(batch, kind, columns, labels)
-    if len(columns.text) == 1:
-        texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
-    else:
+    is_joined = len(columns.text) > 1
+    if is_joined:
         texts = _joined([_column(batch, kind, name) for name in columns.text], columns.reddit_text)
-    codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits)
+    else:
+        texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
+    # Joined texts are clean already. Cleaning is not idempotent: `\*` becomes `*`, which is Markdown.
+    cleans = columns.reddit_text and not is_joined
+    codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits, cleans)
     warn(failed)
     numbers = [score, margin]
     for matrix in (scores, logits):

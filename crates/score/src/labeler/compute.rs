@@ -99,6 +99,17 @@ impl Labeler {
         matches!(self.infer_empty(), Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
+    /// Returns the number of dimensions of a text's vector; `None` if the model is not an embedding model.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn dimensions(&mut self) -> Result<Option<usize>, EngineError> {
+        match self.folder.kind {
+            ModelKind::Embedding(_) => self.width().map(Some),
+            ModelKind::Nli(_) | ModelKind::Classifier(_) => Ok(None),
+        }
+    }
+
     /// Returns the number of outputs per row.
     pub(super) fn width(&mut self) -> Result<usize, EngineError> {
         match self.width {
