@@ -89,10 +89,11 @@ train-sample: rust onnxruntime model-tools ## Train a model on the sample posts,
 	cargo build --release --locked
 	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
-# The base of the present model is in the history of this repository.
+# The base of the present model is in the history of this repository. Posts have id, title, selftext, subreddit and topic.
 .PHONY: train-default
-train-default: model-tools ## Train the model that ships further: POSTS=posts.ndjson, with title, selftext and topic
-	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out
+train-default: model-tools ## Train the default model further: POSTS=FILE, and if you have them BROAD=FILE, TEACHER=FOLDER
+	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out \
+		$(if $(BROAD),--broad $(BROAD)) $(if $(TEACHER),--teacher $(TEACHER))
 
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)

@@ -1,26 +1,29 @@
 #!/usr/bin/env python3
-"""Train the default model further, on labelled posts: `make train-default` runs it, and `training/topics.py` has the recipe.
+"""Train the default model further, on posts of many subreddits: `make train-default` runs it.
 
-It takes posts (NDJSON with title, selftext, topic) and the folder of the model before. It writes the folder of an
-embedding model with learned label vectors for the sixteen topics, which still takes any labels.
+It takes posts of well-known subreddits and of many more (NDJSON with id, title, selftext, subreddit, topic), and the
+folder of the model before. It writes the folder of an embedding model with learned label vectors for the sixteen
+topics, which still takes any labels. `training/topics.py` has the recipe.
 """
 
 import argparse
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from training import keep, topics
 from training.embed import Embedder
-from training.fit import precision_of
+from training.packed import Packed
 from training.shipped import read_shipped, write_shipped
-from training.vectors import Scales, learn
-from training.words import read_labels
+from training.subreddits import Posts, folds_of, read_posts, weights_of
+from training.teacher import Larger, Teaching, View, targets_of
+from training.vectors import Scales, learn, unit
+from training.words import Label, read_labels
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,43 +32,123 @@ def main() -> int:
     """Trains, averages, interpolates and writes the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("posts", type=Path, help="NDJSON with title, selftext and topic (a slug of the sixteen)")
+    add(
+        "posts", type=Path, help="NDJSON, packed by gzip or not, with id, title, selftext, subreddit and topic (a slug)"
+    )
     add("base", type=Path, help="folder of the base model")
     add("out", type=Path, help="folder of the new model")
-    add("--work", type=Path, default=Path("target/train-default"), help="weights of each half epoch (default: %(default)s)")
+    add("--broad", type=Path, help="more such posts, of many subreddits, which count less")
+    add(
+        "--teacher",
+        type=Path,
+        metavar="FOLDER",
+        help="a larger model of sentence-transformers, which softens the topics",
+    )
+    add(
+        "--work", type=Path, default=Path("target/train-default"), help="weights of each quarter (default: %(default)s)"
+    )
     add("--threads", type=int, default=1, help="CPU threads; the exact weights depend on it (default: 1)")
-    add("--precision", choices=("bf16", "fp32"), default="fp32", help="number format (default: %(default)s)")
+    add("--precision", choices=("bf16", "fp32"), default="bf16", help="number format (default: %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    recipe = topics.Recipe(precision=precision_of(arguments.precision))
+    recipe = topics.Recipe(dtype=torch.bfloat16 if arguments.precision == "bf16" else torch.float32)
     labels = read_labels(ROOT / "pipelines/sixteen-topics.toml")
-    with arguments.posts.open(encoding="utf-8") as lines:
-        train, held = topics.rows_of([json.loads(line) for line in lines], labels, recipe.held_out)
-    tokenizer = Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
-    others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
-    model = read_shipped(arguments.base)
+    posts = read_posts(arguments.posts, arguments.broad, labels)
+    model, tokenizer = read_shipped(arguments.base), Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    kept = []
-    for seed in recipe.seeds:
-        say(f"seed {seed} of {recipe.seeds}")
+    others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
+    # Without many subreddits, no fold of them can be left out.
+    fold = folds_of(posts, labels)[recipe.left_out] if arguments.broad else set()
+    left_out = np.isin(posts.subreddits, sorted(fold))
+    say(f"{len(posts.ids)} posts; {left_out.sum()}, of {len(fold)} subreddits, are left out")
+    targets = np.eye(len(labels), dtype=np.float32)[posts.labels]
+    if arguments.teacher:
+        larger = Larger(arguments.teacher, recipe.dtype).view(posts, labels, say)
+        base = View(vectors_by(model, tokenizer, posts.whole, recipe), words_by(model, tokenizer, labels, recipe))
+        weights = weights_of(posts, left_out, recipe.power, Teaching().weight)
+        targets = targets_of(posts, weights, larger, base, Teaching(), say)
+    if fold:
+        say(f"before: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
+    kept, begin = [], None
+    for stage in recipe.stages:
+        say(f"stage {stage}")
+        weights = weights_of(posts, left_out, recipe.power, stage.known)
         model.load_state_dict(before)
-        encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens, recipe.precision)
-        trainer = topics.Trainer(encoder, labels, train, others, replace(recipe, seed=seed), say)
-        kept += trainer.run(arguments.work / f"seed-{seed}")[recipe.average_from :]
-    averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept])
-    model.load_state_dict(topics.mixed(before, averaged, recipe.share))
+        trainer = topics.Trainer(model, tokenizer, labels, posts, weights, targets, others, recipe, stage, say, begin)
+        paths = trainer.run(arguments.work / f"stage-{stage.seed}")
+        kept += paths[-recipe.kept :]
+        begin = torch.load(paths[-1], weights_only=True)
+    model.load_state_dict(topics.mixed(before, mean_of(kept), recipe.share))
+    if fold:
+        say(f"after: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
+    after = {name: weight.clone() for name, weight in model.state_dict().items()}
+    sample = posts.whole[:: max(1, len(posts.whole) // 400)]
+    topics_of_background = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml", 0)
+    cosines = []
+    for weights in (before, after):
+        model.load_state_dict(weights)
+        cosines.append(
+            vectors_by(model, tokenizer, sample, recipe) @ vectors_by(model, tokenizer, topics_of_background, recipe).T
+        )
     write_shipped(model, arguments.base, arguments.out)
-
-    embedder = Embedder(arguments.out, 1)
-    worded = embedder.of_labels([label.texts for label in labels])
-    vectors = embedder.vectors([row.text for row in train], say)
-    found = learn(vectors, keep.numbers_of(train), worded, Scales.of(embedder.head), pull=recipe.label_pull)
-    keep.write_vectors(arguments.out, labels, found)
-    judges, target = embedder.vectors([row.text for row in held]), keep.numbers_of(held)
-    for name, of_labels in (("words", worded), ("learned vectors", found)):
-        right = (judges @ of_labels.T).argmax(1) == target
-        say(f"by {name}: accuracy {right.mean():.4f} of {len(held)} texts held out")
+    shift_bias(arguments.out, float(cosines[1].mean() - cosines[0].mean()))
+    learn_labels(arguments.out, labels, posts, left_out, recipe)
     return 0
+
+
+def mean_of(paths: list[Path]) -> dict[str, torch.Tensor]:
+    """Returns the mean of stored weights."""
+    return topics.averaged([torch.load(path, weights_only=True) for path in paths])
+
+
+def vectors_by(model: torch.nn.Module, tokenizer: Tokenizer, texts: list[str], recipe: topics.Recipe) -> np.ndarray:
+    """Returns vectors of texts by the network."""
+    return Packed(model, recipe.dtype).embed(topics.encoded(tokenizer, texts, topics.MAX_TOKENS))[0].numpy()
+
+
+def words_by(model: torch.nn.Module, tokenizer: Tokenizer, labels: list[Label], recipe: topics.Recipe) -> np.ndarray:
+    """Returns vectors of the words of the labels."""
+    return unit(np.stack([vectors_by(model, tokenizer, label.texts, recipe).mean(0) for label in labels]))
+
+
+def judged(
+    model: torch.nn.Module,
+    tokenizer: Tokenizer,
+    labels: list[Label],
+    posts: Posts,
+    left_out: np.ndarray,
+    recipe: topics.Recipe,
+) -> str:
+    """Formats how many posts of subreddits that were left out get their topic, by the words of the labels."""
+    rows, words = np.flatnonzero(left_out), words_by(model, tokenizer, labels, recipe)
+    right = [
+        (
+            (vectors_by(model, tokenizer, [texts[row] for row in rows], recipe) @ words.T).argmax(1)
+            == posts.labels[rows]
+        ).mean()
+        for texts in (posts.whole, posts.titles)
+    ]
+    return f"subreddits left out: right {right[0]:.3f} of whole posts, {right[1]:.3f} of bare titles"
+
+
+def shift_bias(out: Path, shift: float) -> None:
+    """Moves the bias of the mode `multi` with the cosines to labels that are not trained, so that their scores stay."""
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config["zero_shot"]["sigmoid_bias"] = round(config["zero_shot"]["sigmoid_bias"] + shift, 3)
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def learn_labels(out: Path, labels: list[Label], posts: Posts, left_out: np.ndarray, recipe: topics.Recipe) -> None:
+    """Adds learned label vectors to the folder, from some posts of the subreddits that were not left out."""
+    embedder = Embedder(out, 1)
+    weights = weights_of(posts, left_out, recipe.power, recipe.stages[-1].known)
+    count = min(recipe.label_texts // 2, np.count_nonzero(weights))
+    rows = np.random.default_rng(3).choice(len(weights), count, replace=False, p=weights)
+    vectors = embedder.vectors([texts[row] for texts in (posts.whole, posts.titles) for row in rows], say)
+    worded = embedder.of_labels([label.texts for label in labels])
+    numbers = np.tile(posts.labels[rows], 2)
+    found = learn(vectors, numbers, worded, Scales.of(embedder.head), pull=recipe.label_pull)
+    keep.write_vectors(out, labels, found)
 
 
 def say(line: str) -> None:
