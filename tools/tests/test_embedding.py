@@ -261,9 +261,9 @@ class Refused(unittest.TestCase):
             (with_json("modules.json", {"type": 1}), "is not a list of modules"),
             (another_module("sentence_transformers.models.Dense"), "has the module `Dense`; take a model"),
             (another_module("custom_st.Pooling"), "has the module `custom_st.Pooling`"),
-            (with_json("1_Pooling/config.json", pooling("max_tokens")), "the pooling is pooling_mode_max_tokens; take"),
+            (with_json("1_Pooling/config.json", pooling("max_tokens")), "the pooling is pooling_mode_max_tokens; use"),
             (with_json("1_Pooling/config.json", pooling("cls_token") | pooling("") | BOTH), "the pooling is cls, mean"),
-            (with_json("1_Pooling/config.json", {"pooling_mode": "lasttoken"}), "the pooling is lasttoken; take"),
+            (with_json("1_Pooling/config.json", {"pooling_mode": "lasttoken"}), "the pooling is lasttoken; use"),
             (without("1_Pooling/config.json"), "has no `config.json`"),
             (with_json("sentence_bert_config.json", {"max_seq_length": "long"}), "`max_seq_length`"),
             (with_json(PROMPTS, DEFAULT_PROMPT), "the default prompt `query`, which stands"),
@@ -291,7 +291,7 @@ class Refused(unittest.TestCase):
         self.refused(source_folder("tiny-bert"), 2, "are for an embedding model", "--scale", 20)
         self.refused(source_folder("tiny-bert"), 2, "are for an embedding model", "--max-tokens", 20)
         self.refused(source_folder("tiny-bart"), 2, "has a decoder", "--kind", "embedding")
-        self.refused(ROOT / "nowhere", 2, "is no folder", "--kind", "embedding")
+        self.refused(ROOT / "nowhere", 2, "is not a folder", "--kind", "embedding")
         with self.subTest("OUT is taken"):
             code, said = run(folder, made_of("bert"))
             self.assertEqual(code, 2)

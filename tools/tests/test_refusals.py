@@ -158,7 +158,7 @@ class UnusableModels(unittest.TestCase):
         """Missing folder, missing graph, non-empty output folder."""
         taken = copy_of("tiny-bart")
         for words, complaint in [
-            ([ROOT / "nowhere", ROOT / "never"], "is no folder"),
+            ([ROOT / "nowhere", ROOT / "never"], "is not a folder"),
             ([source_folder("tiny-bart"), ROOT / "never", "--graphs", "cpu-fp16"], "`cpu-fp16` is not a graph: choose from"),
             ([source_folder("tiny-bart"), taken], "is not an empty folder"),
         ]:

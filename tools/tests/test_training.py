@@ -415,7 +415,7 @@ class Refusals(unittest.TestCase):
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
             (("--freeze-layers", 1), "--freeze-layers works with the default model"),
-            (("--precision", "fp16"), "--precision fp16 is for GPUs"),
+            (("--precision", "fp16"), "--precision fp16 needs a GPU"),
             (("--freeze-layers", 6, "--base", SHIPPED), "the model has 6 layers"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
         ]:

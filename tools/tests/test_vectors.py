@@ -112,7 +112,7 @@ class Learning(unittest.TestCase):
         """Before anything is trained on it."""
         vectors, labels, start = made_up(9)
         vectors[3, 3] = np.nan
-        with self.assertRaisesRegex(ValueError, "no number"):
+        with self.assertRaisesRegex(ValueError, "NaN"):
             learn(vectors, labels, start, SCALES)
         with self.assertRaisesRegex(ValueError, "from 0 to 2"):
             learn(vectors, labels + 1, start, SCALES)
