@@ -304,7 +304,7 @@ fn an_invalid_background_is_rejected() {
         (
             "background = \"nowhere.toml\"",
             &[FOOD],
-            "(os error 2); say",
+            "(os error 2); let this user read it",
         ),
         ("background = \"redit\"", &[FOOD], "say \\\"reddit\\\""),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),

@@ -67,10 +67,7 @@ fn array_elements_are_rows_in_any_layout() {
     assert!(cut.len() == 2 && cut[1].contains("truncated"), "{cut:?}");
     let open = formatted(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
     assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
-    assert!(
-        open.len() == 3 && open[2].contains("truncated"),
-        "{open:?}"
-    );
+    assert!(open.len() == 3 && open[2].contains("truncated"), "{open:?}");
     // A missing quote invalidates only its element.
     let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
     let torn = formatted(&mut JsonRecords::new(slow(torn)));
