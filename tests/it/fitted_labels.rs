@@ -231,8 +231,7 @@ fn exported(scene: &Scene<'_>) -> (Value, String) {
     (fitted, file)
 }
 
-const ALL_LABELS: &str =
-    "SELECT fullname, label, CAST(score AS TEXT) FROM labeled_posts ORDER BY fullname";
+const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_fit_gives_the_same_labels_in_another_database_and_without_one() {
