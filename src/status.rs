@@ -129,19 +129,12 @@ impl StatusReport {
         me: &str,
         exact: bool,
     ) -> Result<Self, StoreError> {
+        let status = store.status();
         let (backlog, is_estimate) = if exact {
-            (
-                store
-                    .status()
-                    .labelling_state(max_attempts, now.into())
-                    .await?,
-                false,
-            )
+            let state = status.labelling_state(max_attempts, now.into()).await?;
+            (state, false)
         } else {
-            let about = store
-                .status()
-                .estimate_labelling(max_attempts, now.into())
-                .await?;
+            let about = status.estimate_labelling(max_attempts, now.into()).await?;
             (about.state, about.is_estimate)
         };
         let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;

@@ -125,7 +125,7 @@ impl Collector {
         };
         let collected = context
             .collect(&*self.source, topics, options, store_author, &|n| {
-                bar.add(n)
+                bar.add(n);
             })
             .await;
         drop(bar);

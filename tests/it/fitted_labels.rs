@@ -249,18 +249,18 @@ async fn an_exported_fit_gives_the_same_labels_in_another_database_and_without_o
 
         let score = "score posts.ndjson scored.ndjson --reddit-text --pipeline";
         scene.ok(&[&words(score)[..], &[&file]].concat());
-        let stored = csv(
+        let from_database = csv(
             &scene,
             "SELECT label, abstained FROM classifications JOIN current_target USING (label_set_id) ORDER BY fullname",
         );
-        let scored = scene.read("scored.ndjson");
-        let scored: Vec<Value> = scored
+        let file = scene.read("scored.ndjson");
+        let from_file: Vec<Value> = file
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(stored.len(), scored.len());
-        for (stored, scored) in stored.iter().zip(&scored) {
-            let (label, abstained) = stored.split_once(',').unwrap();
+        assert_eq!(from_database.len(), from_file.len());
+        for (row, scored) in from_database.iter().zip(&from_file) {
+            let (label, abstained) = row.split_once(',').unwrap();
             let abstained = ["1", "true"].contains(&abstained);
             let expected = if abstained { Value::Null } else { json!(label) };
             assert_eq!(scored["label"], expected, "{scored}");

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
+use topicmill_core::clock::SystemClock;
 
 use crate::gold::Scene;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
@@ -769,7 +770,9 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
             if !state.contains("data-poll") {
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            SystemClock::shared()
+                .sleep(std::time::Duration::from_millis(50))
+                .await;
         }
         assert!(state.contains("Learned from 25 answers"), "{state}");
         // Five of the answers are about random posts.
@@ -807,7 +810,9 @@ async fn a_fit_that_fails_says_why_and_changes_nothing() {
         if !state.contains("data-poll") {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        SystemClock::shared()
+            .sleep(std::time::Duration::from_millis(50))
+            .await;
         state = served.get("/review/fit").await;
     }
     assert!(

@@ -187,7 +187,7 @@ fn sentence(
 fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.5 => "under 1".to_owned(),
-        percent if percent < 100.0 && percent >= 99.5 => "over 99".to_owned(),
+        percent if (99.5..100.0).contains(&percent) => "over 99".to_owned(),
         percent => format!("{percent:.0}"),
     }
 }

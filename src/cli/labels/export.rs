@@ -94,12 +94,13 @@ async fn heading(store: &Store, set: &LabelSet) -> Result<String, CliError> {
             .iter()
             .find(|(_, row)| row.manifest_hash == fitted.model);
         let named = model.map_or(String::new(), |(_, row)| toml_string(&row.name) + ", ");
-        heading += &format!(
+        let learned = format!(
             "# [fitted] is learned from {} gold labels, for the model {named}version {}. The logit of a label becomes\n\
              # scale × logit + bias + weights · vector of the text.\n",
             fitted.provenance.answers,
             short_hash(&fitted.model)
         );
+        heading.push_str(&learned);
     }
     heading.push('\n');
     Ok(heading)

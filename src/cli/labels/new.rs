@@ -217,7 +217,10 @@ fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
     if let (Some(own), Some(built_in)) = (&set.background, default_background())
         && own.weight.to_bits() != built_in.weight.to_bits()
     {
-        background += &format!("\nbackground_weight = {}", toml_float(own.weight));
+        background = format!(
+            "{background}\nbackground_weight = {}",
+            toml_float(own.weight)
+        );
     }
     let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
     let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));

@@ -60,11 +60,11 @@ impl Parameters {
 
     /// Returns the URL of the list with some parameters replaced, or removed.
     pub fn changed(&self, path: &str, changes: &[(&'static str, Option<&str>)]) -> String {
-        let is_kept = |name| changes.iter().all(|(changed, _)| *changed != name);
+        let is_kept = |name| changes.iter().all(|(other, _)| *other != name);
         let kept = self.pairs().filter(|(name, _)| is_kept(*name));
-        let changed = changes.iter();
-        let changed = changed.filter_map(|(name, value)| Some((*name, (*value)?)));
-        address(path, kept.chain(changed))
+        let new = changes.iter();
+        let new = new.filter_map(|(name, value)| Some((*name, (*value)?)));
+        address(path, kept.chain(new))
     }
 
     /// Returns the URL of a page of the list; `after` is the cursor.

@@ -315,7 +315,7 @@ impl<DB: Dialect> SqlStore<DB> {
             texts,
             missing_pairs: pairs_missing,
             stored_pairs: pairs_stored,
-            posts_without_inference: posts_without_inference,
+            posts_without_inference,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }

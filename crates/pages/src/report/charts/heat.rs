@@ -92,13 +92,12 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     };
     let without = report.scored().saturating_sub(all);
     if without > 0 {
-        text += &format!(
-            " {} posts without a topic are left out.",
-            thousands(without)
-        );
+        let without = thousands(without);
+        text.extend([" ", &without, " posts without a topic are left out."]);
     }
     if rows.len() > MOST {
-        text += &format!(" {} topics are in the table only.", rows.len() - MOST);
+        let more = (rows.len() - MOST).to_string();
+        text.extend([" ", &more, " topics are in the table only."]);
     }
     text
 }

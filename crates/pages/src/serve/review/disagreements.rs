@@ -69,7 +69,7 @@ pub async fn page(
     let pair = pair.map(|(a, b)| [a, b]);
     let answers = review.queue.store.gold().answers().await?;
     let of_pair = agreement(&answers).into_iter().find(|found| {
-        let names = pair.as_ref().map(|names| names.each_ref());
+        let names = pair.as_ref().map(<[_; 2]>::each_ref);
         names.is_some_and(|[a, b]| found.annotators.contains(a) && found.annotators.contains(b))
     });
     let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();

@@ -86,8 +86,8 @@ impl Fitting {
         }
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let fitted = tokio::task::spawn_blocking(move || fitter.fit()).await;
-            let outcome = fitted
+            let joined = tokio::task::spawn_blocking(move || fitter.fit()).await;
+            let outcome = joined
                 .unwrap_or_else(|error| FitOutcome::Failed(format!("the fit crashed: {error}")));
             let mut state = this.state();
             if !matches!(outcome, FitOutcome::Failed(_)) {

@@ -56,9 +56,8 @@ impl Columns {
         self.for_each(among, |row| {
             let conditions = matcher.conditions(row);
             let mut failed = (0..conditions.len()).filter(|at| !conditions[*at]);
-            let only = match (matcher.is_listed(row), failed.next(), failed.next()) {
-                (true, failed, None) => failed,
-                _ => return,
+            let (true, only, None) = (matcher.is_listed(row), failed.next(), failed.next()) else {
+                return;
             };
             let numbers = [row.outcome, row.topic, row.subreddit];
             for (at, (counts, number)) in counts.iter_mut().zip(numbers).enumerate() {
