@@ -8,7 +8,7 @@ use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
 use topicmill_store::{ImportState, Page, Result, Upserted};
 
-/// How the topic of a record that names one is chosen.
+/// Rule that chooses the topic of a record that names one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NamedTopics {
     /// The named topic.

@@ -14,7 +14,7 @@ pub struct GoldAnswer {
     pub label: Option<String>,
     /// The label set of the offered labels.
     pub label_set: Option<i64>,
-    /// How the post was selected.
+    /// Reason why the post was selected.
     pub chosen: SampleReason,
     pub source: GoldSource,
     pub answered_at: Timestamp,

@@ -52,7 +52,7 @@ pub struct FitLabels {
     format: OutputFormat,
 }
 
-/// What became of a fit.
+/// Outcome of a fit.
 pub(in crate::cli) enum FitVerdict {
     /// It does not improve the labels: nothing was stored.
     NoGain,

@@ -34,7 +34,7 @@ struct PostPage {
     link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
-    /// What is known about the outcome: its score and its rival.
+    /// Score of the outcome and its closest rival.
     about_outcome: String,
     verdicts: Vec<Shown>,
     sightings: Vec<Seen>,
