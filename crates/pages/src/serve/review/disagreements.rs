@@ -10,7 +10,9 @@ use serde::Deserialize;
 
 use super::super::listing::address;
 use super::super::pages::{PageError, html};
-use super::{NOTE_SHOWN, SHORT_TITLE, Shared, agreement_view, label_words, model_words, name};
+use super::notice::{label_words, model_words};
+use super::progress::agreement_view;
+use super::{SHORT_TITLE, Shared, name};
 use crate::display;
 use topicmill_core::Fullname;
 use topicmill_review::gold::agreement;
@@ -18,6 +20,8 @@ use topicmill_store::{GoldAnswer, ReviewPost};
 
 /// The most posts on the page.
 const POSTS: usize = 200;
+/// The most characters of a note.
+const NOTE: usize = 300;
 
 /// Query parameters of the page.
 #[derive(Debug, Deserialize)]
@@ -108,7 +112,7 @@ pub async fn page(
                 .into_iter()
                 .map(|one| SaidView {
                     label: label_words(one.label.as_deref(), &labels),
-                    note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE_SHOWN),
+                    note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE),
                     who: one.reviewer,
                 })
                 .collect(),

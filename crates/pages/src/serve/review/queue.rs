@@ -4,24 +4,20 @@
 //! Several annotators can work concurrently. A post is assigned to one of them for some minutes, while others get other
 //! posts. Answers are stored; assignments and skipped posts are lost when the server stops.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Duration;
+mod state;
 
-use chrono::{DateTime, Utc};
+use std::collections::{HashSet, VecDeque};
+
 use tokio::sync::{Mutex, MutexGuard};
 
+use self::state::{Assignment, QueueState, drawn_as};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
-use topicmill_review::calibrate::Proportion;
-use topicmill_review::evaluate::evaluate;
-use topicmill_review::gold::{self, Consensus, PairAgreement};
-use topicmill_review::join::{self, Labelling};
+use topicmill_review::gold;
 use topicmill_review::sampling;
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, Target};
 
-/// Time limit of an assignment; the post is then assigned to another annotator.
-const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
 /// Close calls read at once. Finding the closest of a million posts takes a second, and labelling this many an hour.
 const CLOSE_CALLS: u32 = 500;
 
@@ -33,38 +29,6 @@ pub struct ReviewQueue {
     state: Mutex<QueueState>,
 }
 
-/// State of the queue that is not stored.
-#[derive(Default)]
-struct QueueState {
-    annotators: HashMap<String, Annotator>,
-    /// Unanswered close calls of `target`, as of the last read.
-    closest: VecDeque<Fullname>,
-    target: Option<Target>,
-}
-
-/// The state of an annotator.
-#[derive(Default)]
-struct Annotator {
-    /// Number of answers.
-    answers: u64,
-    assignment: Option<Assignment>,
-    skipped: HashSet<Fullname>,
-    /// Posts answered since the server started, latest last.
-    answered: Vec<Fullname>,
-}
-
-#[derive(Clone)]
-struct Assignment {
-    post: Fullname,
-    chosen: SampleReason,
-    source: GoldSource,
-    /// The filter that was on.
-    filter: Option<ReviewFilter>,
-    /// The note of an undone or earlier answer.
-    note: String,
-    since: DateTime<Utc>,
-}
-
 /// The next task of an annotator.
 pub enum NextPost {
     /// Label this post.
@@ -73,18 +37,6 @@ pub enum NextPost {
     Skipped(usize),
     /// All posts are labelled.
     Done,
-}
-
-/// Progress of the review.
-pub struct ReviewProgress {
-    /// Number of posts on which annotators agree.
-    pub posts: usize,
-    /// Number of posts on which annotators disagree.
-    pub disagreements: usize,
-    /// Agreement of each pair of annotators.
-    pub agreement: Vec<PairAgreement>,
-    /// Accuracy on randomly sampled posts.
-    pub random: Proportion,
 }
 
 impl ReviewQueue {
@@ -394,158 +346,5 @@ impl ReviewQueue {
     pub async fn count(&self) -> Result<usize, StoreError> {
         let answers = self.store.gold().answers().await?;
         Ok(gold::consensus(answers).rows.len())
-    }
-
-    /// Returns the progress of the review.
-    pub async fn progress(
-        &self,
-        target: Target,
-        set: &LabelSet,
-    ) -> Result<ReviewProgress, StoreError> {
-        let answers = self.store.gold().answers().await?;
-        let agreement = gold::agreement(&answers);
-        let Consensus {
-            mut rows,
-            random,
-            disagreements,
-            offered,
-            ..
-        } = gold::consensus(answers);
-        let posts = rows.len();
-        // Answers under another label set count if their labels are in this one, too.
-        gold::remove_partly_offered(&self.store, &mut rows, &offered, &[set]).await?;
-        let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
-        rows.retain(|row| row.label.is_empty() || has(&row.label));
-        let understood = gold::resolve(rows, &[set], true).unwrap_or_default();
-        let labelling = Labelling {
-            set,
-            stored: Some(target),
-            computed: HashMap::new(),
-        };
-        let held = join::join_gold(&self.store, &[labelling], &understood.posts).await?;
-        let drawn = held.restricted_to(&random);
-        let random = evaluate(&drawn.rows[0], set.labels.len()).outcome;
-        Ok(ReviewProgress {
-            posts,
-            disagreements: disagreements.len(),
-            agreement,
-            random,
-        })
-    }
-}
-
-/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random,
-/// they were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
-fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
-    let source = match earlier.chosen {
-        SampleReason::Random => earlier.source,
-        _ => GoldSource::Review,
-    };
-    (earlier.chosen, source)
-}
-
-impl Assignment {
-    /// Assigns the post of an earlier answer.
-    fn again(answer: &GoldAnswer, filter: Option<ReviewFilter>, since: DateTime<Utc>) -> Self {
-        let (chosen, source) = drawn_as(answer);
-        Self {
-            post: answer.fullname.clone(),
-            chosen,
-            source,
-            filter,
-            note: answer.note.clone().unwrap_or_default(),
-            since,
-        }
-    }
-
-    /// Returns true if the assignment has not timed out.
-    fn is_fresh(&self, now: DateTime<Utc>) -> bool {
-        (now - self.since)
-            .to_std()
-            .is_ok_and(|age| age < ASSIGNMENT_TIMEOUT)
-    }
-}
-
-impl QueueState {
-    fn annotator(&mut self, who: &str) -> &mut Annotator {
-        self.annotators.entry(who.to_owned()).or_default()
-    }
-
-    /// Removes idle annotators without answers, and makes their posts available again. This bounds memory, because
-    /// names come from URLs.
-    fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
-        let Self {
-            annotators,
-            closest,
-            ..
-        } = self;
-        annotators.retain(|name, annotator| {
-            let stays = name == who
-                || annotator.answers > 0
-                || !annotator.answered.is_empty()
-                || !annotator.skipped.is_empty()
-                || annotator
-                    .assignment
-                    .as_ref()
-                    .is_some_and(|one| one.is_fresh(now));
-            if let (false, Some(one)) = (stays, &annotator.assignment)
-                && one.chosen == SampleReason::Closest
-            {
-                closest.push_front(one.post.clone());
-            }
-            stays
-        });
-    }
-
-    /// Returns the posts that are assigned to others or skipped by the annotator.
-    fn unavailable(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
-        let others = self.annotators.iter().filter(|(name, _)| *name != who);
-        let others = others.filter_map(|(_, annotator)| annotator.assignment.as_ref());
-        let held = others.filter(|one| one.is_fresh(now));
-        let held: HashSet<Fullname> = held.map(|one| one.post.clone()).collect();
-        let mut unavailable = self.annotator(who).skipped.clone();
-        unavailable.extend(held);
-        unavailable
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_annotators_without_answers_are_removed() {
-        let start = DateTime::UNIX_EPOCH;
-        let assignment = |post: &str, chosen| {
-            Some(Assignment {
-                post: post.parse().unwrap(),
-                chosen,
-                source: GoldSource::Review,
-                filter: None,
-                note: String::new(),
-                since: start,
-            })
-        };
-        let mut state = QueueState::default();
-        for at in 0..100 {
-            state.annotator(&format!("visitor {at}"));
-        }
-        state.annotator("looked").assignment = assignment("t3_a1", SampleReason::Closest);
-        state.annotator("drew").assignment = assignment("t3_a2", SampleReason::Random);
-        state.annotator("ada").assignment = assignment("t3_a3", SampleReason::Closest);
-        state.annotator("ben").assignment = assignment("t3_a4", SampleReason::Closest);
-        state.annotator("ben").answered = vec!["t3_a5".parse().unwrap()];
-        state.annotator("carl").skipped = ["t3_a6".parse().unwrap()].into();
-        state.remove_idle_annotators("ada", start + Duration::from_mins(1));
-        assert_eq!(
-            state.annotators.len(),
-            5,
-            "annotators without a post are removed"
-        );
-        state.remove_idle_annotators("ada", start + ASSIGNMENT_TIMEOUT);
-        let mut left: Vec<&str> = state.annotators.keys().map(String::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["ada", "ben", "carl"]);
-        assert_eq!(state.closest, ["t3_a1".parse::<Fullname>().unwrap()]);
     }
 }

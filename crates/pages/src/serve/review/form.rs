@@ -1,0 +1,164 @@
+//! The forms of the review page: answer, skip, undo, show skipped posts again, answer again, and fit.
+
+use axum::Form;
+use axum::extract::{FromRequest, Query, Request, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::super::listing::address;
+use super::super::pages::PageError;
+use super::filter::FilterQuery;
+use super::{Shared, name, offered};
+use topicmill_core::{Fullname, GoldSource, SampleReason};
+use topicmill_review::gold;
+use topicmill_store::GoldAnswer;
+
+/// The fields of all forms.
+#[derive(Debug, Deserialize)]
+struct Fields {
+    token: String,
+    who: String,
+    post: Option<String>,
+    text: Option<String>,
+    set: Option<String>,
+    label: Option<String>,
+    none: Option<String>,
+    note: Option<String>,
+}
+
+/// A form with a valid CSRF token, and the filter of the page that sent it.
+pub struct ReviewForm {
+    who: String,
+    fields: Fields,
+    filter: FilterQuery,
+}
+
+impl FromRequest<Shared> for ReviewForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, review: &Shared) -> Result<Self, Response> {
+        let Query(filter) =
+            Query::try_from_uri(request.uri()).map_err(IntoResponse::into_response)?;
+        let Form(fields): Form<Fields> = Form::from_request(request, review)
+            .await
+            .map_err(IntoResponse::into_response)?;
+        match name(Some(&fields.who)) {
+            Some(who) if fields.token == review.token => Ok(Self {
+                who,
+                fields,
+                filter,
+            }),
+            _ => Err(outdated().into_response()),
+        }
+    }
+}
+
+fn outdated() -> PageError {
+    let message = "the form is outdated because the server was restarted, and nothing was stored; open /review again";
+    PageError(StatusCode::FORBIDDEN, message.to_owned())
+}
+
+impl ReviewForm {
+    /// Returns the post that the form is about.
+    fn post(&self) -> Result<Fullname, PageError> {
+        let post = self.fields.post.as_ref().and_then(|post| post.parse().ok());
+        post.ok_or_else(outdated)
+    }
+
+    /// Redirects to the next post, so that reloading the page does not send the form again. The page reports `did`.
+    fn redirect(&self, did: &'static str, post: Option<&Fullname>) -> Response {
+        let post = post.map(|post| ("post", post.as_str()));
+        let words = [("as", self.who.as_str()), ("did", did)].into_iter();
+        let words = words.chain(post).chain(self.filter.pairs());
+        let to = HeaderValue::from_str(&address("/review", words));
+        let to = to.unwrap_or(HeaderValue::from_static("/review"));
+        (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response()
+    }
+}
+
+/// Stores an answer.
+pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
+    let Some((target, set)) = review.queue.current().await? else {
+        return Ok(form.redirect("", None));
+    };
+    let fields = &form.fields;
+    // "None of these" refers to the labels that were offered.
+    if fields.set.as_deref() != Some(offered(&set).as_str()) {
+        return Ok(form.redirect("changed", None));
+    }
+    let label = match (&fields.none, &fields.label) {
+        (Some(_), _) => None,
+        (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
+            Some(slug.clone())
+        }
+        _ => return Ok(form.redirect("changed", None)),
+    };
+    let post = form.post()?;
+    let text = fields.text.as_ref().and_then(|text| text.parse().ok());
+    let answer = GoldAnswer {
+        fullname: post.clone(),
+        reviewer: form.who.clone(),
+        label,
+        label_set: Some(target.label_set),
+        // The queue replaces this if it sampled the post at random.
+        chosen: SampleReason::Closest,
+        source: GoldSource::Review,
+        answered_at: review.queue.clock.now().into(),
+        // Detects edits since the post was shown.
+        text_hash: Some(text.ok_or_else(outdated)?),
+        note: fields.note.as_deref().and_then(gold::gold_note),
+    };
+    Ok(if review.queue.answer(answer, target).await? {
+        form.redirect("answered", Some(&post))
+    } else {
+        form.redirect("gone", None)
+    })
+}
+
+/// Skips a post.
+pub async fn skip(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
+    review.queue.skip(&form.who, &form.post()?).await;
+    Ok(form.redirect("skipped", None))
+}
+
+/// Makes skipped posts available again.
+pub async fn again(State(review): State<Shared>, form: ReviewForm) -> Response {
+    review.queue.clear_skipped(&form.who).await;
+    form.redirect("", None)
+}
+
+/// Undoes the last answer.
+pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
+    let Some((_, set)) = review.queue.current().await? else {
+        return Ok(form.redirect("", None));
+    };
+    let filter = form.filter.filter(&set);
+    let did = if review.queue.undo(&form.who, filter).await? {
+        "undone"
+    } else {
+        "nothing"
+    };
+    Ok(form.redirect(did, None))
+}
+
+/// Shows an answered post again.
+pub async fn reopen(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
+    let did = if review.queue.reopen(&form.who, &form.post()?).await? {
+        "reopened"
+    } else {
+        "gone"
+    };
+    Ok(form.redirect(did, None))
+}
+
+/// Starts a fit, unless one is running.
+pub async fn fit_now(
+    State(review): State<Shared>,
+    form: ReviewForm,
+) -> Result<Response, PageError> {
+    let answers = review.queue.count().await?;
+    review.fitting.start(answers);
+    Ok(form.redirect("", None))
+}

@@ -1,0 +1,95 @@
+//! The message about the previous action of an annotator.
+
+use super::super::pages::PageError;
+use super::Review;
+use super::SHORT_TITLE;
+use super::page::PageQuery;
+use crate::display;
+use topicmill_core::Fullname;
+use topicmill_review::gold;
+use topicmill_score::{Label, LabelSet};
+use topicmill_store::{ReviewPost, Target};
+
+/// The message about the previous action.
+pub enum Notice {
+    Plain(&'static str),
+    /// The title of the post, the answer, the predicted label with its score, and whether both are the same.
+    Answered {
+        title: String,
+        mine: String,
+        model: String,
+        is_right: bool,
+    },
+}
+
+impl Review {
+    /// Returns the message about the action in the query.
+    pub async fn notice(
+        &self,
+        query: &PageQuery,
+        target: Target,
+        set: &LabelSet,
+        who: &str,
+    ) -> Result<Notice, PageError> {
+        // The URL selects one of these fixed messages, because anyone can craft a URL.
+        let text = match query.did.as_deref() {
+            Some("answered") => {
+                let post = query.post.as_ref().and_then(|post| post.parse().ok());
+                return self.compare_with_model(post, target, set, who).await;
+            }
+            Some("gone") => "The post was purged or edited in the meantime; nothing was stored.",
+            Some("changed") => "The label set changed in the meantime; nothing was stored.",
+            Some("skipped") => "Skipped.",
+            Some("undone") => "Your last answer was undone. Here is its post again.",
+            Some("nothing") => "There is nothing to undo.",
+            Some("reopened") => "Your new answer will replace the earlier one.",
+            _ => "",
+        };
+        Ok(Notice::Plain(text))
+    }
+
+    /// Compares an answer with the predicted label.
+    async fn compare_with_model(
+        &self,
+        post: Option<Fullname>,
+        target: Target,
+        set: &LabelSet,
+        who: &str,
+    ) -> Result<Notice, PageError> {
+        let answer = match post {
+            Some(post) => self.queue.answer_about(&post, who, target).await?,
+            None => None,
+        };
+        let Some((answer, post)) = answer else {
+            return Ok(Notice::Plain(""));
+        };
+        Ok(Notice::Answered {
+            title: display::single_line(&post.title, SHORT_TITLE),
+            mine: label_words(answer.as_deref(), &set.labels),
+            model: model_words(&post, &set.labels),
+            is_right: answer.as_deref() == Some(post.label.as_str()).filter(|_| !post.abstained),
+        })
+    }
+}
+
+/// Returns the words of an answer.
+pub fn label_words(slug: Option<&str>, labels: &[Label]) -> String {
+    let Some(slug) = slug else {
+        return gold::NONE_OF_THESE.to_owned();
+    };
+    let label = labels.iter().find(|label| label.slug == slug);
+    label.map_or(slug, |label| &label.label).to_owned()
+}
+
+/// Returns the prediction in words, with its score.
+pub fn model_words(post: &ReviewPost, labels: &[Label]) -> String {
+    let (best, score) = (
+        label_words(Some(&post.label), labels),
+        display::score(post.score),
+    );
+    if post.abstained {
+        format!("no label; its best is {best}, {score}")
+    } else {
+        format!("{best}, {score}")
+    }
+}

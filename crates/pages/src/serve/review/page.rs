@@ -1,0 +1,293 @@
+//! The page itself: the current post with its choices, or the reason why there is none.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::super::listing::address;
+use super::super::pages::{PageError, html};
+use super::filter::{FilterQuery, UNLABELLED, describe};
+use super::fitting::{FitOutcome, FitView};
+use super::notice::Notice;
+use super::progress::ProgressView;
+use super::queue::NextPost;
+use super::{NAME, Review, Shared, name, offered};
+use crate::display;
+use topicmill_core::{Fullname, SampleReason, TextHash};
+use topicmill_score::LabelSet;
+use topicmill_store::ReviewPost;
+
+/// Hotkeys of the labels, in order. `n`, `u`, space and 0 are taken.
+const KEYS: &str = "123456789abcdefghijklmopqrstvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+/// The most characters of a title.
+const TITLE: usize = 300;
+/// The most characters of a body.
+const BODY: usize = 6_000;
+/// The most characters of a label's descriptions.
+const ABOUT: usize = 300;
+/// The most labels in one column, which has more room for their descriptions.
+const FEW: usize = 8;
+
+/// Query parameters of the page.
+#[derive(Debug, Deserialize)]
+pub struct PageQuery {
+    #[serde(rename = "as")]
+    who: Option<String>,
+    /// The previous action.
+    pub did: Option<String>,
+    pub post: Option<String>,
+    #[serde(flatten)]
+    filter: FilterQuery,
+}
+
+/// The main content of the page.
+enum View {
+    Post(Box<PostView>),
+    Skipped(usize),
+    Done,
+    /// No further post matches the filter.
+    NoMatch,
+    Nothing,
+}
+
+/// A post, formatted for display.
+struct PostView {
+    fullname: Fullname,
+    text: TextHash,
+    subreddit: String,
+    day: String,
+    why: &'static str,
+    title: String,
+    body: String,
+    link: Option<String>,
+    host: String,
+    on_reddit: Option<String>,
+    /// The note of an earlier answer.
+    note: String,
+}
+
+struct Choice {
+    slug: String,
+    words: String,
+    /// Its descriptions.
+    about: String,
+    key: Option<char>,
+}
+
+/// The form that selects posts, formatted for display.
+struct FilterView {
+    /// (value, words, selected) of the options.
+    labels: Vec<(String, String, bool)>,
+    from: String,
+    to: String,
+    /// Describes the posts, if a filter is set.
+    active: Option<String>,
+    /// URL of the page without the filter.
+    clear: String,
+}
+
+#[derive(Template)]
+#[template(path = "serve/review.html")]
+struct ReviewPage {
+    token: String,
+    who: String,
+    notice: Notice,
+    view: View,
+    set: String,
+    choices: Vec<Choice>,
+    /// True if there are few labels with descriptions, which then have a line each.
+    has_few: bool,
+    /// The query string of the filter, for the forms.
+    query: String,
+    filter: Option<FilterView>,
+    progress: Option<ProgressView>,
+    fit: String,
+}
+
+/// The state of the fit, which is also requested alone.
+#[derive(Template)]
+#[template(path = "serve/fit.html")]
+struct FitFragment {
+    token: String,
+    who: String,
+    query: String,
+    /// URL of this fragment.
+    poll: String,
+    fit: Option<FitView>,
+}
+
+/// Renders the page.
+pub async fn page(
+    State(review): State<Shared>,
+    query: Query<PageQuery>,
+) -> Result<Response, PageError> {
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let Some((target, set)) = review.queue.current().await? else {
+        return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
+    };
+    let filter = query.filter.filter(&set);
+    let view = match review.queue.next(&who, target, filter.as_ref()).await? {
+        NextPost::Ask(post, chosen, note) => {
+            View::Post(Box::new(PostView::new(*post, chosen, note)))
+        }
+        NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
+        NextPost::Skipped(posts) => View::Skipped(posts),
+        NextPost::Done => View::Done,
+    };
+    let progress = review.queue.progress(target, &set).await?;
+    let notice = review.notice(&query, target, &set, &who).await?;
+    let fit = review.fit_fragment(&who, &query.filter, &set, progress.posts);
+    let page = ReviewPage {
+        notice,
+        set: offered(&set),
+        has_few: set.labels.len() <= FEW
+            && set.labels.iter().any(|one| !one.descriptions.is_empty()),
+        choices: choices(&set),
+        query: query.filter.query(),
+        filter: Some(FilterView {
+            labels: filter_labels(&set, query.filter.label.as_deref().unwrap_or_default()),
+            from: query.filter.from.clone().unwrap_or_default(),
+            to: query.filter.to.clone().unwrap_or_default(),
+            active: filter.map(|filter| describe(&filter, &set)),
+            clear: address("/review", [("as", who.as_str())].into_iter()),
+        }),
+        progress: Some(ProgressView::new(&progress, &who)),
+        // An empty fragment is better than no page.
+        fit: fit.render().unwrap_or_default(),
+        ..review.page(who, view)
+    };
+    Ok(html(StatusCode::OK, &page))
+}
+
+/// Renders the state of the fit alone.
+pub async fn fit_state(
+    State(review): State<Shared>,
+    query: Query<PageQuery>,
+) -> Result<Response, PageError> {
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let Some((_, set)) = review.queue.current().await? else {
+        return Err(PageError(
+            StatusCode::NOT_FOUND,
+            "no posts are labelled yet".to_owned(),
+        ));
+    };
+    let answers = review.queue.count().await?;
+    let fragment = review.fit_fragment(&who, &query.filter, &set, answers);
+    Ok(html(StatusCode::OK, &fragment))
+}
+
+impl Review {
+    fn page(&self, who: String, view: View) -> ReviewPage {
+        ReviewPage {
+            token: self.token.clone(),
+            who,
+            notice: Notice::Plain(""),
+            view,
+            set: String::new(),
+            choices: Vec::new(),
+            has_few: false,
+            query: String::new(),
+            filter: None,
+            progress: None,
+            fit: String::new(),
+        }
+    }
+
+    fn fit_fragment(
+        &self,
+        who: &str,
+        filter: &FilterQuery,
+        set: &LabelSet,
+        answers: usize,
+    ) -> FitFragment {
+        let learned = set
+            .fitted
+            .as_ref()
+            .map_or(0, |fitted| fitted.provenance.answers);
+        let learned = usize::try_from(learned).unwrap_or(usize::MAX);
+        let pairs = [("as", who)].into_iter().chain(filter.pairs());
+        FitFragment {
+            token: self.token.clone(),
+            who: who.to_owned(),
+            query: filter.query(),
+            poll: address("/review/fit", pairs),
+            fit: self.fitting.view(answers, learned),
+        }
+    }
+}
+
+/// Returns (value, words, selected) of the options of the filter.
+fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<(String, String, bool)> {
+    let labels = choices(set)
+        .into_iter()
+        .map(|choice| (choice.slug, choice.words));
+    let ends = [
+        (String::new(), "any label".to_owned()),
+        (UNLABELLED.to_owned(), "no label".to_owned()),
+    ];
+    let [any, none] = ends;
+    let all = std::iter::once(any).chain(labels).chain([none]);
+    all.map(|(slug, words)| (slug.clone(), words, slug == chosen))
+        .collect()
+}
+
+impl PostView {
+    fn new(post: ReviewPost, chosen: SampleReason, note: String) -> Self {
+        let ReviewPost {
+            fullname,
+            subreddit,
+            title,
+            selftext,
+            url,
+            permalink,
+            created_at,
+            text_hash,
+            ..
+        } = post;
+        // Rejects `javascript:` and other schemes.
+        let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+        let host = link.as_deref().and_then(|link| link.split('/').nth(2));
+        Self {
+            host: display::single_line(host.unwrap_or_default(), 80),
+            link,
+            on_reddit: permalink
+                .filter(|path| path.starts_with('/'))
+                .map(|path| format!("https://www.reddit.com{path}")),
+            day: created_at.as_datetime().format("%-d %B %Y").to_string(),
+            why: match chosen {
+                SampleReason::Random => "random sample",
+                SampleReason::Closest => "close call",
+                SampleReason::Filter => "filter",
+                SampleReason::Import => "file",
+            },
+            note,
+            text: text_hash,
+            fullname,
+            subreddit: display::single_line(&subreddit, NAME),
+            title: display::single_line(&title, TITLE),
+            body: display::multi_line(&selftext, BODY),
+        }
+    }
+}
+
+fn choices(set: &LabelSet) -> Vec<Choice> {
+    let keys = KEYS.chars().map(Some).chain(std::iter::repeat(None));
+    let labels = set.labels.iter().zip(keys);
+    labels
+        .map(|(label, key)| {
+            let mut same = set.labels.iter().filter(|other| other.label == label.label);
+            Choice {
+                words: if same.nth(1).is_some() {
+                    format!("{} ({})", label.label, label.slug)
+                } else {
+                    label.label.clone()
+                },
+                slug: label.slug.clone(),
+                about: display::single_line(&label.descriptions.join(" "), ABOUT),
+                key,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,162 @@
+//! The state of the queue that is not stored: assignments and skipped posts.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use topicmill_core::{Fullname, GoldSource, SampleReason};
+use topicmill_store::{GoldAnswer, ReviewFilter, Target};
+
+/// Time limit of an assignment; the post is then assigned to another annotator.
+const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// State of the queue that is not stored.
+#[derive(Default)]
+pub struct QueueState {
+    pub annotators: HashMap<String, Annotator>,
+    /// Unanswered close calls of `target`, as of the last read.
+    pub closest: VecDeque<Fullname>,
+    pub target: Option<Target>,
+}
+
+/// The state of an annotator.
+#[derive(Default)]
+pub struct Annotator {
+    /// Number of answers.
+    pub answers: u64,
+    pub assignment: Option<Assignment>,
+    pub skipped: HashSet<Fullname>,
+    /// Posts answered since the server started, latest last.
+    pub answered: Vec<Fullname>,
+}
+
+/// A post that an annotator is asked to label.
+#[derive(Clone)]
+pub struct Assignment {
+    pub post: Fullname,
+    pub chosen: SampleReason,
+    pub source: GoldSource,
+    /// The filter that was on.
+    pub filter: Option<ReviewFilter>,
+    /// The note of an undone or earlier answer.
+    pub note: String,
+    pub since: DateTime<Utc>,
+}
+
+/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random,
+/// they were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
+pub fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
+    let source = match earlier.chosen {
+        SampleReason::Random => earlier.source,
+        _ => GoldSource::Review,
+    };
+    (earlier.chosen, source)
+}
+
+impl Assignment {
+    /// Assigns the post of an earlier answer.
+    pub fn again(answer: &GoldAnswer, filter: Option<ReviewFilter>, since: DateTime<Utc>) -> Self {
+        let (chosen, source) = drawn_as(answer);
+        Self {
+            post: answer.fullname.clone(),
+            chosen,
+            source,
+            filter,
+            note: answer.note.clone().unwrap_or_default(),
+            since,
+        }
+    }
+
+    /// Returns true if the assignment has not timed out.
+    fn is_fresh(&self, now: DateTime<Utc>) -> bool {
+        (now - self.since)
+            .to_std()
+            .is_ok_and(|age| age < ASSIGNMENT_TIMEOUT)
+    }
+}
+
+impl QueueState {
+    /// Returns the state of an annotator.
+    pub fn annotator(&mut self, who: &str) -> &mut Annotator {
+        self.annotators.entry(who.to_owned()).or_default()
+    }
+
+    /// Removes idle annotators without answers, and makes their posts available again. This bounds memory, because
+    /// names come from URLs.
+    pub fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
+        let Self {
+            annotators,
+            closest,
+            ..
+        } = self;
+        annotators.retain(|name, annotator| {
+            let stays = name == who
+                || annotator.answers > 0
+                || !annotator.answered.is_empty()
+                || !annotator.skipped.is_empty()
+                || annotator
+                    .assignment
+                    .as_ref()
+                    .is_some_and(|one| one.is_fresh(now));
+            if let (false, Some(one)) = (stays, &annotator.assignment)
+                && one.chosen == SampleReason::Closest
+            {
+                closest.push_front(one.post.clone());
+            }
+            stays
+        });
+    }
+
+    /// Returns the posts that are assigned to others or skipped by the annotator.
+    pub fn unavailable(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
+        let others = self.annotators.iter().filter(|(name, _)| *name != who);
+        let others = others.filter_map(|(_, annotator)| annotator.assignment.as_ref());
+        let held = others.filter(|one| one.is_fresh(now));
+        let held: HashSet<Fullname> = held.map(|one| one.post.clone()).collect();
+        let mut unavailable = self.annotator(who).skipped.clone();
+        unavailable.extend(held);
+        unavailable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_annotators_without_answers_are_removed() {
+        let start = DateTime::UNIX_EPOCH;
+        let assignment = |post: &str, chosen| {
+            Some(Assignment {
+                post: post.parse().unwrap(),
+                chosen,
+                source: GoldSource::Review,
+                filter: None,
+                note: String::new(),
+                since: start,
+            })
+        };
+        let mut state = QueueState::default();
+        for at in 0..100 {
+            state.annotator(&format!("visitor {at}"));
+        }
+        state.annotator("looked").assignment = assignment("t3_a1", SampleReason::Closest);
+        state.annotator("drew").assignment = assignment("t3_a2", SampleReason::Random);
+        state.annotator("ada").assignment = assignment("t3_a3", SampleReason::Closest);
+        state.annotator("ben").assignment = assignment("t3_a4", SampleReason::Closest);
+        state.annotator("ben").answered = vec!["t3_a5".parse().unwrap()];
+        state.annotator("carl").skipped = ["t3_a6".parse().unwrap()].into();
+        state.remove_idle_annotators("ada", start + Duration::from_mins(1));
+        assert_eq!(
+            state.annotators.len(),
+            5,
+            "annotators without a post are removed"
+        );
+        state.remove_idle_annotators("ada", start + ASSIGNMENT_TIMEOUT);
+        let mut left: Vec<&str> = state.annotators.keys().map(String::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["ada", "ben", "carl"]);
+        assert_eq!(state.closest, ["t3_a1".parse::<Fullname>().unwrap()]);
+    }
+}
