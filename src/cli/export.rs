@@ -335,6 +335,13 @@ fn log_parts(counts: &Counts) {
         return;
     }
     for part in &counts.parts {
+        if part.rows == 0 {
+            tracing::warn!(
+                "split {} has no posts, so it is not in the data set",
+                part.name
+            );
+            continue;
+        }
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let share = part.rows as f64 * 100.0 / counts.rows as f64;
         let requested = part

@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::columns::DatasetColumn;
-use super::counts::Counts;
+use super::counts::{Counts, SplitPart};
+use super::write::WHOLE;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Timestamp};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
@@ -100,27 +101,23 @@ fn cell(text: &str) -> String {
 }
 
 /// Posts of each part and outcome.
-fn parts_section(counts: &Counts) -> String {
+fn parts_section(parts: &[&SplitPart]) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let names = counts.parts.iter().map(|part| part.name.clone());
+    let names = parts.iter().map(|part| part.name.clone());
     let mut text = format!(
         "## Parts\n\nPosts whose texts are almost the same are in the same part.\n\n{}|---|{}\n",
         row(std::iter::once("outcome".to_owned()).chain(names).collect()),
-        "---|".repeat(counts.parts.len())
+        "---|".repeat(parts.len())
     );
-    let outcomes: BTreeSet<&String> = counts
-        .parts
-        .iter()
-        .flat_map(|part| part.outcomes.keys())
-        .collect();
+    let outcomes: BTreeSet<&String> = parts.iter().flat_map(|part| part.outcomes.keys()).collect();
     for outcome in outcomes.into_iter().take(MOST_ROWS) {
-        let posts = counts.parts.iter().map(|part| {
+        let posts = parts.iter().map(|part| {
             let posts = part.outcomes.get(outcome).copied().unwrap_or_default();
             posts.to_string()
         });
         text += &row(std::iter::once(cell(outcome)).chain(posts).collect());
     }
-    let all = counts.parts.iter().map(|part| part.rows.to_string());
+    let all = parts.iter().map(|part| part.rows.to_string());
     text += &row(std::iter::once("all".to_owned()).chain(all).collect());
     text + "\n"
 }
@@ -129,8 +126,9 @@ fn parts_section(counts: &Counts) -> String {
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
     card += &descriptions(&facts.labels);
-    if !counts.parts.is_empty() {
-        card += &parts_section(counts);
+    let parts: Vec<&SplitPart> = counts.nonempty_parts().collect();
+    if !parts.is_empty() {
+        card += &parts_section(&parts);
     }
     for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
         writeln!(
@@ -151,15 +149,29 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
         let (name, kind) = (cell(&column.name), column.kind_name());
         writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
     }
-    card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", \
-            split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms hold for them: \
-            whoever keeps a copy has to delete what is deleted on Reddit, and `topicmill purge --check-deleted` finds \
-            it. To share the posts without their texts, hand on the ids, which have no labels (`topicmill export \
-            posts.txt --format ids`).\n"
+    let split = splits(counts)[0];
+    write!(
+        card,
+        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", \
+         split=\"{split}\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
+         copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the posts \
+         without their texts, share their ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
+    )
+    .expect(STRING);
+    card
 }
 
 /// The invariant of writing to a string.
 const STRING: &str = "a string takes what is written";
+
+/// Returns the names of the splits that have files.
+fn splits(counts: &Counts) -> Vec<&str> {
+    let names: Vec<&str> = counts
+        .nonempty_parts()
+        .map(|part| part.name.as_str())
+        .collect();
+    if names.is_empty() { vec![WHOLE] } else { names }
+}
 
 /// Formats the YAML front matter, the title and the introduction.
 fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
@@ -171,12 +183,8 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         1_000_000..10_000_000 => "1M<n<10M",
         _ => "10M<n<100M",
     };
-    let parts: Vec<&str> = match counts.parts.len() {
-        0 => vec!["train"],
-        _ => counts.parts.iter().map(|part| part.name.as_str()).collect(),
-    };
-    let files = parts
-        .iter()
+    let files = splits(counts)
+        .into_iter()
         .map(|part| format!("  - split: {part}\n    path: data/{part}-*.parquet\n"));
     format!(
         "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
@@ -272,7 +280,8 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     );
     format!(
         "| what | value |\n|---|---|\n\
-         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}), hash {} |\n| label set | {}, version {} |\n\
+         | posts | {} |\n| posted | {} to {} |\n\
+         | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n| label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
          | posts without a label that is sure enough (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",

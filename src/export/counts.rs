@@ -73,6 +73,11 @@ pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
 }
 
 impl Counts {
+    /// Returns the parts of a split that have rows.
+    pub(super) fn nonempty_parts(&self) -> impl Iterator<Item = &SplitPart> {
+        self.parts.iter().filter(|part| part.rows > 0)
+    }
+
     /// Adds rows with all fixed columns; `part` returns the part of a row.
     pub(super) fn add(&mut self, batch: &ColumnBatch, part: impl Fn(usize) -> usize) {
         let [topics, times, labels, outcomes] =

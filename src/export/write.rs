@@ -18,7 +18,7 @@ use topicmill_store::{BatchReceiver, ColumnBatch};
 /// Approximate rows per file of a folder: some hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
 /// The name that `datasets` gives the only part of an unsplit folder.
-const WHOLE: &str = "train";
+pub(super) const WHOLE: &str = "train";
 
 /// The columns, the facts for the card, and the destination.
 pub(super) struct Order {
@@ -94,14 +94,14 @@ impl<'o> Files<'o> {
         sink.add(batch)
     }
 
-    /// Closes all files, and gives those of a folder the names that `datasets` expects.
+    /// Closes all files, and gives those of a folder the names that `datasets` expects. `none` is a batch without rows.
     fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
-        for i in 0..self.parts.len() {
-            if self.parts[i].files == 0 {
-                // Without rows write an empty table.
-                self.add(i, none.clone())?;
-            }
-            let part = &mut self.parts[i];
+        if self.parts.iter().all(|part| part.files == 0) {
+            // Without rows write an empty table.
+            self.add(0, none.clone())?;
+        }
+        // `datasets` cannot load an empty split, so an empty part of a split has no file.
+        for part in &mut self.parts {
             part.sink.take().map_or(Ok(()), DatasetFile::end)?;
             if let TempOutput::Folder(folder) = &self.made {
                 let (name, files) = (part.name, part.files);

@@ -539,6 +539,22 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
         let scene = Scene { program };
         scene.ok(&["import", &posts]);
         scene.ok(&["classify", "--pipeline", &labels]);
+        // `datasets` cannot load an empty split.
+        let ran = scene.ok(&["export", "unchecked", "--split", "gold"]);
+        let said = "split test has no posts, so it is not in the data set";
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        let files = fs::read_dir(scene.path("unchecked/data")).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(files, ["train-00000-of-00001.parquet"]);
+        let card = fs::read_to_string(scene.path("unchecked/README.md")).unwrap();
+        assert!(!card.contains("test"), "{card}");
+        for part in [
+            "  - split: train\n",
+            "| language | not detected",
+            "- n<1K\n",
+        ] {
+            assert!(card.contains(part), "{card}");
+        }
         for (annotator, answers) in [
             ("anna", "id,label\nk0,gaming\nk1,food\nk2,none\n"),
             ("ben", "id,label\nk0,gaming\nk1,gaming\n"),

@@ -104,6 +104,8 @@ def of_folders(out, rows):
     sizes = {name: part.num_rows for name, part in parts.items()}
     check("each post is in one part, and no text in two", sum(sizes.values()) == len(rows), sizes)
     print(f"    {sizes}")
+    unchecked = load_dataset(str(out / "unchecked"), cache_dir=str(out / "cache"))
+    check("load_dataset opens a split by gold without gold", list(unchecked) == ["train"], list(unchecked))
 
 
 async def of_datasette(database):
@@ -132,6 +134,7 @@ def main():
         for name in ("a.jsonl", "a.parquet", "a.csv", "whole"):
             run(*export, str(out / name))
         run(*export, str(out / "parts"), "--split", "80/10/10")
+        run(*export, str(out / "unchecked"), "--split", "gold")
         run(*export, str(out / "vectors.parquet"), "--vectors")
         rows = [json.loads(line) for line in (out / "a.jsonl").read_text("utf-8").splitlines()]
         of_tables(out, rows)
