@@ -169,18 +169,18 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     assert_eq!(found[0], "random");
     assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
     let shown = browser.text(".standing").await;
-    assert!(
-        shown.contains("100 %") || shown.contains("accuracy (random sample)"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains(&format!("{}\nrandom posts reviewed", found[1]))
-            || shown.contains("random posts reviewed"),
-        "{shown}"
-    );
-    assert!(shown.contains("Close calls are excluded"), "{shown}");
     // The page and `evaluate` agree on random posts.
-    assert!(!shown.contains("will show here"), "{shown}");
+    let (posts, right) = (found[1].as_u64().unwrap(), found[2].as_u64().unwrap());
+    let share = format!("{} % right", right * 100 / posts);
+    let of = format!(", of {posts} random answers;");
+    for part in [
+        &*format!("{posts}\nrandom posts that count"),
+        &share,
+        &of,
+        "harder than most",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
     // A skipped post does not come back at once.
     let title = browser.text(".asked h1").await;
     browser.press_and_navigate(" ").await;
@@ -465,7 +465,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         let (_, page) = send(form(&page)).await;
         assert_eq!(answers(), 1);
         assert!(
-            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
+            page.contains("<dd>0</dd><dt>random posts that count</dt>"),
             "close call"
         );
         // Another set has a label that was not offered, so the answer does not apply to it.
@@ -479,7 +479,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         assert!(page.contains("label set changed in the meantime"), "{page}");
         assert_eq!(answers(), 1);
         assert!(
-            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
+            page.contains("<dd>0</dd><dt>random posts that count</dt>"),
             "{page}"
         );
         assert!(page.contains("boats and sailing"), "{page}");
@@ -545,7 +545,7 @@ async fn a_filter_selects_by_label_and_score_and_never_counts_as_random() {
         // The page claims nothing of all posts.
         let page = served.get("/review").await;
         assert!(
-            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
+            page.contains("<dd>0</dd><dt>random posts that count</dt>"),
             "{page}"
         );
         assert!(page.contains("random sample</span>"), "{page}");
@@ -586,7 +586,7 @@ async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
         // A close call answered here does not take their weight from the random ones.
         let page = served.get("/review?as=carl").await;
         let page = served.answer(&page, "", &[("none", "1")]).await;
-        let shown = "<dd>8</dd><dt>random posts reviewed</dt>";
+        let shown = "<dd>8</dd><dt>random posts that count</dt>";
         assert!(page.contains(shown), "{page}");
         for i in 8..16 {
             let page = served.get("/review?as=ben").await;

@@ -1,14 +1,11 @@
 //! The progress of the review: number of answers, measured quality, and agreement of annotators.
 
-use std::collections::HashMap;
-
 use super::super::listing::address;
 use super::queue::ReviewQueue;
 use crate::display;
 use topicmill_review::calibrate::Proportion;
-use topicmill_review::evaluate::evaluate;
 use topicmill_review::gold::{self, Consensus, PairAgreement};
-use topicmill_review::join::{self, Labelling};
+use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_score::LabelSet;
 use topicmill_store::{StoreError, Target};
 
@@ -20,8 +17,8 @@ pub struct ReviewProgress {
     pub disagreements: usize,
     /// Agreement of each pair of annotators.
     pub agreement: Vec<PairAgreement>,
-    /// Accuracy on randomly sampled posts.
-    pub random: Proportion,
+    /// Quality of the labels.
+    pub quality: MeasuredQuality,
 }
 
 impl ReviewQueue {
@@ -34,31 +31,15 @@ impl ReviewQueue {
         let answers = self.store.gold().answers().await?;
         let agreement = gold::agreement(&answers);
         let Consensus {
-            mut rows,
-            random,
+            rows,
             disagreements,
-            offered,
             ..
         } = gold::consensus(answers);
-        let posts = rows.len();
-        // Answers under another label set count if their labels are in this one, too.
-        gold::remove_partly_offered(&self.store, &mut rows, &offered, &[set]).await?;
-        let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
-        rows.retain(|row| row.label.is_empty() || has(&row.label));
-        let understood = gold::resolve(rows, &[set], true).unwrap_or_default();
-        let labelling = Labelling {
-            set,
-            stored: Some(target),
-            computed: HashMap::new(),
-        };
-        let held = join::join_gold(&self.store, &[labelling], &understood.posts).await?;
-        let drawn = held.restricted_to(&random);
-        let random = evaluate(&drawn.rows[0], set.labels.len()).outcome;
         Ok(ReviewProgress {
-            posts,
+            posts: rows.len(),
             disagreements: disagreements.len(),
             agreement,
-            random,
+            quality: quality::measure(&self.store, target, set).await?,
         })
     }
 }
@@ -73,9 +54,12 @@ pub struct AgreementView {
 /// The progress, formatted for display.
 pub struct ProgressView {
     pub accuracy: String,
-    pub interval: String,
+    pub precision: String,
+    /// Number of random posts that these figures are of.
     pub random: String,
     pub posts: String,
+    /// The quality in words.
+    pub quality: String,
     pub sentence: String,
     pub agreement: Vec<AgreementView>,
     /// URL of the posts on which annotators disagree, if there are any.
@@ -97,15 +81,15 @@ pub fn agreement_view(pair: &PairAgreement) -> String {
 impl ProgressView {
     /// Formats the progress for an annotator.
     pub fn new(of: &ReviewProgress, who: &str) -> Self {
-        let random = &of.random;
-        let sentence = match random.share {
-            Some(_) => {
-                "Close calls are excluded, because they are harder than most posts; so are posts of a filter."
-            }
-            None => {
-                "The accuracy will be estimated from answers about randomly sampled posts. Close calls are excluded, \
-                 because they are harder than most posts; so are posts of a filter."
-            }
+        let quality = &of.quality;
+        let percent = |of: &Proportion| {
+            let share = of.share.filter(|_| quality.is_estimate());
+            share.map_or("–".to_owned(), display::percent)
+        };
+        let random = if quality.is_estimate() {
+            quality.outcome.all
+        } else {
+            0
         };
         let list = |names: Option<&[String; 2]>| {
             let names = names.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
@@ -121,18 +105,15 @@ impl ProgressView {
             posts => format!(" Annotators disagree on {posts} posts, which are excluded."),
         };
         Self {
-            accuracy: random.share.map_or("–".to_owned(), display::percent),
-            interval: random.share.map_or("–".to_owned(), |_| {
-                let low = display::percent(random.low);
-                format!(
-                    "{}–{}",
-                    low.trim_end_matches(" %"),
-                    display::percent(random.high)
-                )
-            }),
-            random: display::thousands(random.all as u64),
+            accuracy: percent(&quality.outcome),
+            precision: percent(&quality.precision),
+            random: display::thousands(random as u64),
             posts: display::thousands(of.posts as u64),
-            sentence: format!("{sentence}{disagree}"),
+            quality: quality.sentence.clone(),
+            sentence: format!(
+                "Only answers about randomly sampled posts count for all posts: close calls and posts of a filter are \
+                 harder than most.{disagree}"
+            ),
             agreement: of
                 .agreement
                 .iter()
