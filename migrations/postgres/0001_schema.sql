@@ -341,7 +341,7 @@ CREATE TABLE packed_scores (
 -- deleted when the post is purged, and kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
-    reviewer         TEXT NOT NULL, -- the annotator; only the latest answer of each annotator about a post is kept
+    annotator        TEXT NOT NULL, -- name of the annotator; only the latest answer of each annotator about a post is kept
     label            TEXT, -- the slug of the right label; NULL for none of the offered labels
     label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set of the offered labels
     text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
@@ -350,7 +350,7 @@ CREATE TABLE gold (
     source           TEXT NOT NULL, -- where the answer was given: `review`, `import` or `label-studio`
     answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
     note             TEXT, -- what the annotator wrote about the answer; NULL for nothing
-    PRIMARY KEY (fullname, reviewer)
+    PRIMARY KEY (fullname, annotator)
 );
 
 -- The backlog
@@ -468,7 +468,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text or NULL: the outcome: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
        (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold, -- text or NULL: the gold label: the slug on which all annotators of its present text agree, `other` for none of the labels; NULL without an answer, or if they disagree
-       (SELECT string_agg(g.reviewer, ', ' ORDER BY g.reviewer)
+       (SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator)
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its present text
   FROM posts p
   LEFT JOIN classifications c

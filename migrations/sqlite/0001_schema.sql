@@ -315,7 +315,7 @@ CREATE TABLE packed_scores (
 -- deleted when the post is purged, and kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
-    reviewer         TEXT NOT NULL,
+    annotator        TEXT NOT NULL,
     label            TEXT,
     label_set_id     INTEGER REFERENCES label_sets (id) ON DELETE SET NULL,
     text_hash        BLOB NOT NULL,
@@ -324,7 +324,7 @@ CREATE TABLE gold (
     source           TEXT NOT NULL,
     answered_at      TEXT NOT NULL,
     note             TEXT,
-    PRIMARY KEY (fullname, reviewer)
+    PRIMARY KEY (fullname, annotator)
 );
 
 -- The backlog
@@ -396,7 +396,7 @@ SELECT p.fullname,
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
        (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold,
-       (SELECT group_concat(g.reviewer, ', ')
+       (SELECT group_concat(g.annotator, ', ')
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by
   FROM posts p
   LEFT JOIN classifications c NOT INDEXED

@@ -9,7 +9,7 @@
 DO $$
 DECLARE role text;
 BEGIN
-    FOREACH role IN ARRAY ARRAY['topicmill_reader', 'topicmill_collector', 'topicmill_worker', 'topicmill_reviewer'] LOOP
+    FOREACH role IN ARRAY ARRAY['topicmill_reader', 'topicmill_collector', 'topicmill_worker', 'topicmill_annotator'] LOOP
         BEGIN
             IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = role) THEN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role);
@@ -21,10 +21,10 @@ BEGIN
 END $$;
 
 -- All roles may read all tables, including tables that an upgrade adds before this file is run again.
-GRANT USAGE ON SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
-GRANT SELECT ON ALL TABLES IN SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
+GRANT USAGE ON SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
+GRANT SELECT ON ALL TABLES IN SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public
-    GRANT SELECT ON TABLES TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
+    GRANT SELECT ON TABLES TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
 
 -- collect, import and purge: posts and their metadata, but no labels.
 GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
@@ -45,4 +45,4 @@ GRANT INSERT, UPDATE, DELETE ON leases, backlog, classifications, packed_scores,
 GRANT UPDATE (checked_at) ON posts TO topicmill_worker;
 
 -- serve --review: gold labels.
-GRANT INSERT, UPDATE, DELETE ON gold TO topicmill_reviewer;
+GRANT INSERT, UPDATE, DELETE ON gold TO topicmill_annotator;

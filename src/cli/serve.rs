@@ -41,7 +41,7 @@ pub struct Serve {
         value_name = "NAME",
         requires = "review"
     )]
-    reviewer: Option<String>,
+    annotator: Option<String>,
     /// With --review, sample this share of the posts at random, for unbiased estimates; the rest are the closest calls
     #[arg(
         help_heading = "Review",
@@ -108,10 +108,10 @@ impl Serve {
                 self.random_share
             )));
         }
-        let reviewer = self.reviewer.clone().or_else(login);
+        let annotator = self.annotator.clone().or_else(login);
         Ok(Some(ReviewOptions {
             store: setup.store(Access::Existing).await?,
-            reviewer: reviewer.unwrap_or_else(|| "someone".to_owned()),
+            annotator: annotator.unwrap_or_else(|| "someone".to_owned()),
             random_share: self.random_share,
             fitter: Some(Arc::new(ReviewFitter(setup.clone()))),
         }))

@@ -129,7 +129,7 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
             "(SELECT CASE WHEN COUNT(DISTINCT {GOLD}) = 1 THEN MIN({GOLD}) END {FROM_GOLD})"
         ),
         "gold_by" => {
-            format!("(SELECT string_agg(g.reviewer, ', ' ORDER BY g.reviewer) {FROM_GOLD})")
+            format!("(SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator) {FROM_GOLD})")
         }
         "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
         "model" => scalar("name", "models", model),

@@ -26,7 +26,7 @@ struct Users {
 }
 
 impl Users {
-    const JOBS: [&str; 4] = ["reader", "collector", "worker", "reviewer"];
+    const JOBS: [&str; 4] = ["reader", "collector", "worker", "annotator"];
 
     async fn of(owner: &str) -> Self {
         let program = Program::new().with_default_model();
@@ -144,14 +144,14 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
 }
 
 async fn assert_role_is_limited(users: &Users) {
-    let answer = "INSERT INTO gold (fullname, reviewer, text_hash, chosen, source, answered_at) \
+    let answer = "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
                   SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
-    run(&users.url("reviewer"), answer).await.unwrap();
-    run(&users.url("reviewer"), "DELETE FROM gold")
+    run(&users.url("annotator"), answer).await.unwrap();
+    run(&users.url("annotator"), "DELETE FROM gold")
         .await
         .unwrap();
     for (job, sql) in [
-        ("reviewer", "UPDATE posts SET title = ''"),
+        ("annotator", "UPDATE posts SET title = ''"),
         ("reader", answer),
         ("worker", "UPDATE posts SET title = ''"),
         ("worker", "DELETE FROM posts"),

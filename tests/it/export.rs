@@ -565,7 +565,7 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
                 "gold",
                 "import",
                 &answers,
-                "--reviewer",
+                "--annotator",
                 annotator,
             ]);
         }

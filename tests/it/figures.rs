@@ -300,7 +300,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     });
     let selected = program.write(
         "ben.csv",
-        format!("id,label,reviewer\n{}", said(70, "sport", "ben")),
+        format!("id,label,annotator\n{}", said(70, "sport", "ben")),
     );
     program.ok(&["labels", "gold", "import", &selected]);
     has(
@@ -312,7 +312,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     );
     let random = program.write(
         "ada.csv",
-        format!("id,label,reviewer\n{}", answers.collect::<String>()),
+        format!("id,label,annotator\n{}", answers.collect::<String>()),
     );
     program.ok(&["labels", "gold", "import", &random, "--random"]);
 

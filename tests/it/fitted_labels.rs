@@ -152,7 +152,7 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let answers = first(&scene, "answers.csv", 24);
-    scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+    scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
     scene.ok(&["labels", "fit", "--make-current"]);
     let others = "SELECT fullname, label, score FROM labeled_posts WHERE fullname <> 't3_k00001' ORDER BY fullname";
     let before = csv(&scene, others);
@@ -189,9 +189,9 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_says_what_they_
     for database in databases() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
-        scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+        scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
         let one = scene.write("one.csv", "id,label\nk00028,food\n");
-        scene.ok(&["labels", "gold", "import", &one, "--reviewer", "ben"]);
+        scene.ok(&["labels", "gold", "import", &one, "--annotator", "ben"]);
         let found = scene.json(&["labels", "fit", "--make-current"]);
         let version = found["hash"].as_str().unwrap();
         let names = || learned(&scene)["provenance"]["by"].clone();
@@ -204,7 +204,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_says_what_they_
         let before = labels();
         assert_eq!(names(), json!(["ada", "ben"]));
         // One answer of several: the name stays.
-        let remove = ["labels", "gold", "remove", "--reviewer", "ada"];
+        let remove = ["labels", "gold", "remove", "--annotator", "ada"];
         let ran = scene.ok(&[&remove[..], &["--post", "k00001"]].concat());
         ran.expect_stderr("`first-fit25` keeps what it learned from 25 gold labels");
         assert_eq!(names(), json!(["ada", "ben"]));
@@ -398,9 +398,9 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
         );
 
         // In the database: posts on which annotators disagree, and answers about an earlier text.
-        scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+        scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
         let other = scene.write("other.csv", "id,label\nk00001,music\n");
-        scene.ok(&["labels", "gold", "import", &other, "--reviewer", "ben"]);
+        scene.ok(&["labels", "gold", "import", &other, "--annotator", "ben"]);
         let edited = scene.write("edited.ndjson", line(2, "a new text"));
         scene.ok(&["import", &edited]);
         scene.ok(&["classify", "--pipeline", &scene.first]);

@@ -58,9 +58,13 @@ impl Scene {
 async fn answers_are_imported_from_a_file_and_exported_unchanged() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
-        let csv = "ID,Label,reviewer,answered_at\nk00000,Video Games,ada,2026-11-20T08:00:00+01:00\n\
+        let csv = "ID,Label,annotator,answered_at\nk00000,Video Games,ada,2026-11-20T08:00:00+01:00\n\
                    t3_k00001,none,ada,2026-11-20T08:01:00Z\nk00001,food,ben,2026-11-20T08:02:00Z\nk00002,MUSIC,,\n";
-        let ran = scene.import("gold.csv", csv, &["--reviewer", "carl", "--format", "json"]);
+        let ran = scene.import(
+            "gold.csv",
+            csv,
+            &["--annotator", "carl", "--format", "json"],
+        );
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         let expected = json!({"added": 4, "changed": 0, "same": 0, "missing": [], "left_out": 0});
@@ -69,7 +73,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(
             lines[0],
-            "id,label,reviewer,answered_at,chosen,source,text_hash,note"
+            "id,label,annotator,answered_at,chosen,source,text_hash,note"
         );
         for (line, start) in [
             (
@@ -87,7 +91,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
         let again = scene.import("again.csv", &out, &["--format", "json"]);
         let found: Value = serde_json::from_str(&again.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)));
-        let newer = "id,label,reviewer,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\nk00001,food,ada,2026-11-21T08:00:00Z\n";
+        let newer = "id,label,annotator,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\nk00001,food,ada,2026-11-21T08:00:00Z\n";
         let ran = scene.import("newer.csv", newer, &["--format", "json"]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(1), &json!(1)));
@@ -96,9 +100,9 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             listed["labels"],
             json!({"food": 2, "gaming": 1, "music": 1})
         );
-        assert_eq!(listed["reviewers"], json!({"ada": 2, "ben": 1, "carl": 1}));
+        assert_eq!(listed["annotators"], json!({"ada": 2, "ben": 1, "carl": 1}));
         // An annotator's answers can be deleted one by one or all together.
-        let remove = ["labels", "gold", "remove", "--reviewer"];
+        let remove = ["labels", "gold", "remove", "--annotator"];
         scene.ok(&[&remove[..], &["ada", "--post", "k00001"]].concat());
         assert_eq!(scene.count(), 3);
         scene.ok(&[&remove[..], &["ben"]].concat());
@@ -124,7 +128,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
         "--skip-unknown",
     ]);
     assert_eq!(scene.count(), 0);
-    let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--reviewer", "ada"]);
+    let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--annotator", "ada"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(scene.count(), 1);
     // Invalid ids and contradictory answers of one annotator are rejected.
@@ -158,7 +162,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
             format!("k{i:05},{label},ada,random\n")
         });
         let closest = (0..20).map(|i| format!("k{i:05},{},ada,closest\n", LABELS[(i + 1) % 3].0));
-        let head = "id,label,reviewer,chosen\n".to_owned();
+        let head = "id,label,annotator,chosen\n".to_owned();
         let ben = "k00059,none,ben,closest\n".to_owned();
         let lines = [head].into_iter().chain(random).chain(closest);
         let rows: String = lines.chain([ben]).collect();
@@ -209,11 +213,11 @@ async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
         let rows = (0..40).map(|i| format!("k{i:05},{},ada\n", LABELS[i % 3].0));
-        let rows: String = ["id,label,reviewer\n".to_owned()]
+        let rows: String = ["id,label,annotator\n".to_owned()]
             .into_iter()
             .chain(rows)
             .collect();
-        let close = "id,label,reviewer,chosen\nk00050,none,ben,closest\n";
+        let close = "id,label,annotator,chosen\nk00050,none,ben,closest\n";
         assert_eq!(scene.import("close.csv", close, &[]).code, 0);
         assert_eq!(scene.import("mine.csv", &rows, &[]).code, 0);
         let sample = || {
@@ -240,7 +244,7 @@ async fn answers_declared_random_say_nothing_of_others() {
         let close: String = (0..10)
             .map(|i| format!("k{i:05},food,ada,closest,review\n"))
             .collect();
-        let head = "id,label,reviewer,chosen,source\n";
+        let head = "id,label,annotator,chosen,source\n";
         assert_eq!(
             scene
                 .import("close.csv", &format!("{head}{close}"), &[])
@@ -261,7 +265,7 @@ async fn answers_declared_random_say_nothing_of_others() {
 async fn a_note_is_imported_exported_and_kept_by_files_without_one() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
-        let csv = "id,label,reviewer,note\nk00000,food,ada,\"half of it, \"\"a recipe\"\"\"\nk00001,food,ada,\n";
+        let csv = "id,label,annotator,note\nk00000,food,ada,\"half of it, \"\"a recipe\"\"\"\nk00001,food,ada,\n";
         assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
         let noted = || {
             let rows = scene.json(&["sql", "SELECT note FROM gold ORDER BY fullname"]);
@@ -274,11 +278,11 @@ async fn a_note_is_imported_exported_and_kept_by_files_without_one() {
         assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
         assert_eq!(noted(), expected);
         // A file without notes changes the answer, and not the note.
-        let bare = "id,label,reviewer\nk00000,music,ada\n";
+        let bare = "id,label,annotator\nk00000,music,ada\n";
         assert_eq!(scene.import("bare.csv", bare, &[]).code, 0);
         assert_eq!(noted(), expected);
         let long = format!(
-            "id,label,reviewer,note\nk00000,food,ada,{}\n",
+            "id,label,annotator,note\nk00000,food,ada,{}\n",
             "x".repeat(600)
         );
         assert_eq!(scene.import("long.csv", &long, &[]).code, 0);
@@ -295,12 +299,12 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
         let order = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(order.len(), 20);
         let close = format!(
-            "id,label,reviewer,chosen\n{},food,ada,closest\n{},food,ada,closest\n",
+            "id,label,annotator,chosen\n{},food,ada,closest\n{},food,ada,closest\n",
             order[2], order[9]
         );
         assert_eq!(scene.import("close.csv", &close, &[]).code, 0);
         let random = format!(
-            "id,label,reviewer,chosen,source\n{},food,ada,random,review\n",
+            "id,label,annotator,chosen,source\n{},food,ada,random,review\n",
             order[5]
         );
         assert_eq!(scene.import("random.csv", &random, &[]).code, 0);
@@ -354,7 +358,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
         let rows: String = (0..4).map(|i| format!("k{i:05},food\n")).collect();
         let csv = format!("id,label\n{rows}");
         assert_eq!(
-            scene.import("gold.csv", &csv, &["--reviewer", "ada"]).code,
+            scene.import("gold.csv", &csv, &["--annotator", "ada"]).code,
             0
         );
         let ids = scene.program.write("ids.txt", "t3_k00000\n");
@@ -452,7 +456,7 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let listed = scene.json(&["labels", "gold", "list"]);
     assert_eq!(listed["answers"], 9);
-    assert_eq!(listed["reviewers"], json!({"ada@example.org": 9}));
+    assert_eq!(listed["annotators"], json!({"ada@example.org": 9}));
     assert_eq!(listed["labels"]["(none of these)"], 1);
     let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
     assert_eq!(found["sample"], "random");
@@ -514,7 +518,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         assert_eq!(before_an_edit(), 2);
         // With a later time it is a new answer, about the present text.
         let later =
-            "id,label,reviewer,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
+            "id,label,annotator,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
         assert_eq!(scene.import("later.csv", later, &[]).code, 0);
         assert_eq!(before_an_edit(), 1);
     }

@@ -26,7 +26,7 @@ impl Served {
             "--review",
             "--listen",
             "127.0.0.1:0",
-            "--reviewer",
+            "--annotator",
             "ada",
         ];
         // Forms are also sent without a browser.
@@ -573,11 +573,11 @@ async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
         let close: String = (0..8)
             .map(|i| format!("k{i:05},food,ada,closest,review\n"))
             .collect();
-        let close = format!("id,label,reviewer,chosen,source\n{close}");
+        let close = format!("id,label,annotator,chosen,source\n{close}");
         let close = scene.program.write("close.csv", close);
         scene.ok(&["labels", "gold", "import", &close]);
         let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
-        let random = format!("id,label,reviewer\n{random}");
+        let random = format!("id,label,annotator\n{random}");
         let random = scene.program.write("random.csv", random);
         scene.ok(&["labels", "gold", "import", &random, "--random"]);
         let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
@@ -657,7 +657,7 @@ async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_ann
         );
         assert!(!page.contains("Agreement"), "{page}");
         // Ben says the same of two posts, and something else of the one with a note.
-        let ben = "id,label,reviewer\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
+        let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
         let ben = scene.program.write("ben.csv", ben);
         scene.ok(&["labels", "gold", "import", &ben]);
         let page = served.get("/review").await;

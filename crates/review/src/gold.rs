@@ -70,7 +70,7 @@ pub struct GoldRow {
     /// The label as written; empty for none of these.
     pub label: String,
     /// Name of the annotator, if known.
-    pub reviewer: Option<String>,
+    pub annotator: Option<String>,
     /// Time of the answer, if known.
     pub answered_at: Option<Timestamp>,
     /// The reason for which the post was sampled.
@@ -90,7 +90,7 @@ impl GoldRow {
             line,
             id,
             label,
-            reviewer: None,
+            annotator: None,
             answered_at: None,
             chosen: SampleReason::Import,
             source: GoldSource::Import,

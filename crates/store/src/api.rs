@@ -386,19 +386,19 @@ facade! {
     /// Returns the annotators' answers about a post, earliest first; `None` for none of the labels.
     fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// Deletes an annotator's answer about a post; false if there was none.
-    fn delete_answer(&self, post: &Fullname, reviewer: &str) -> bool;
+    fn delete_answer(&self, post: &Fullname, annotator: &str) -> bool;
     /// Deletes an annotator's answers about one post or all. With the last answer, fitted label sets lose the
     /// annotator's name.
-    fn delete_answers_of(&self, reviewer: &str, post: Option<&Fullname>) -> ForgottenGold;
+    fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` made, latest first.
     fn fits(&self) -> Vec<FitRow>;
-    /// Returns up to `limit` labelled posts without an answer of `reviewer`, or of anybody, lowest margin first.
-    fn lowest_margin_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// Returns up to `limit` labelled posts without an answer of `annotator`, or of anybody, lowest margin first.
+    fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// Returns such posts in random order: by the hashes of their texts.
-    fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// Returns up to `limit` posts without an answer that a filter selects, in the order of `random_posts`.
     fn filtered_posts(
-        &self, target: Target, reviewer: Option<&str>, filter: &ReviewFilter, limit: u32
+        &self, target: Target, annotator: Option<&str>, filter: &ReviewFilter, limit: u32
     ) -> Vec<Fullname>;
     /// Returns posts as the review page shows them, in the order of `posts`; omits posts that are gone or have no text.
     fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;

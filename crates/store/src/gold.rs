@@ -9,7 +9,7 @@ use topicmill_score::Provenance;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldAnswer {
     pub fullname: Fullname,
-    pub reviewer: String,
+    pub annotator: String,
     /// Slug of the right label; `None` for none of the offered labels.
     pub label: Option<String>,
     /// The label set of the offered labels.

@@ -13,7 +13,7 @@ pub(in crate::cli) use self::import::login;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
-  topicmill labels gold import answers.csv --reviewer ada
+  topicmill labels gold import answers.csv --annotator ada
   topicmill labels gold list")]
 pub enum GoldCommand {
     /// Import gold labels from a table or from Label Studio
@@ -29,12 +29,12 @@ pub enum GoldCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill labels gold remove --reviewer ada
-  topicmill labels gold remove --reviewer ada --post t3_1a2b3c")]
+  topicmill labels gold remove --annotator ada
+  topicmill labels gold remove --annotator ada --post t3_1a2b3c")]
 pub struct Remove {
     /// Delete the gold labels of this annotator
     #[arg(long, value_name = "NAME")]
-    reviewer: String,
+    annotator: String,
     /// Delete only the gold label of this post
     #[arg(long, value_name = "ID")]
     post: Option<String>,
@@ -60,14 +60,14 @@ impl Remove {
         })?;
         let gold = store.gold();
         let removed = gold
-            .delete_answers_of(&self.reviewer, post.as_ref())
+            .delete_answers_of(&self.annotator, post.as_ref())
             .await?;
         store.close().await?;
         if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(
                 "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by \
                  annotator",
-                self.reviewer
+                self.annotator
             )));
         }
         tracing::info!(answers = removed.answers, "removed gold labels");

@@ -117,7 +117,7 @@ impl GoldLabels {
 
     /// Returns the known annotators.
     pub(super) fn annotators(&self) -> BTreeSet<String> {
-        let of_rows = self.rows.iter().filter_map(|row| row.reviewer.clone());
+        let of_rows = self.rows.iter().filter_map(|row| row.annotator.clone());
         of_rows.chain(self.annotators.iter().cloned()).collect()
     }
 

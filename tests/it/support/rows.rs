@@ -53,7 +53,7 @@ INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, ma
   ('e', 'embedding', 'abe', 'int8', 'def', 128);
 INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, BYTES(3123456789abcdef), BYTES(scale0102));
 INSERT INTO label_vectors (model_id, hypothesis_id, vector) VALUES (2, 1, BYTES(scale0304));
-INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, answered_at) VALUES
+INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, answered_at) VALUES
   ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
   ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00');
 INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";

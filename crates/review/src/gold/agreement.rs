@@ -28,7 +28,7 @@ pub struct PairAgreement {
 pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
-        let said = (answer.reviewer.as_str(), answer.label.as_deref());
+        let said = (answer.annotator.as_str(), answer.label.as_deref());
         posts.entry(&answer.fullname).or_default().push(said);
     }
     let mut pairs: BTreeMap<[&str; 2], Vec<[Option<&str>; 2]>> = BTreeMap::new();
@@ -64,7 +64,7 @@ mod tests {
         StoredGold {
             answer: GoldAnswer {
                 fullname: format!("t3_k{post}").parse().unwrap(),
-                reviewer: who.into(),
+                annotator: who.into(),
                 label: Some(label.to_owned()).filter(|label| !label.is_empty()),
                 label_set: None,
                 chosen: SampleReason::Random,

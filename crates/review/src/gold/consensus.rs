@@ -56,7 +56,7 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
         if said.iter().any(|one| one.answer.label != first.label) {
             let said = said
                 .into_iter()
-                .map(|one| (one.answer.reviewer, one.answer.label));
+                .map(|one| (one.answer.annotator, one.answer.label));
             let said = said.collect();
             found.disagreements.push(Disagreement { fullname, said });
             continue;
@@ -78,7 +78,7 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
         let line = found.rows.len() as u64 + 1;
         let label = first.label.clone().unwrap_or_default();
         found.rows.push(GoldRow::new(line, fullname, label));
-        let annotators = said.into_iter().map(|one| one.answer.reviewer);
+        let annotators = said.into_iter().map(|one| one.answer.annotator);
         found.annotators.extend(annotators);
     }
     found

@@ -1,6 +1,6 @@
 //! Reads the rows of a gold file.
 //!
-//! The file is a table of any supported format with the columns `id` and `label`, and optionally `reviewer`,
+//! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
 //! `answered_at` and others; or a JSON export of Label Studio with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
 //! into `data`. The hash identifies the text that annotators saw even if a tool changes its line ends.
@@ -95,7 +95,7 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         line: row.line,
         id: Fullname::from_url(&id).map_err(to_text)?,
         label: text(row, "label")?.unwrap_or_default(),
-        reviewer: word("reviewer")?.or(word("who")?),
+        annotator: word("annotator")?,
         answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
         chosen: match word("chosen")? {
             Some(chosen) => chosen.parse().map_err(to_text)?,
@@ -150,7 +150,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(GoldRow {
             // Label Studio user ids are not unique across tools.
-            reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
+            annotator: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,

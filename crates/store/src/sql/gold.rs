@@ -20,7 +20,7 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
 /// Condition for posts with a text, but without an answer of `$3`, or of anybody if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
-     WHERE g.fullname = p.fullname AND ($3 = '' OR g.reviewer = $3))";
+     WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 
 /// A row of `gold`; the Boolean before the hash is true if the text is the post's present one.
 type AnswerRow = (
@@ -71,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 let seen = answer.text_hash.as_ref();
                 let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
                 let stored = Self::save_answer(&mut tx, answer, seen).await?;
-                let key = (answer.fullname.to_string(), answer.reviewer.clone());
+                let key = (answer.fullname.to_string(), answer.annotator.clone());
                 match before.get(&key) {
                     None => saved.added += 1,
                     Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
@@ -119,7 +119,7 @@ impl<DB: Dialect> SqlStore<DB> {
         answers: &[&GoldAnswer],
     ) -> Result<EarlierAnswers> {
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT fullname, reviewer, label FROM gold WHERE fullname IN (",
+            "SELECT fullname, annotator, label FROM gold WHERE fullname IN (",
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
         let answers: Vec<(String, String, Option<String>)> = select
@@ -142,10 +142,10 @@ impl<DB: Dialect> SqlStore<DB> {
         // A file does not know how the post was selected, and without a hash, it does not know which text the annotator
         // saw, so these columns are kept.
         let done = sqlx::query::<DB>(
-            "INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, \
+            "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
              VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
-             ON CONFLICT (fullname, reviewer) DO UPDATE SET label = excluded.label, \
+             ON CONFLICT (fullname, annotator) DO UPDATE SET label = excluded.label, \
                label_set_id = excluded.label_set_id, source = excluded.source, answered_at = excluded.answered_at, \
                text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
                            ELSE gold.text_hash END, \
@@ -155,7 +155,7 @@ impl<DB: Dialect> SqlStore<DB> {
              WHERE excluded.answered_at >= gold.answered_at",
         )
         .bind(answer.fullname.as_str())
-        .bind(answer.reviewer.as_str())
+        .bind(answer.annotator.as_str())
         .bind(answer.label.as_deref())
         .bind(answer.label_set)
         .bind(text_hash)
@@ -186,16 +186,16 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
         let rows: Vec<AnswerRow> = sqlx::query_as::<DB, _>(
-            "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
+            "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note \
-               FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.reviewer",
+               FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
         )
         .fetch_all(&self.pool)
         .await
         .context("read answers")?;
         let stored = |(
             name,
-            reviewer,
+            annotator,
             label,
             label_set,
             chosen,
@@ -209,7 +209,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok(StoredGold {
                 answer: GoldAnswer {
                     fullname: parse_column(&name, &name)?,
-                    reviewer,
+                    annotator,
                     label,
                     label_set,
                     chosen: parse_column(&name, &chosen)?,
@@ -227,7 +227,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
         sqlx::query_as::<DB, _>(
-            "SELECT reviewer, label FROM gold WHERE fullname = $1 ORDER BY answered_at, reviewer",
+            "SELECT annotator, label FROM gold WHERE fullname = $1 ORDER BY answered_at, annotator",
         )
         .bind(post.as_str())
         .fetch_all(&self.pool)
@@ -235,10 +235,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the answers about a post")
     }
 
-    pub async fn delete_answer(&self, post: &Fullname, reviewer: &str) -> Result<bool> {
-        sqlx::query::<DB>("DELETE FROM gold WHERE fullname = $1 AND reviewer = $2")
+    pub async fn delete_answer(&self, post: &Fullname, annotator: &str) -> Result<bool> {
+        sqlx::query::<DB>("DELETE FROM gold WHERE fullname = $1 AND annotator = $2")
             .bind(post.as_str())
-            .bind(reviewer)
+            .bind(annotator)
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
@@ -247,32 +247,32 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn delete_answers_of(
         &self,
-        reviewer: &str,
+        annotator: &str,
         post: Option<&Fullname>,
     ) -> Result<ForgottenGold> {
-        retry_on_conflict!(self.try_delete_answers_of(reviewer, post))
+        retry_on_conflict!(self.try_delete_answers_of(annotator, post))
     }
 
     /// Removes answers, and the annotator's name from the label sets that were fitted to them, unless other answers
     /// of the annotator are left.
     async fn try_delete_answers_of(
         &self,
-        reviewer: &str,
+        annotator: &str,
         post: Option<&Fullname>,
     ) -> Result<ForgottenGold> {
         const WHAT: &str = "delete answers";
         let mut tx = self.begin().await?;
         let answers = sqlx::query::<DB>(
-            "DELETE FROM gold WHERE reviewer = $1 AND ($2 = '' OR fullname = $2)",
+            "DELETE FROM gold WHERE annotator = $1 AND ($2 = '' OR fullname = $2)",
         )
-        .bind(reviewer)
+        .bind(annotator)
         .bind(post.map(Fullname::as_str).unwrap_or_default())
         .execute(&mut *tx)
         .await
         .map(|done| DB::rows_affected(&done))
         .context(WHAT)?;
-        let left = sqlx::query::<DB>("SELECT 1 FROM gold WHERE reviewer = $1 LIMIT 1")
-            .bind(reviewer)
+        let left = sqlx::query::<DB>("SELECT 1 FROM gold WHERE annotator = $1 LIMIT 1")
+            .bind(annotator)
             .fetch_optional(&mut *tx)
             .await
             .context(WHAT)?;
@@ -283,11 +283,11 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut fits = Vec::new();
         for (id, name, Json(mut stored)) in rows {
             let fit = fit_row(id, name, &stored)?;
-            if !fit.learned.by.iter().any(|name| name == reviewer) {
+            if !fit.learned.by.iter().any(|name| name == annotator) {
                 continue;
             }
             if left.is_none() {
-                let by = fit.learned.by.iter().filter(|name| *name != reviewer);
+                let by = fit.learned.by.iter().filter(|name| *name != annotator);
                 stored["provenance"]["by"] = by.cloned().collect::<Vec<String>>().into();
                 sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
                     .bind(fit.id)
@@ -318,19 +318,19 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn lowest_margin_posts(
         &self,
         target: Target,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
         let sql = format!(
             "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
-        self.unanswered_posts(sql, target, reviewer, limit).await
+        self.unanswered_posts(sql, target, annotator, limit).await
     }
 
     pub async fn random_posts(
         &self,
         target: Target,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
         // Reads labels in the order of the index of text hashes, and only as many as needed. Without the two NOT,
@@ -342,13 +342,13 @@ impl<DB: Dialect> SqlStore<DB> {
                   AND {UNANSWERED}) = 1 \
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
-        self.unanswered_posts(sql, target, reviewer, limit).await
+        self.unanswered_posts(sql, target, annotator, limit).await
     }
 
     pub async fn filtered_posts(
         &self,
         target: Target,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         filter: &ReviewFilter,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
@@ -366,7 +366,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
-            .bind(reviewer.unwrap_or_default())
+            .bind(annotator.unwrap_or_default())
             .bind(i64::from(limit))
             .bind(filter.low)
             .bind(filter.high)
@@ -381,13 +381,13 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         sql: String,
         target: Target,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
         let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
-            .bind(reviewer.unwrap_or_default())
+            .bind(annotator.unwrap_or_default())
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await

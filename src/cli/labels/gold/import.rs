@@ -17,22 +17,22 @@ use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 const SHOWN_PROBLEMS: usize = 20;
 /// Line numbers that an error lists for each problem.
 const SHOWN_LINES: usize = 5;
-/// The annotator's name if neither the file, --reviewer nor the environment gives one.
-const UNKNOWN_REVIEWER: &str = "someone";
+/// The annotator's name if neither the file, --annotator nor the environment gives one.
+const UNKNOWN_ANNOTATOR: &str = "someone";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill labels gold import answers.csv --reviewer ada
+  topicmill labels gold import answers.csv --annotator ada
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label`
-    /// (a slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at`,
+    /// (a slug or a label's text; empty, none or other means none of these), and optionally `annotator`, `answered_at`,
     /// `note` and `text_hash` (of the text that was labelled, by default the stored one)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Use this annotator name if the file has none [default: your login name]
     #[arg(long, value_name = "NAME")]
-    reviewer: Option<String>,
+    annotator: Option<String>,
     /// Match labels against this label set: `current`, a pipeline file, or the name or version prefix of a stored one
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
@@ -84,8 +84,8 @@ impl Import {
         }
         let store = setup.store(Access::Existing).await?;
         let set = NamedSet::stored(setup, &store, &self.label_set).await?;
-        let who = self.reviewer.clone().or_else(login);
-        let who = who.unwrap_or_else(|| UNKNOWN_REVIEWER.to_owned());
+        let who = self.annotator.clone().or_else(login);
+        let who = who.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
         let parsed = parse_rows(&store, rows, &set, &who, setup.clock.now().into()).await?;
         if !parsed.twice.is_empty() || !self.skip_unknown {
@@ -192,11 +192,11 @@ async fn parse_rows(
         let (Some(meaning), true) = (meaning, is_stored) else {
             continue;
         };
-        let reviewer = row.reviewer.unwrap_or_else(|| who.to_owned());
+        let annotator = row.annotator.unwrap_or_else(|| who.to_owned());
         let is_dated = row.answered_at.is_some();
         let answer = GoldAnswer {
             fullname: row.id.clone(),
-            reviewer: reviewer.clone(),
+            annotator: annotator.clone(),
             label: meaning.map(|label| label.slug.clone()),
             label_set: set.stored,
             chosen: row.chosen,
@@ -205,10 +205,10 @@ async fn parse_rows(
             text_hash: row.text_hash,
             note: row.note,
         };
-        match places.get_mut(&(row.id.clone(), reviewer.clone())) {
+        match places.get_mut(&(row.id.clone(), annotator.clone())) {
             None => {
                 let place = (parsed.answers.len(), row.line, is_dated);
-                places.insert((row.id, reviewer), place);
+                places.insert((row.id, annotator), place);
                 parsed.answers.push(answer);
             }
             Some((place, line, dated)) => {

@@ -42,7 +42,7 @@ impl Export {
             json!([
                 it.fullname,
                 it.label,
-                it.reviewer,
+                it.annotator,
                 it.answered_at,
                 it.chosen,
                 it.source,
@@ -50,7 +50,7 @@ impl Export {
                 it.note
             ])
         });
-        let columns = "id label reviewer answered_at chosen source text_hash note";
+        let columns = "id label annotator answered_at chosen source text_hash note";
         let table = output::table(columns.split(' '), rows);
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
@@ -93,7 +93,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     let labels = count_by(answers, |one| {
         one.answer.label.clone().unwrap_or_else(|| NONE.to_owned())
     });
-    let people = count_by(answers, |one| one.answer.reviewer.clone());
+    let annotators = count_by(answers, |one| one.answer.annotator.clone());
     let chosen = count_by(answers, |one| one.answer.chosen.to_string());
     let posts = agreed.rows.len();
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
@@ -107,12 +107,12 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     ];
     let json = json!({
         "answers": answers.len(), "posts": posts, "random": agreed.random.len(),
-        "before_an_edit": agreed.before_an_edit, "labels": labels, "reviewers": people, "chosen": chosen,
+        "before_an_edit": agreed.before_an_edit, "labels": labels, "annotators": annotators, "chosen": chosen,
         "disagreements": agreed.disagreements, "agreement": agreement,
     });
     let mut found = Printout::new(json).with("", key_value_table("what", rows));
     found.add_csv("Gold labels by label", table("label", &labels));
-    found.add("Gold labels by annotator", table("reviewer", &people));
+    found.add("Gold labels by annotator", table("annotator", &annotators));
     if !agreement.is_empty() {
         let rows = agreement.iter().map(|pair| {
             let kappa = pair

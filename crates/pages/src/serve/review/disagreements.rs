@@ -68,7 +68,7 @@ pub async fn page(
     State(review): State<Shared>,
     query: Query<DisagreementQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
     let pair = name(query.a.as_deref()).zip(name(query.b.as_deref()));
     let pair = pair.map(|(a, b)| [a, b]);
     let answers = review.queue.store.gold().answers().await?;
@@ -78,7 +78,7 @@ pub async fn page(
     });
     let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
     for one in answers.into_iter().filter(|one| one.is_of_present_text) {
-        let is_asked = |pair: &[String; 2]| pair.contains(&one.answer.reviewer);
+        let is_asked = |pair: &[String; 2]| pair.contains(&one.answer.annotator);
         if pair.as_ref().is_none_or(is_asked) {
             let said = posts.entry(one.answer.fullname.clone()).or_default();
             said.push(one.answer);
@@ -107,13 +107,13 @@ pub async fn page(
                 |post| display::single_line(&post.title, SHORT_TITLE * 2),
             ),
             model: post.map_or_else(String::new, |post| model_words(post, &labels)),
-            is_mine: said.iter().any(|one| one.reviewer == who),
+            is_mine: said.iter().any(|one| one.annotator == who),
             said: said
                 .into_iter()
                 .map(|one| SaidView {
                     label: label_words(one.label.as_deref(), &labels),
                     note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE),
-                    who: one.reviewer,
+                    who: one.annotator,
                 })
                 .collect(),
             fullname,

@@ -99,7 +99,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
     let text = fields.text.as_ref().and_then(|text| text.parse().ok());
     let answer = GoldAnswer {
         fullname: post.clone(),
-        reviewer: form.who.clone(),
+        annotator: form.who.clone(),
         label,
         label_set: Some(target.label_set),
         // The queue replaces this if it sampled the post at random.

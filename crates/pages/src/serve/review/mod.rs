@@ -43,7 +43,7 @@ pub struct ReviewOptions {
     /// Read-write connection to the database.
     pub store: Store,
     /// Default name of the annotator.
-    pub reviewer: String,
+    pub annotator: String,
     /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,
     /// Runs "fit now"; without it, the page does not offer it.
@@ -53,7 +53,7 @@ pub struct ReviewOptions {
 struct Review {
     queue: ReviewQueue,
     fitting: Arc<Fitting>,
-    reviewer: String,
+    annotator: String,
     /// CSRF token that forms must send.
     token: String,
 }
@@ -71,14 +71,14 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     };
     let ReviewOptions {
         store,
-        reviewer,
+        annotator,
         random_share,
         fitter,
     } = options;
     let review = Arc::new(Review {
         queue: ReviewQueue::new(store, Arc::clone(clock), random_share),
         fitting: Arc::new(Fitting::new(fitter, tasks)),
-        reviewer,
+        annotator,
         token: csrf_token(),
     });
     Router::new()

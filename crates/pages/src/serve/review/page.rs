@@ -123,7 +123,7 @@ pub async fn page(
     State(review): State<Shared>,
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
     let Some((target, set)) = review.queue.current().await? else {
         return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
     };
@@ -166,7 +166,7 @@ pub async fn fit_state(
     State(review): State<Shared>,
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
     let Some((_, set)) = review.queue.current().await? else {
         return Err(PageError(
             StatusCode::NOT_FOUND,

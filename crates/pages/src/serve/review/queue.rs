@@ -106,7 +106,7 @@ impl ReviewQueue {
         // First unanswered posts, then posts that others answered, which measures agreement, and finally posts assigned
         // to others, so that annotators never wait.
         let skipped = state.annotator(who).skipped.clone();
-        for (reviewer, unavailable) in [
+        for (annotator, unavailable) in [
             (None, &unavailable),
             (Some(who), &unavailable),
             (Some(who), &skipped),
@@ -114,11 +114,11 @@ impl ReviewQueue {
             for chosen in kinds.iter().copied() {
                 let found = match filter {
                     Some(filter) => {
-                        self.find_filtered(target, filter, reviewer, unavailable)
+                        self.find_filtered(target, filter, annotator, unavailable)
                             .await?
                     }
                     None => {
-                        self.find(&mut state, target, chosen, reviewer, unavailable)
+                        self.find(&mut state, target, chosen, annotator, unavailable)
                             .await?
                     }
                 };
@@ -146,12 +146,12 @@ impl ReviewQueue {
         &self,
         target: Target,
         filter: &ReviewFilter,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
         let limit = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let gold = self.store.gold();
-        let found = gold.filtered_posts(target, reviewer, filter, limit.saturating_add(1));
+        let found = gold.filtered_posts(target, annotator, filter, limit.saturating_add(1));
         let free = found
             .await?
             .into_iter()
@@ -166,20 +166,20 @@ impl ReviewQueue {
         state: &mut MutexGuard<'_, QueueState>,
         target: Target,
         chosen: SampleReason,
-        reviewer: Option<&str>,
+        annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
         let more = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let store = &self.store;
-        if chosen == SampleReason::Random || reviewer.is_some() {
+        if chosen == SampleReason::Random || annotator.is_some() {
             // At most `more` posts are unavailable, so one more row has an available one, if any.
             let limit = more.saturating_add(1);
             let found = match chosen {
-                SampleReason::Random => store.gold().random_posts(target, reviewer, limit).await?,
+                SampleReason::Random => store.gold().random_posts(target, annotator, limit).await?,
                 _ => {
                     store
                         .gold()
-                        .lowest_margin_posts(target, reviewer, limit)
+                        .lowest_margin_posts(target, annotator, limit)
                         .await?
                 }
             };
@@ -223,16 +223,13 @@ impl ReviewQueue {
             .review_posts(target, std::slice::from_ref(post));
         let shown = shown.await?.pop();
         let mut state = self.state.lock().await;
-        let annotator = state.annotator(&answer.reviewer);
+        let annotator = state.annotator(&answer.annotator);
         if let Some(one) = annotator.assignment.take_if(|one| one.post == *post) {
             (answer.chosen, answer.source) = (one.chosen, one.source);
-        } else if let Some(earlier) = self
-            .store
-            .gold()
-            .answers()
-            .await?
-            .into_iter()
-            .find(|one| one.answer.fullname == *post && one.answer.reviewer == answer.reviewer)
+        } else if let Some(earlier) =
+            self.store.gold().answers().await?.into_iter().find(|one| {
+                one.answer.fullname == *post && one.answer.annotator == answer.annotator
+            })
         {
             // A correction, or a form that was sent twice.
             (answer.chosen, answer.source) = drawn_as(&earlier.answer);
@@ -268,7 +265,7 @@ impl ReviewQueue {
     ) -> Result<Option<(Option<String>, ReviewPost)>, StoreError> {
         let answers = self.store.gold().answers_about(post).await?.into_iter();
         let mine = answers
-            .filter(|(reviewer, _)| reviewer == who)
+            .filter(|(annotator, _)| annotator == who)
             .map(|(_, label)| label)
             .next();
         let shown = self
@@ -301,7 +298,7 @@ impl ReviewQueue {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?;
         let mine = answers.into_iter().map(|one| one.answer);
-        let mine: Vec<GoldAnswer> = mine.filter(|one| one.reviewer == who).collect();
+        let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
         let annotator = state.annotator(who);
         // Answers from before the server started are ordered by time only.
         let last = loop {
@@ -333,7 +330,7 @@ impl ReviewQueue {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?.into_iter();
         let mut mine = answers.map(|one| one.answer);
-        let mine = mine.find(|one| one.reviewer == who && one.fullname == *post);
+        let mine = mine.find(|one| one.annotator == who && one.fullname == *post);
         let Some(mine) = mine else {
             return Ok(false);
         };
