@@ -177,12 +177,20 @@ impl Reddit {
     ) -> Result<T, SourceError> {
         let ask = async |token: &Token| {
             let request = |http: &Client| http.get(url.clone()).bearer_auth(&token.bearer);
-            self.exchange(Purpose::Data, what, request, &decode).await
+            let answer = self.exchange(Purpose::Data, what, request, &decode).await;
+            if answer.is_ok() {
+                token.set_accepted();
+            }
+            answer
         };
         let token = self.token(None).await?;
         match ask(&token).await {
             // Only once: if a new token is rejected too, the application may not read.
-            Err(SourceError::Unauthorized(_)) => ask(&*self.token(Some(&token)).await?).await,
+            Err(SourceError::Unauthorized(what)) => match self.token(Some(&token)).await {
+                Ok(token) => ask(&*token).await,
+                Err(SourceError::Unauthorized(_)) => Err(SourceError::Unauthorized(what)),
+                Err(error) => Err(error),
+            },
             answer => answer,
         }
     }
@@ -192,7 +200,7 @@ impl Reddit {
             .get(&*self.clock, rejected, self.fetch_token())
             .await
             .map_err(|error| match error {
-                SourceError::Credentials(_) => error,
+                SourceError::Credentials(_) | SourceError::Unauthorized(_) => error,
                 other => SourceError::Token(Box::new(other)),
             })
     }

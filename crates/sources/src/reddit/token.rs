@@ -2,9 +2,11 @@
 //!
 //! The first task that needs a token requests it, while the others wait for it. It is renewed before it expires, and
 //! when Reddit rejects it: callers name the rejected token, so that many rejections of one token cause one request. A
-//! permanent rejection is remembered, so that sixteen topics with a wrong secret send one request.
+//! permanent rejection is remembered, so that sixteen topics with a wrong secret send one request. If the API accepts
+//! neither a token nor its replacement, no third one is requested.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -23,6 +25,16 @@ pub(super) struct Token {
     pub scope: String,
     pub ends_at: Timestamp,
     renew_at: Duration,
+    /// True if it was requested because the API had rejected the one before.
+    replaces_rejected: bool,
+    accepted: AtomicBool,
+}
+
+impl Token {
+    /// Records that the API has answered a request with this token.
+    pub(super) fn set_accepted(&self) {
+        self.accepted.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A response of the token endpoint, which also sends errors with status 200.
@@ -58,6 +70,10 @@ impl TokenCache {
 
     /// Returns the token. Requests it with `fetch` if there is none, it is about to expire, or it is the `rejected`
     /// one.
+    ///
+    /// # Errors
+    /// Those of `fetch`, and [`SourceError::Unauthorized`] if `rejected` was never accepted and already replaced a
+    /// rejected token: the application may not read.
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,
@@ -71,15 +87,22 @@ impl TokenCache {
         }
         // Compared by pointer, because the endpoint may issue the same text twice.
         let is_rejected = |token| rejected.is_some_and(|other| Arc::ptr_eq(other, token));
-        if let Some(token) = &cached.token
-            && clock.elapsed() < token.renew_at
-            && !is_rejected(token)
-        {
-            return Ok(token.clone());
+        let mut replaces_rejected = false;
+        if let Some(token) = &cached.token {
+            replaces_rejected = is_rejected(token);
+            if replaces_rejected
+                && token.replaces_rejected
+                && !token.accepted.load(Ordering::Relaxed)
+            {
+                return Err(SourceError::Unauthorized("any subreddit".to_owned()));
+            }
+            if clock.elapsed() < token.renew_at && !replaces_rejected {
+                return Ok(token.clone());
+            }
         }
         match fetch
             .await
-            .and_then(|grant| grant.into_token(clock, self.margin))
+            .and_then(|grant| grant.into_token(clock, self.margin, replaces_rejected))
         {
             Ok(token) => {
                 let token = Arc::new(token);
@@ -98,7 +121,12 @@ impl TokenCache {
 }
 
 impl TokenResponse {
-    fn into_token(self, clock: &dyn Clock, margin: Duration) -> Result<Token, SourceError> {
+    fn into_token(
+        self,
+        clock: &dyn Clock,
+        margin: Duration,
+        replaces_rejected: bool,
+    ) -> Result<Token, SourceError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
             let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
@@ -113,6 +141,8 @@ impl TokenResponse {
             scope: self.scope,
             ends_at: Timestamp::from(clock.now() + lifetime),
             renew_at: clock.elapsed() + usable,
+            replaces_rejected,
+            accepted: AtomicBool::new(false),
         })
     }
 }
@@ -132,8 +162,14 @@ mod tests {
         let first = tokens.get(&*clock, None, same()).await.unwrap();
         let second = tokens.get(&*clock, Some(&first), same()).await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        let never = async { panic!("asked again") };
-        let third = tokens.get(&*clock, Some(&first), never).await.unwrap();
+        let never = async || panic!("another request for a token");
+        let third = tokens.get(&*clock, Some(&first), never()).await.unwrap();
         assert!(Arc::ptr_eq(&second, &third));
+        // Another task began with the replacement, which is rejected, too.
+        let refused = tokens.get(&*clock, Some(&second), never()).await;
+        assert!(matches!(refused, Err(SourceError::Unauthorized(_))));
+        second.set_accepted();
+        let fourth = tokens.get(&*clock, Some(&second), same()).await.unwrap();
+        assert!(!Arc::ptr_eq(&second, &fourth));
     }
 }
