@@ -133,7 +133,7 @@ async fn percentages_say_of_how_many_and_what_is_left_out() {
     );
     has(
         &page,
-        "40 of 80 posts have a topic that is no label, so they cannot.",
+        "They cannot for 40 of 80 posts, whose topics are not labels.",
     );
     has(&page, "10 posts without a topic are left out.");
     // Not the 35 % of science, which is no label, and names the topics that are.

@@ -153,9 +153,14 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         };
         if answered == 6 {
             press(if key == "1" { "2" } else { "1" }).await;
-            assert!(browser.text(".told").await.contains("the model predicted"));
+            assert!(
+                browser
+                    .text(".notice")
+                    .await
+                    .contains("the model predicted")
+            );
             press("u").await;
-            assert!(browser.text(".told").await.contains("was undone"));
+            assert!(browser.text(".notice").await.contains("was undone"));
             assert_eq!(browser.text(".asked h1").await, title);
         }
         press(key).await;
@@ -185,7 +190,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let title = browser.text(".asked h1").await;
     browser.press_and_navigate(" ").await;
     browser
-        .until("document.querySelector('.told').textContent.includes('Skipped')")
+        .until("document.querySelector('.notice').textContent.includes('Skipped')")
         .await;
     assert_ne!(browser.text(".asked h1").await, title);
     // Typing in the name field triggers no label key.
@@ -240,7 +245,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     // A typical post, with earlier answers.
     browser.click(".choices button").await;
     browser
-        .until("document.querySelector('.told').textContent.length > 5")
+        .until("document.querySelector('.notice').textContent.length > 5")
         .await;
     for scheme in Scheme::BOTH {
         for width in WIDTHS {
@@ -857,7 +862,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         })
         .await;
     browser
-        .until("document.querySelector('.told').textContent.includes('the model predicted')")
+        .until("document.querySelector('.notice').textContent.includes('the model predicted')")
         .await;
     let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
     assert_eq!(scene.json(&["sql", noted])[0]["note"], "1 u 0");

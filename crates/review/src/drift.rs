@@ -2,8 +2,8 @@
 //!
 //! The inputs are post counts of each outcome; the outputs are a population stability index and significance tests.
 
-/// A population stability index from here on is read as a moderate shift, and from [`LARGE`] on as a large one. This is
-/// the usual rule of thumb in credit scoring (Siddiqi, Credit Risk Scorecards, 2006).
+/// A population stability index of at least this is a moderate shift, and one of at least [`LARGE`] a large shift. This
+/// is the usual rule of thumb in credit scoring (Siddiqi, Credit Risk Scorecards, 2006).
 pub const MODERATE: f64 = 0.1;
 /// See [`MODERATE`].
 pub const LARGE: f64 = 0.25;

@@ -73,7 +73,7 @@ pub struct GoldRow {
     pub annotator: Option<String>,
     /// Time of the answer, if known.
     pub answered_at: Option<Timestamp>,
-    /// The reason for which the post was sampled.
+    /// The reason why the post was sampled.
     pub chosen: SampleReason,
     /// Origin of the label.
     pub source: GoldSource,
@@ -124,7 +124,7 @@ pub struct ResolvedGold {
     pub unknown_labels: BTreeMap<String, usize>,
 }
 
-/// Cleans a note: drops control characters, and cuts it to [`NOTE`] characters. Returns `None` if nothing is left.
+/// Cleans a note: removes control characters, and truncates it to [`NOTE`] characters. Returns `None` if nothing is left.
 pub fn gold_note(text: &str) -> Option<String> {
     let is_kept = |c: &char| !c.is_control() || *c == '\n';
     let note: String = text.trim().chars().filter(is_kept).take(NOTE).collect();

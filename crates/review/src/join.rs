@@ -18,7 +18,7 @@ const WINDOW: u32 = 10_000;
 /// Most fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
 
-/// The predictions of one label run.
+/// A label run: stored and computed predictions under a label set.
 #[derive(Debug)]
 pub struct Labelling<'a> {
     /// The label set of the run.
@@ -51,7 +51,7 @@ pub struct LeftOut {
     pub examples: Vec<String>,
     /// Stored posts with purged text.
     pub without_text: usize,
-    /// Posts whose prediction is for an earlier text.
+    /// Posts that were edited after their prediction.
     pub edited: usize,
     /// Posts without a prediction.
     pub unlabelled: usize,
@@ -101,9 +101,9 @@ pub async fn join_gold(
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
     let mut sides: Vec<HashMap<Fullname, PostLabel>> = Vec::new();
     for labelling in labellings {
-        sides.push(looked_up(store, labelling, &names).await?);
+        sides.push(label_states(store, labelling, &names).await?);
     }
-    let mut held = JoinedGold {
+    let mut joined = JoinedGold {
         rows: vec![Vec::with_capacity(gold.len()); labellings.len()],
         ..JoinedGold::default()
     };
@@ -122,30 +122,31 @@ pub async fn join_gold(
             })
             .collect();
         match predictions {
-            Err(LabelState::WithoutText) => held.left_out.without_text += 1,
-            Err(LabelState::Outdated) => held.left_out.edited += 1,
-            Err(_) => held.left_out.unlabelled += 1,
+            Err(LabelState::WithoutText) => joined.left_out.without_text += 1,
+            Err(LabelState::Outdated) => joined.left_out.edited += 1,
+            Err(_) => joined.left_out.unlabelled += 1,
             Ok(predictions) => {
-                held.posts.push(JoinedPost {
+                joined.posts.push(JoinedPost {
                     id: post.id.clone(),
                     title: found[0].title.clone(),
                     gold: post.words.join(", "),
                 });
                 for (side, prediction) in predictions.into_iter().enumerate() {
-                    let row = judged(labellings[side].set, prediction, &post.right[side]);
-                    held.rows[side].push(row);
+                    let row = evaluated_post(labellings[side].set, prediction, &post.right[side]);
+                    joined.rows[side].push(row);
                 }
             }
         }
     }
-    held.left_out.unknown = unknown.len();
-    held.left_out.purged = store.purging().count_tombstones(&unknown).await?;
+    joined.left_out.unknown = unknown.len();
+    joined.left_out.purged = store.purging().count_tombstones(&unknown).await?;
     let examples = unknown.iter().take(EXAMPLES);
-    held.left_out.examples = examples.map(Fullname::to_string).collect();
-    Ok(held)
+    joined.left_out.examples = examples.map(Fullname::to_string).collect();
+    Ok(joined)
 }
 
-async fn looked_up(
+/// Returns the label of each post, computed if no current label is stored.
+async fn label_states(
     store: &Store,
     labelling: &Labelling<'_>,
     names: &[Fullname],
@@ -163,7 +164,7 @@ async fn looked_up(
 }
 
 /// Pairs a prediction with the gold labels. A label that is not in the set counts as an abstention.
-fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> EvaluatedPost {
+fn evaluated_post(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> EvaluatedPost {
     let mut labels = set.labels.iter();
     let best = labels.position(|label| label.slug == prediction.label);
     EvaluatedPost {

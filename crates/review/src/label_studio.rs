@@ -21,7 +21,7 @@ pub struct Tasks<'a> {
     pub set: &'a LabelSet,
     /// Name of the model that made the predictions.
     pub model: &'a str,
-    /// The posts in the order of the tasks, with the reason for which each was chosen.
+    /// The posts in the order of the tasks, with the reason why each was sampled.
     pub posts: &'a [(ReviewPost, SampleReason)],
 }
 

@@ -7,7 +7,7 @@
 //! - [`sampling`] chooses the posts that annotators label, and [`label_studio`] exports them as tasks.
 //! - [`gold`] reads gold labels, [`join`] joins them with predictions, and [`evaluate`] computes precision, recall and
 //!   F1.
-//! - [`quality`] says in one sentence how many labels are right.
+//! - [`quality`] states the share of correct labels in one sentence.
 //! - [`calibrate`] fits the threshold and the temperature, and [`fit`] a correction of the logits.
 //! - [`suggest`] clusters posts without a label, and [`drift`] tests if the mix of labels changed.
 //! - [`hypotheses`] finds the stored hypotheses that can be deleted along with a label set.

@@ -1,4 +1,4 @@
-//! Measures how many labels are right, from the answers of annotators in the database, and says it in one sentence.
+//! Measures the share of correct labels from the answers of annotators in the database, and states it in one sentence.
 //!
 //! Only answers about randomly sampled posts give an estimate for all posts, so other answers count only if there are
 //! none of these. A fitted label set is not measured with the answers that it was fitted to.
@@ -16,7 +16,7 @@ use topicmill_store::{Store, StoreError, Target};
 
 /// The command that starts the review page with randomly sampled posts.
 pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
-/// The advice for labels without a figure. With 100 answers, the interval is about 20 points wide.
+/// The advice for labels whose quality is unknown. With 100 answers, the interval is about 20 points wide.
 const ADVICE: &str = "answer 100 posts, 10 minutes";
 
 /// The answers that quality is measured with.
@@ -34,7 +34,7 @@ pub enum QualitySample {
 pub struct MeasuredQuality {
     /// The quality in words, without a full stop.
     pub sentence: String,
-    /// The answers that the figures are of; `None` if there are no figures.
+    /// The answers that the figures are computed from; `None` if there are no figures.
     pub sample: Option<QualitySample>,
     /// Accuracy: the share of answered posts with the correct outcome.
     pub outcome: Proportion,
@@ -42,7 +42,7 @@ pub struct MeasuredQuality {
     pub precision: Proportion,
     /// Number of answered posts that the figures leave out.
     pub left_out: usize,
-    /// Number of these that the label set was fitted to.
+    /// Number of posts among these that the label set was fitted to.
     pub used_in_fit: usize,
 }
 

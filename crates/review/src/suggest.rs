@@ -27,7 +27,7 @@ const WINDOW: u32 = 4_000;
 /// The lower bound of the default minimum cluster size. Clusters of three are often chance; with 60 of 1,311 posts
 /// about eleven topics, a minimum of 4 found 7 topics, and 5 found 5.
 const MIN_POSTS: u64 = 4;
-/// The default minimum cluster size is at least one in this many posts; rarer topics are hardly worth a label.
+/// The default minimum cluster size is one in this many posts; rarer topics are hardly worth a label.
 const RAREST: u64 = 100;
 
 /// The input of [`suggest`].

@@ -15,7 +15,7 @@ use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, Report
 
 /// The most characters of a quoted title: three lines on a phone.
 const TITLE: usize = 160;
-/// Scores are stored with seven digits.
+/// The tolerance when scores are compared; they are stored with seven digits.
 const SCORE_ERROR: f64 = 1e-4;
 /// The most topics in a report.
 const TOPICS: usize = 400;
@@ -32,7 +32,7 @@ pub struct Context {
     pub quality: Option<MeasuredQuality>,
 }
 
-/// An outcome: the outcome of a post and its label.
+/// An outcome, and the slug of its label if it has one.
 type Key = (PostOutcome, Option<String>);
 
 fn key(outcome: PostOutcome, label: Option<&String>) -> Key {
@@ -309,7 +309,7 @@ fn topics<'c>(
         }
     }
     let mut topics: Vec<_> = topics.into_values().collect();
-    // In label order, so that agreement is on the diagonal; then topics that are no label, largest first.
+    // In label order, so that agreement is on the diagonal; then topics that are not labels, largest first.
     topics.sort_by_key(|topic| {
         let place = places.get(&(PostOutcome::Labelled, topic.slug.as_str()));
         (

@@ -97,7 +97,8 @@ fn grid(
     height
 }
 
-/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first column and the column width.
+/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first column
+/// and the column width.
 fn stack<const KINDS: usize>(
     svg: &mut Svg,
     kinds: [(&str, &str); KINDS],
@@ -151,7 +152,7 @@ fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a few"
+        reason = "there are only a few ticks"
     )]
     let most = ((svg.width - left) / room).floor().max(1.0) as usize;
     for tick in report.axis.ticks(most) {

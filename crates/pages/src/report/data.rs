@@ -65,7 +65,7 @@ pub struct OutcomeStats {
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of their best scores; `None` without posts, and for `other`, whose own score is another.
+    /// Mean of their best scores; `None` without posts, and for `other`, where the best score is that of another label.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
@@ -120,7 +120,7 @@ pub struct Report {
     pub model: Option<String>,
     /// Name and version of the label set.
     pub label_set: Option<(String, String)>,
-    /// The lowest score that gets a label.
+    /// The threshold: a post with a lower best score gets no label.
     pub threshold: f64,
     /// True if scores are between 0 and 1; raw scores are not.
     pub scores_are_shares: bool,

@@ -10,7 +10,7 @@ use topicmill_store::PostOutcome;
 
 /// The most characters of a label in a headline.
 const NAME: usize = 48;
-/// From this share of posts without a label, the headline states that share.
+/// The headline states the share of posts without a label if it is at least this.
 const MAX_WITHOUT_LABEL: f64 = 0.5;
 
 /// Returns the headline.
@@ -63,7 +63,7 @@ pub fn headline(report: &Report) -> String {
     }
 }
 
-/// Returns what shares are of: `posts`, or the labelled posts if some are not labelled yet.
+/// Describes the posts that shares refer to: all posts, or the labelled posts if some are not labelled yet.
 fn of_posts(report: &Report) -> String {
     match report.scored() {
         scored if scored == report.posts => "posts".to_owned(),
@@ -81,7 +81,7 @@ enum Leads {
     None,
 }
 
-/// Returns whether the largest label leads, with a sentence.
+/// Finds the labels that lead, and states their shares.
 fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Leads {
     let name = capital(&single_line(&leader.name, NAME));
     let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
@@ -107,7 +107,7 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Lea
 /// Returns the headline if no label leads and nothing changed.
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
     let of_posts = of_posts(report);
-    // Only if every post could be: otherwise the share is of a part.
+    // Only if each post has a topic that is a label, because the share is of all scored posts.
     if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
         let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
         return format!(

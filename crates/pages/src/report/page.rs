@@ -33,7 +33,7 @@ struct Quality {
     sentence: String,
     /// True if there is no estimate for all posts.
     is_warm: bool,
-    /// True if the report shows a part of the posts that the estimate is for.
+    /// True if the report covers only some of the posts that the estimate refers to.
     scope: bool,
     /// The URL of the review page.
     review: Option<&'static str>,
@@ -62,7 +62,7 @@ struct Quote {
 }
 
 /// Subreddits that could not be read.
-struct Passed {
+struct SkippedSubreddits {
     when: String,
     text: String,
 }
@@ -81,7 +81,7 @@ struct Body {
     charts: Vec<Chart>,
     closest: Vec<Quote>,
     surest: Vec<Quote>,
-    skipped: Vec<Passed>,
+    skipped: Vec<SkippedSubreddits>,
     footer: String,
 }
 
@@ -342,7 +342,7 @@ fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
     calls.iter().map(quote).collect()
 }
 
-fn skipped(report: &Report) -> Vec<Passed> {
+fn skipped(report: &Report) -> Vec<SkippedSubreddits> {
     let mut entries = Vec::new();
     for skipped in &report.skipped {
         let passed: Vec<String> = skipped
@@ -366,8 +366,11 @@ fn skipped(report: &Report) -> Vec<Passed> {
             passed.join(", ")
         );
         // Later runs often skip the same subreddits.
-        if !entries.iter().any(|one: &Passed| one.text == text) {
-            entries.push(Passed {
+        if !entries
+            .iter()
+            .any(|one: &SkippedSubreddits| one.text == text)
+        {
+            entries.push(SkippedSubreddits {
                 when: time::moment(skipped.at),
                 text,
             });

@@ -14,7 +14,7 @@ pub struct Svg {
     body: String,
 }
 
-/// The point of a text that its coordinates refer to.
+/// The point of a text that is at its coordinates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// Its left end.

@@ -32,9 +32,10 @@ pub struct Axis {
     span: Option<(Timestamp, Timestamp)>,
 }
 
-/// The share of a column from which missing time matters: an hour of a day.
+/// A column is incomplete if at least this share of its time is missing: about an hour of a day.
 const MISSING_SHARE: f64 = 0.05;
-/// The time without posts, in mean distances of posts, that is not chance: if posts are independent, e⁻³ = 5 %.
+/// The longest time without posts that may be chance, in mean distances between posts. If posts are independent, a longer
+/// one has a probability of e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.
@@ -93,7 +94,7 @@ impl Axis {
         }
     }
 
-    /// Finds out if the first and the last column are incomplete, given the number of posts.
+    /// Determines if the first and the last column are incomplete, given the number of posts.
     pub fn mark_incomplete(&mut self, posts: u64) {
         let (Some((first, last)), Some(start), Some(end)) =
             (self.span, self.starts.first(), self.starts.last())

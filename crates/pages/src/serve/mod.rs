@@ -1,8 +1,8 @@
 //! A web server that shows what is stored, as HTML pages and as JSON.
 //!
-//! Requests come from this machine or from clients with the token. `guard` authorises them, `index` holds the columns
-//! and the full-text index that lists need in memory, and `pages` and `api` respond. Only `review` writes to the
-//! database: answers on a connection of its own, and labels by a fit that the program runs on another one.
+//! Requests come from this machine or from clients with the token. `guard` authorises them, `index` keeps the columns
+//! and the full-text index of lists in memory, and `pages` and `api` respond. Only `review` writes to the database: it
+//! stores answers through a read-write connection, and starts fits, which the program runs.
 
 mod api;
 mod guard;
@@ -52,7 +52,7 @@ pub enum ServeError {
     /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Other machines could read all posts.
+    /// The address is reachable from other machines, and there is no token.
     #[error(
         "listening on {0}, which other machines can reach, requires a token: write one of {SHORTEST_TOKEN} characters \
          or more to a file and pass it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
@@ -112,7 +112,7 @@ pub struct Serving {
     queries: Semaphore,
     /// Remaining KiB of unread query results.
     unread: Arc<Semaphore>,
-    drawn: pages::overview::DrawnReport,
+    overview: pages::overview::RenderedReport,
     stop: CancellationToken,
 }
 
@@ -168,7 +168,7 @@ impl Server {
             any_user: options.any_user,
             queries: Semaphore::new(QUERIES),
             unread: Arc::new(Semaphore::new(UNREAD_KIB)),
-            drawn: watch::Sender::new(None),
+            overview: watch::Sender::new(None),
             stop,
         };
         Ok(Self {
@@ -194,9 +194,10 @@ impl Server {
         let clock = Arc::clone(&self.serving.clock);
         // Separate tasks, so that a long search delays neither connections nor shutdown.
         let index = Arc::clone(&self.serving.index);
-        let keeping = tokio::spawn(index.keep(self.serving.store.clone(), Arc::clone(&clock)));
+        let keeping =
+            tokio::spawn(index.refresh_forever(self.serving.store.clone(), Arc::clone(&clock)));
         let keeping = AbortOnDropHandle::new(keeping);
-        let drawing = tokio::spawn(pages::overview::keep(Arc::clone(&self.serving)));
+        let drawing = tokio::spawn(pages::overview::render_forever(Arc::clone(&self.serving)));
         let drawing = AbortOnDropHandle::new(drawing);
         let fits = TaskTracker::new();
         let review = review::router(self.review, &self.serving.clock, fits.clone());
@@ -215,7 +216,7 @@ impl Server {
             ended = drawing => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         };
-        // A fit finishes its work in progress when it is stopped.
+        // A stopped fit still stores its work in progress.
         if stop.is_cancelled() {
             fits.close();
             fits.wait().await;

@@ -74,19 +74,19 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
         }
         (table, is_full)
     };
-    let asking = futures_util::future::join(serving.store.run_query(request, into), take);
-    let mut asking = std::pin::pin!(asking);
+    let running = futures_util::future::join(serving.store.run_query(request, into), take);
+    let mut running = std::pin::pin!(running);
     let late = serving.clock.sleep(TIMEOUT);
-    let (asked, (table, is_full)) = tokio::select! {
-        answered = &mut asking => answered,
+    let (end, (table, is_full)) = tokio::select! {
+        result = &mut running => result,
         () = late => {
             stop.cancel();
             tokio::select! {
                 // The next query starts only after this one is cancelled.
-                _ = asking => {}
+                _ = running => {}
                 () = serving.clock.sleep(CANCEL_TIMEOUT) => {}
             }
-            // Without columns, the database server is slow or unreachable, rather than the query.
+            // If not even the columns have arrived, the server is slow or unreachable, rather than the query slow.
             return Err(if has_begun.load(Relaxed) {
                 PageError::bad_request(format!(
                     "the query took longer than {} s and was cancelled; narrow it, or run it with `topicmill sql`",
@@ -98,7 +98,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
         }
     };
     Ok(QueryResult {
-        is_cut: is_full || asked? == QueryEnd::Truncated,
+        is_cut: is_full || end? == QueryEnd::Truncated,
         table,
     })
 }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 /// Pairs of steps and changes of the gradient that approximate the curvature.
 const MEMORY: usize = 10;
-/// Steps at most. A fit to 1,000 answers takes about 40.
+/// The most steps. A fit to 1,000 answers takes about 40.
 const MOST_STEPS: usize = 500;
-/// A step must gain this share of what the slope promises (Armijo's condition).
+/// A step must reduce the function by this share of the reduction that the slope predicts (Armijo's condition).
 const SUFFICIENT: f64 = 1e-4;
-/// Halvings of a step before it is given up: the function is flat to the last digit there.
+/// The most halvings of a step; a function that has not decreased by then is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
 /// Returns the minimum near `start`: where no component of the gradient is larger than `tolerance`.

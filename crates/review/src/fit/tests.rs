@@ -17,7 +17,7 @@ fn class_of(row: usize) -> usize {
 fn answers(rows: usize, help: f64) -> Vec<Answer> {
     let answer = |row: usize| {
         let right = class_of(row);
-        #[expect(clippy::cast_possible_truncation, reason = "stored so")]
+        #[expect(clippy::cast_possible_truncation, reason = "vectors are stored as f32")]
         let vector = (0..4).map(|column| wave(row, column) as f32).collect();
         Answer {
             text_hash: TextHash::new(&row.to_string()),
@@ -112,7 +112,7 @@ fn a_fit_learns_from_vectors_and_keeps_good_zero_shot_labels() {
     assert_eq!(
         found,
         fit(&rows, Link::Softmax).unwrap(),
-        "not the same twice"
+        "a second fit differs"
     );
     // Zero-shot labels that are always correct stay so.
     let rows = answers(40, 8.0);

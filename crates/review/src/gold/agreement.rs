@@ -1,4 +1,4 @@
-//! Computes how far annotators agree: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
+//! Computes the agreement of annotators: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
 //! Measurement* 20).
 
 use std::collections::BTreeMap;
@@ -18,8 +18,7 @@ pub struct PairAgreement {
     pub posts: usize,
     /// Number of these posts with the same answer.
     pub same: usize,
-    /// Cohen's kappa: 1 for full agreement, 0 for as much as by chance. `None` if both give one and the same answer to
-    /// every post, because chance then explains everything.
+    /// Cohen's kappa: 1 is perfect agreement, 0 is chance. `None` if both gave every post the same single answer.
     pub kappa: Option<f64>,
 }
 
@@ -28,25 +27,25 @@ pub struct PairAgreement {
 pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
-        let said = (answer.annotator.as_str(), answer.label.as_deref());
-        posts.entry(&answer.fullname).or_default().push(said);
+        let label = (answer.annotator.as_str(), answer.label.as_deref());
+        posts.entry(&answer.fullname).or_default().push(label);
     }
     let mut pairs: BTreeMap<[&str; 2], Vec<[Option<&str>; 2]>> = BTreeMap::new();
-    for said in posts.values_mut() {
-        said.sort_unstable();
-        for (place, (a, of_a)) in said.iter().enumerate() {
-            for (b, of_b) in &said[place + 1..] {
+    for labels in posts.values_mut() {
+        labels.sort_unstable();
+        for (place, (a, of_a)) in labels.iter().enumerate() {
+            for (b, of_b) in &labels[place + 1..] {
                 pairs.entry([a, b]).or_default().push([*of_a, *of_b]);
             }
         }
     }
     let mut found: Vec<PairAgreement> = pairs
         .into_iter()
-        .map(|(names, said)| PairAgreement {
+        .map(|(names, labels)| PairAgreement {
             annotators: names.map(str::to_owned),
-            posts: said.len(),
-            same: said.iter().filter(|[a, b]| a == b).count(),
-            kappa: kappa(said.iter().map(|[a, b]| (a, b, 1))),
+            posts: labels.len(),
+            same: labels.iter().filter(|[a, b]| a == b).count(),
+            kappa: kappa(labels.iter().map(|[a, b]| (a, b, 1))),
         })
         .collect();
     found.sort_by_key(|pair| std::cmp::Reverse(pair.posts));
@@ -60,11 +59,11 @@ mod tests {
 
     use super::*;
 
-    fn said(post: usize, who: &str, label: &str) -> StoredGold {
+    fn stored(post: usize, annotator: &str, label: &str) -> StoredGold {
         StoredGold {
             answer: GoldAnswer {
                 fullname: format!("t3_k{post}").parse().unwrap(),
-                annotator: who.into(),
+                annotator: annotator.into(),
                 label: Some(label.to_owned()).filter(|label| !label.is_empty()),
                 label_set: None,
                 chosen: SampleReason::Random,
@@ -85,13 +84,13 @@ mod tests {
         let pairs = cells.into_iter().flat_map(|(n, a, b)| vec![(a, b); n]);
         let mut answers: Vec<StoredGold> = pairs
             .enumerate()
-            .flat_map(|(post, (a, b))| [said(post, "ben", b), said(post, "ada", a)])
+            .flat_map(|(post, (a, b))| [stored(post, "ben", b), stored(post, "ada", a)])
             .collect();
         // Neither a post with one answer nor an answer about an earlier text counts.
-        answers.push(said(90, "ada", "x"));
+        answers.push(stored(90, "ada", "x"));
         answers.push(StoredGold {
             is_of_present_text: false,
-            ..said(90, "ben", "y")
+            ..stored(90, "ben", "y")
         });
         let [pair] = &agreement(&answers)[..] else {
             panic!("one pair");
@@ -103,12 +102,13 @@ mod tests {
 
     #[test]
     fn constant_answers_have_no_kappa_and_pairs_are_sorted_by_posts() {
-        let mut answers = vec![said(1, "ada", "x"), said(1, "ben", "x")];
-        answers.extend((2..5).flat_map(|post| [said(post, "ben", "x"), said(post, "carl", "y")]));
+        let mut answers = vec![stored(1, "ada", "x"), stored(1, "ben", "x")];
+        answers
+            .extend((2..5).flat_map(|post| [stored(post, "ben", "x"), stored(post, "carl", "y")]));
         let found = agreement(&answers);
         let names: Vec<&[String; 2]> = found.iter().map(|pair| &pair.annotators).collect();
         assert_eq!(names, [&["ben", "carl"], &["ada", "ben"]]);
-        // Always apart: 0 observed, and 0 by chance.
+        // No agreement: 0 observed, and 0 by chance.
         assert_eq!(found[0].kappa, Some(0.0));
         assert_eq!(found[1].kappa, None);
     }

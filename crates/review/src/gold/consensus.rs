@@ -16,7 +16,7 @@ pub struct Disagreement {
     /// Fullname of the post.
     pub fullname: Fullname,
     /// (annotator, label) pairs by time; `None` for none of these.
-    pub said: Vec<(String, Option<String>)>,
+    pub answers: Vec<(String, Option<String>)>,
 }
 
 /// The answers of annotators, combined by post.
@@ -40,10 +40,10 @@ pub struct Consensus {
 }
 
 /// Combines answers, which must be ordered by post and time.
-pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
+pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
     let mut found = Consensus::default();
     let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
-    for one in answers {
+    for one in stored {
         if one.is_of_present_text {
             let post = posts.entry(one.answer.fullname.clone()).or_default();
             post.push(one);
@@ -51,19 +51,19 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
             found.before_an_edit += 1;
         }
     }
-    for (fullname, said) in posts {
-        let first = &said[0].answer;
-        if said.iter().any(|one| one.answer.label != first.label) {
-            let said = said
+    for (fullname, answers) in posts {
+        let first = &answers[0].answer;
+        if answers.iter().any(|one| one.answer.label != first.label) {
+            let answers = answers
                 .into_iter()
-                .map(|one| (one.answer.annotator, one.answer.label));
-            let said = said.collect();
-            found.disagreements.push(Disagreement { fullname, said });
+                .map(|one| (one.answer.annotator, one.answer.label))
+                .collect();
+            found.disagreements.push(Disagreement { fullname, answers });
             continue;
         }
-        if said.iter().any(|one| one.in_random_sample) {
+        if answers.iter().any(|one| one.in_random_sample) {
             found.random.insert(fullname.clone());
-        } else if said.iter().any(|one| {
+        } else if answers.iter().any(|one| {
             matches!(
                 one.answer.chosen,
                 SampleReason::Closest | SampleReason::Filter
@@ -72,13 +72,13 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
             found.has_close_calls = true;
         }
         if first.label.is_none() {
-            let sets = said.iter().filter_map(|one| one.answer.label_set);
+            let sets = answers.iter().filter_map(|one| one.answer.label_set);
             found.offered.insert(fullname.clone(), sets.collect());
         }
         let line = found.rows.len() as u64 + 1;
         let label = first.label.clone().unwrap_or_default();
         found.rows.push(GoldRow::new(line, fullname, label));
-        let annotators = said.into_iter().map(|one| one.answer.annotator);
+        let annotators = answers.into_iter().map(|one| one.answer.annotator);
         found.annotators.extend(annotators);
     }
     found

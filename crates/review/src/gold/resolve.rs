@@ -81,7 +81,7 @@ fn new_post(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
     }
 }
 
-/// Returns true if a row repeats what earlier rows say.
+/// Returns true if a row repeats a label of earlier rows.
 fn is_duplicate(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
     let mut places = post.right.iter().zip(meaning);
     places.all(|(known, place)| match place {

@@ -36,8 +36,9 @@ const FEWEST: usize = 2;
 const RAREST: usize = 20;
 /// The most terms per class.
 const KEPT: usize = 8;
-/// A term can name a cluster if one in this many posts has it. In the posts that the cut was tuned on, clusters with
-/// such a term are about one topic (86 % of the posts or more); of the other clusters, a third are not.
+/// A term can name a cluster if at least one in this many of its posts has it. In the posts that the cut was tuned on,
+/// at least 86 % of the posts of each cluster with such a term are about one topic; a third of the other clusters mix
+/// topics.
 const DISTINCTIVE: usize = 3;
 /// The most characters of a label of two joined terms.
 const LONG: usize = 30;

@@ -126,9 +126,9 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
         let rows = shown.map(|post| {
-            let labels = post.said.iter().map(|(who, label)| {
+            let labels = post.answers.iter().map(|(annotator, label)| {
                 let label = label.as_deref().unwrap_or(NONE);
-                format!("{who}: {label}")
+                format!("{annotator}: {label}")
             });
             json!([post.fullname, labels.collect::<Vec<_>>().join(", ")])
         });

@@ -1,4 +1,4 @@
-//! Draws a heat map of topics (the reason of collection) against predicted labels.
+//! Draws a heat map of the topics that posts were collected for against their predicted labels.
 
 use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
@@ -60,7 +60,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Topics against labels".to_owned(),
         read: format!(
             "Each row is the topic that posts were collected for, and each column the label that they got. Numbers are \
-             percentages of the row, whose posts are in brackets.{}{}",
+             percentages of the row; its number of posts is in brackets.{}{}",
             left_out(report, &rows),
             largest_disagreement(&pairs, report)
         ),
@@ -82,10 +82,10 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     };
     let (agreeing, all) = (posts(&|topic| is_label(report, topic)), posts(&|_| true));
     let mut text = match all - agreeing {
-        _ if agreeing == 0 => " None of these topics is a label, so they cannot agree.".to_owned(),
+        _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
-            " On the diagonal, topic and label agree; {} of {} posts have a topic that is no label, so they cannot.",
+            " On the diagonal, topic and label agree. They cannot for {} of {} posts, whose topics are not labels.",
             thousands(others),
             thousands(all)
         ),

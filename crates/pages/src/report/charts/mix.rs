@@ -63,7 +63,7 @@ fn read(drift: &Drift) -> String {
     let (before, after) = (thousands(drift.before), thousands(drift.after));
     let verdict = match drift.verdict() {
         DriftVerdict::Chance => format!(
-            "within chance, which gives up to {} for samples of {before} and {after} posts",
+            "within chance, which explains up to {} for samples of {before} and {after} posts",
             index(drift.chance)
         ),
         DriftVerdict::Small => "significant, but small".to_owned(),

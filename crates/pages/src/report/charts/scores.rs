@@ -56,7 +56,7 @@ pub fn all(report: &Report) -> Option<Chart> {
         id: "scores",
         title: "Score distribution".to_owned(),
         read: format!(
-            "The score of each post's best label, also of posts that did not get it. {}",
+            "The score of each post's best label, including posts that did not get that label. {}",
             none(report, scored)
         ),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
@@ -145,7 +145,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     let mut lines: Vec<(&OutcomeStats, [f64; 3])> = report
         .outcomes
         .iter()
-        // The scores are those of the best label, which says little about a post that is `other`.
+        // The best label's score says little about a post that is `other`.
         .filter(|line| line.outcome != PostOutcome::Other)
         .filter_map(|line| {
             let quantiles = [

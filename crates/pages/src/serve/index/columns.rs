@@ -18,7 +18,7 @@ use topicmill_store::{Part, QueryRequest, Result, Store, StoreError, part_channe
 
 /// The value for an unknown Reddit score.
 const NO_VOTES: i32 = i32::MIN;
-/// The value for a text that retention purged.
+/// The value for a text that retention has deleted.
 const NO_TEXT: u64 = 0;
 
 /// A post, with interned names and Unix timestamps.
@@ -98,9 +98,8 @@ impl Columns {
             columns.rows.sort_unstable_by_key(|row| row.key);
             Ok(columns)
         };
-        let (asked, columns) =
-            futures_util::future::join(store.run_query(request, into), take).await;
-        asked?;
+        let (end, columns) = futures_util::future::join(store.run_query(request, into), take).await;
+        end?;
         columns
     }
 

@@ -49,7 +49,7 @@ pub struct FoundRows {
     pub is_cut: bool,
 }
 
-/// Progress of the full-text index.
+/// Progress of building the full-text index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchProgress {
     /// Number of posts.
@@ -188,8 +188,8 @@ impl Index {
             .expect("no code panics while holding this lock")
     }
 
-    /// Refreshes the index after changes, for ever.
-    pub async fn keep(self: Arc<Self>, store: Store, clock: SharedClock) {
+    /// Refreshes the index after each change; never returns.
+    pub async fn refresh_forever(self: Arc<Self>, store: Store, clock: SharedClock) {
         let mut read = ReadState::default();
         loop {
             let began = clock.elapsed();

@@ -1,8 +1,8 @@
 //! The overview page: the report on all posts.
 //!
 //! Rendering takes seconds with a million posts, so a background task renders it again after writes, and requests wait
-//! only for the first report. Quotes of posts that were purged since are removed from each response, and the quality of the
-//! labels is measured for each.
+//! only for the first report. Each response omits quotes of posts that were purged since, and has the label quality as
+//! of now.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const PAUSE_FACTOR: u32 = 9;
 const MAX_PAUSE: Duration = Duration::from_mins(2);
 
 /// The latest report with its HTML, or the error if there is none.
-pub type DrawnReport = watch::Sender<Option<Result<Arc<(Report, String)>, PageError>>>;
+pub type RenderedReport = watch::Sender<Option<Result<Arc<(Report, String)>, PageError>>>;
 
 #[derive(Template)]
 #[template(path = "serve/report.html")]
@@ -46,21 +46,21 @@ struct Row {
     posts: String,
 }
 
-/// Renders the report after each change, for ever.
-pub async fn keep(serving: Shared) {
+/// Renders the report after each change; never returns.
+pub async fn render_forever(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
         // The sender has the same lifetime as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
-        match draw(&serving).await {
-            Ok(body) => drop(serving.drawn.send_replace(Some(Ok(body.into())))),
+        match render(&serving).await {
+            Ok(body) => drop(serving.overview.send_replace(Some(Ok(body.into())))),
             Err(error) => {
                 tracing::warn!("cannot update the overview, the last version stays: {error}");
-                serving.drawn.send_if_modified(|drawn| {
-                    let is_first = !matches!(drawn, Some(Ok(_)));
+                serving.overview.send_if_modified(|rendered| {
+                    let is_first = !matches!(rendered, Some(Ok(_)));
                     if is_first {
-                        *drawn = Some(Err(error.into()));
+                        *rendered = Some(Err(error.into()));
                     }
                     is_first
                 });
@@ -74,7 +74,7 @@ pub async fn keep(serving: Shared) {
     }
 }
 
-async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
+async fn render(serving: &Shared) -> Result<(Report, String), StoreError> {
     let now = serving.clock.now().into();
     let options = ReportOptions::all_posts(&serving.store, &serving.database, now).await?;
     let report = report::gather(&serving.store, &options).await?;
@@ -85,22 +85,22 @@ async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
 /// Renders the page.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
     serving.index.ready().await?;
-    let mut drawn = serving.drawn.subscribe();
-    let drawn = drawn.wait_for(Option::is_some).await;
-    let drawn = drawn
+    let mut rendered = serving.overview.subscribe();
+    let rendered = rendered.wait_for(Option::is_some).await;
+    let rendered = rendered
         .expect("the sender has the lifetime of the server")
         .clone();
-    let drawn = drawn.expect("`wait_for` returned a value")?;
-    let mut fresh = report::without_stale_quotes(&serving.store, &drawn.0).await?;
-    // Answers do not refresh the index.
+    let rendered = rendered.expect("`wait_for` returned a value")?;
+    let mut fresh = report::without_stale_quotes(&serving.store, &rendered.0).await?;
+    // New answers do not trigger a rendering, so the quality is measured here.
     let quality = quality::of_current_labels(&serving.store).await?;
-    if quality != drawn.0.quality {
-        let report = fresh.unwrap_or_else(|| drawn.0.clone());
+    if quality != rendered.0.quality {
+        let report = fresh.unwrap_or_else(|| rendered.0.clone());
         fresh = Some(Report { quality, ..report });
     }
     let fresh = fresh.map(|report| report::render_body(&report, Some(REVIEW)));
     let page = ReportPage {
-        body: fresh.as_deref().unwrap_or(&drawn.1),
+        body: fresh.as_deref().unwrap_or(&rendered.1),
         outcomes: outcomes(&serving).await?,
     };
     Ok(html(StatusCode::OK, &page))

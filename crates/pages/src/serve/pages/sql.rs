@@ -1,4 +1,4 @@
-//! The page with a SQL box, and with what the views and tables contain.
+//! The page with a SQL box, and a description of the views and tables.
 
 use askama::Template;
 use axum::extract::State;
@@ -85,7 +85,7 @@ pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Resp
     let mut answer = None;
     if !sql.is_empty() {
         match query::run_query(&serving, &sql, ROWS).await {
-            Ok(answered) => answer = Some(shown(&answered)),
+            Ok(result) => answer = Some(shown(&result)),
             Err(PageError(code, message)) => (status, error) = (code, Some(message)),
         }
     }
@@ -156,8 +156,8 @@ fn named() -> Vec<NamedQuery> {
     named.collect()
 }
 
-fn shown(answered: &query::QueryResult) -> Shown {
-    let table = &answered.table;
+fn shown(result: &query::QueryResult) -> Shown {
+    let table = &result.table;
     let is_name: Vec<bool> = table
         .columns
         .iter()
@@ -204,6 +204,6 @@ fn shown(answered: &query::QueryResult) -> Shown {
         columns: columns.collect(),
         rows,
         count: display::thousands(table.rows.len() as u64),
-        is_cut: answered.is_cut,
+        is_cut: result.is_cut,
     }
 }

@@ -33,7 +33,7 @@ pub struct DisagreementQuery {
 }
 
 /// An answer, formatted for display.
-struct SaidView {
+struct AnswerView {
     who: String,
     label: String,
     note: String,
@@ -43,7 +43,7 @@ struct SaidView {
 struct DisagreementView {
     fullname: Fullname,
     title: String,
-    said: Vec<SaidView>,
+    answers: Vec<AnswerView>,
     model: String,
     /// True if the visitor is one of the annotators.
     is_mine: bool,
@@ -80,11 +80,11 @@ pub async fn page(
     for one in answers.into_iter().filter(|one| one.is_of_present_text) {
         let is_asked = |pair: &[String; 2]| pair.contains(&one.answer.annotator);
         if pair.as_ref().is_none_or(is_asked) {
-            let said = posts.entry(one.answer.fullname.clone()).or_default();
-            said.push(one.answer);
+            let answers = posts.entry(one.answer.fullname.clone()).or_default();
+            answers.push(one.answer);
         }
     }
-    posts.retain(|_, said| said.iter().any(|one| one.label != said[0].label));
+    posts.retain(|_, answers| answers.iter().any(|one| one.label != answers[0].label));
     let all = posts.len();
     let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
     let current = review.queue.current().await?;
@@ -99,7 +99,7 @@ pub async fn page(
         );
     }
     let labels = current.map_or_else(Vec::new, |(_, set)| set.labels);
-    let view = |(fullname, said): (Fullname, Vec<GoldAnswer>)| {
+    let view = |(fullname, answers): (Fullname, Vec<GoldAnswer>)| {
         let post = shown.get(&fullname);
         DisagreementView {
             title: post.map_or_else(
@@ -107,10 +107,10 @@ pub async fn page(
                 |post| display::single_line(&post.title, SHORT_TITLE * 2),
             ),
             model: post.map_or_else(String::new, |post| model_words(post, &labels)),
-            is_mine: said.iter().any(|one| one.annotator == who),
-            said: said
+            is_mine: answers.iter().any(|one| one.annotator == who),
+            answers: answers
                 .into_iter()
-                .map(|one| SaidView {
+                .map(|one| AnswerView {
                     label: label_words(one.label.as_deref(), &labels),
                     note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE),
                     who: one.annotator,

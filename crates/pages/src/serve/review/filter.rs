@@ -7,7 +7,7 @@ use crate::display;
 use topicmill_score::LabelSet;
 use topicmill_store::{FilterLabel, ReviewFilter};
 
-/// Value of `label` for posts without a label, unless a label has this slug. The list of posts uses the same word.
+/// Value of `label` for posts without a label, unless a label has this slug. The list of posts uses the same value.
 pub const UNLABELLED: &str = "unlabelled";
 
 /// Query parameters of the filter. Empty ones select everything.
@@ -101,7 +101,7 @@ mod tests {
             background: None,
             fitted: None,
         };
-        let said = |label: &str, from: &str, to: &str| {
+        let described = |label: &str, from: &str, to: &str| {
             let text = |text: &str| Some(text.to_owned());
             let query = FilterQuery {
                 label: text(label),
@@ -131,7 +131,7 @@ mod tests {
             ),
         ] {
             let (label, from, to) = parameters;
-            let found = said(label, from, to);
+            let found = described(label, from, to);
             assert_eq!(found, (expected.map(str::to_owned), query.to_owned()));
         }
     }

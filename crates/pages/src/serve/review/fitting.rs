@@ -1,7 +1,7 @@
-//! The button "fit now": learns from the answers, as `labels fit --make-current` does, while people go on reviewing.
+//! The button "fit now": learns from the answers, as `labels fit --make-current` does, while annotators continue.
 //!
 //! The program passes the implementation in, because a fit labels posts, which needs engines. One fit runs at a time;
-//! the page asks for its state.
+//! the page polls its state.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,9 +48,9 @@ struct FitState {
 
 /// The state of the fit, formatted for display.
 pub struct FitView {
-    /// Answers that are not learned yet.
+    /// Number of answers since the last fit.
     pub since: usize,
-    /// True if enough of them are there.
+    /// True if these are enough for another fit.
     pub is_due: bool,
     /// True while a fit runs.
     pub is_running: bool,
@@ -59,7 +59,7 @@ pub struct FitView {
 }
 
 impl Fitting {
-    /// Creates the runner; without `fitter`, it never offers a fit. The tasks of fits are added to `tasks`.
+    /// Creates the runner, which spawns fits in `tasks`; without `fitter`, it never offers a fit.
     pub fn new(fitter: Option<Arc<dyn Fitter>>, tasks: TaskTracker) -> Self {
         Self {
             fitter,
@@ -97,8 +97,8 @@ impl Fitting {
         });
     }
 
-    /// Returns the state for `answers` answers, of which the current label set has learned `learned`; `None` if there
-    /// is nothing to show.
+    /// Returns the state, given the number of answers and the number that the current label set was fitted to; `None`
+    /// if there is nothing to show.
     pub fn view(&self, answers: usize, learned: usize) -> Option<FitView> {
         self.fitter.as_ref()?;
         let FitState {

@@ -67,7 +67,8 @@ impl ReviewForm {
         post.ok_or_else(outdated)
     }
 
-    /// Redirects to the next post, so that reloading the page does not send the form again. The page reports `did`.
+    /// Redirects to the next post, so that reloading the page does not send the form again. `did` selects the notice on
+    /// that page.
     fn redirect(&self, did: &'static str, post: Option<&Fullname>) -> Response {
         let post = post.map(|post| ("post", post.as_str()));
         let words = [("as", self.who.as_str()), ("did", did)].into_iter();

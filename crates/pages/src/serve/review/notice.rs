@@ -13,11 +13,15 @@ use topicmill_store::{ReviewPost, Target};
 /// The message about the previous action.
 pub enum Notice {
     Plain(&'static str),
-    /// The title of the post, the answer, the predicted label with its score, and whether both are the same.
+    /// An answer, and the predicted label.
     Answered {
+        /// Title of the post.
         title: String,
+        /// The answer in words.
         mine: String,
+        /// The predicted label with its score.
         model: String,
+        /// True if both are the same.
         is_right: bool,
     },
 }

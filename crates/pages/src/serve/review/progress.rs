@@ -55,7 +55,7 @@ pub struct AgreementView {
 pub struct ProgressView {
     pub accuracy: String,
     pub precision: String,
-    /// Number of random posts that these figures are of.
+    /// Number of random posts that accuracy and precision are estimated from.
     pub random: String,
     pub posts: String,
     /// The quality in words.
@@ -111,8 +111,8 @@ impl ProgressView {
             posts: display::thousands(of.posts as u64),
             quality: quality.sentence.clone(),
             sentence: format!(
-                "Only answers about randomly sampled posts count for all posts: close calls and posts of a filter are \
-                 harder than most.{disagree}"
+                "Only randomly sampled posts are representative; close calls and filtered posts are harder than \
+                 most.{disagree}"
             ),
             agreement: of
                 .agreement

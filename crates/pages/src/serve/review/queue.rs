@@ -75,7 +75,7 @@ impl ReviewQueue {
         if let Some(one) = state.annotator(who).assignment.take() {
             if one.filter.as_ref() == filter {
                 let posts = [one.post.clone()];
-                // If there is none, it was purged.
+                // It is missing if it was purged.
                 if let Some(post) = self.store.gold().review_posts(target, &posts).await?.pop() {
                     let (chosen, note) = (one.chosen, one.note.clone());
                     state.annotator(who).assignment = Some(one);
@@ -99,7 +99,7 @@ impl ReviewQueue {
             _ => SampleReason::Random,
         };
         let kinds = match filter {
-            // Not random, even if the filter selects by chance, because it selects.
+            // Filtered posts never count as random.
             Some(_) => vec![SampleReason::Filter],
             None => vec![first, second],
         };
@@ -214,7 +214,7 @@ impl ReviewQueue {
         Ok(None)
     }
 
-    /// Stores an answer with the reason for which the post was sampled. Returns false if the post was purged or edited.
+    /// Stores an answer, with the reason why the post was sampled. Returns false if the post was purged or edited.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
         let shown = self
@@ -300,7 +300,7 @@ impl ReviewQueue {
         let mine = answers.into_iter().map(|one| one.answer);
         let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
         let annotator = state.annotator(who);
-        // Answers from before the server started are ordered by time only.
+        // Falls back to the latest answer on the review page before the server started.
         let last = loop {
             match annotator.answered.pop() {
                 None => {

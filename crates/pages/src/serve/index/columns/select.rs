@@ -47,7 +47,8 @@ impl Columns {
         SelectedRows { keys, more, total }
     }
 
-    /// Counts the posts by outcome, topic, subreddit and month. Each count is of the posts that match the other filters.
+    /// Counts the posts by outcome, topic, subreddit and month. Each count includes only posts that match the other
+    /// filters.
     pub fn facets(&self, filter: &RowFilter, among: Option<&[i64]>) -> Facets {
         let matcher = Matcher::new(self, filter);
         let interners = [&self.outcomes, &self.topics, &self.subreddits];
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn facets_count_what_each_value_would_list() {
+    fn facet_counts_equal_the_totals_of_filtered_lists() {
         let columns = columns();
         let filter = RowFilter {
             outcome: Some("games".into()),

@@ -37,15 +37,15 @@ pub struct Assignment {
     pub post: Fullname,
     pub chosen: SampleReason,
     pub source: GoldSource,
-    /// The filter that was on.
+    /// The filter that selected the post.
     pub filter: Option<ReviewFilter>,
     /// The note of an undone or earlier answer.
     pub note: String,
     pub since: DateTime<Utc>,
 }
 
-/// Returns the reason and the source of an answer that replaces an earlier one. If a file declared its posts random,
-/// they were not drawn here, so the source stays: a draw would also count the posts before it as part of the sample.
+/// Returns the reason and the source of an answer that replaces an earlier one. A random post of a file keeps its
+/// source, because a post that was drawn here would make all posts before it part of the random sample.
 pub fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
