@@ -6,6 +6,7 @@ mod mistakes;
 mod parse;
 mod schedules;
 mod section;
+mod topics;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

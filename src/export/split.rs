@@ -5,19 +5,16 @@
 //! later posts do not move it. Near-duplicates are found with `MinHash`, which keeps [`BYTES_PER_POST`] bytes per post
 //! and no text.
 
+mod sketch;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use minhash_rs::prelude::MinHash;
-
+use self::sketch::{PERMUTATIONS, Sketch, is_near_duplicate, sketch};
 use super::columns::text_hash_index;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_store::ColumnBatch;
 
-/// Words per shingle; similarity is the share of common shingles.
-const SHINGLE: usize = 3;
-/// Values per sketch. The standard error of the similarity is at most 1/√128, 9 %.
-const PERMUTATIONS: usize = 128;
 /// Bands per sketch; posts that agree in a band are compared. The probability to agree in one is 1 − (1 − s⁵)²⁵: 99 %
 /// at similarity 0.7, all but 5 of 100,000 at 0.8, and 0.8 % at 0.2 (Leskovec, Rajaraman, Ullman, "Mining of Massive
 /// Datasets", section 3.4).
@@ -27,16 +24,11 @@ const ROWS: usize = 5;
 /// Maximum number of preceding posts of a band that a post is compared with, in addition to the first. Bounds the cost
 /// of bands that agree by chance, in common words.
 const MAX_COMPARED: usize = 8;
-/// Minimum similarity of near-duplicates, as used to deduplicate the data of `StarCoder` (Li et al. 2023, section 3.4).
-const MIN_SIMILARITY: f64 = 0.7;
 /// Bytes in memory per post during the split: the sketch, then hash, time, outcome, gold, group, and an entry
 /// for sorting a band.
 pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 1 + 4 + 16;
 /// Sketches per block, so that growing never copies all of them.
 const BLOCK: usize = 1 << 14;
-
-/// The lowest byte of each `MinHash` value; different values agree in it once in 256.
-type Sketch = [u8; PERMUTATIONS];
 
 /// The criterion that assigns a group to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,8 +290,8 @@ impl Splitter {
         groups[younger] = u32::try_from(older).expect("rows are counted in 32 bits");
     }
 
-    /// Assigns groups by where the hash is in its range. Independent of the label, so each label is split in about the
-    /// same shares.
+    /// Assigns groups by the position of their hash in the range of hashes. This is independent of labels, so each label
+    /// is split in about the same shares.
     fn by_text(&self, groups: &[u32], shares: &Shares) -> Vec<u8> {
         let mut ends = Vec::new();
         let mut sum = 0;
@@ -362,48 +354,6 @@ fn find(groups: &mut [u32], mut row: usize) -> usize {
     row
 }
 
-fn is_near_duplicate(a: &Sketch, b: &Sketch) -> bool {
-    let same = a.iter().zip(b).filter(|(a, b)| a == b).count();
-    #[expect(clippy::cast_precision_loss, reason = "at most 128")]
-    let same = same as f64 / PERMUTATIONS as f64;
-    same >= MIN_SIMILARITY
-}
-
-/// Computes the sketch of a text's shingles. Words are runs of letters and digits, case-insensitive. A text shorter
-/// than a shingle is one shingle; a text without words is only similar to texts with the same hash.
-fn sketch(title: &str, body: &str, hash: u64) -> Sketch {
-    let words = [title, body].into_iter().flat_map(|text| {
-        text.split(|letter: char| !letter.is_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(word_hash)
-    });
-    let words: Vec<u64> = words.collect();
-    let sketch: MinHash<u64, PERMUTATIONS> = match words.len() {
-        0 => std::iter::once(hash).collect(),
-        1..SHINGLE => std::iter::once(joined(&words)).collect(),
-        _ => words.windows(SHINGLE).map(joined).collect(),
-    };
-    sketch.into_words().map(|value| value.to_le_bytes()[0])
-}
-
-/// Hashes a lower-case word with FNV-1a (RFC 9923). Must be stable across versions of this program.
-fn word_hash(word: &str) -> u64 {
-    let letters = word.chars().flat_map(char::to_lowercase);
-    letters.fold(FNV_OFFSET, |hash, letter| {
-        (hash ^ u64::from(letter)).wrapping_mul(FNV_PRIME)
-    })
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0100_0000_01b3;
-
-fn joined(words: &[u64]) -> u64 {
-    words.iter().fold(FNV_OFFSET, |hash, word| {
-        // Rotated, so that word order counts.
-        (hash.rotate_left(5) ^ word).wrapping_mul(FNV_PRIME)
-    })
-}
-
 /// Builds the split column of a file.
 pub(super) fn column(parts: &[u8], split: &Split) -> ColumnCells {
     let names = split.parts();
@@ -415,131 +365,4 @@ pub(super) fn column(parts: &[u8], split: &Split) -> ColumnCells {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_two_or_three_with_the_sum_100() {
-        let parts = |text: &str| {
-            text.parse::<Shares>()
-                .map(|shares| shares.parts().collect::<Vec<_>>())
-        };
-        assert_eq!(parts("80/20").unwrap(), [("train", 80), ("test", 20)]);
-        assert_eq!(
-            parts("80/10/10").unwrap(),
-            [("train", 80), ("validation", 10), ("test", 10)]
-        );
-        for text in [
-            "",
-            "100",
-            "80/10",
-            "80/10/20",
-            "70/10/10/10",
-            "80/20/0",
-            "-80/180",
-            "a/b",
-            "80,20",
-            "4294967295/1",
-        ] {
-            assert!(parts(text).unwrap_err().contains("80/10/10"), "{text}");
-        }
-    }
-
-    fn splitter(posts: &[(String, i64, &str)]) -> Splitter {
-        let mut splitter = Splitter::new();
-        for (i, (text, time, outcome)) in posts.iter().enumerate() {
-            // Evenly distributed hashes.
-            let hash = word_hash(text).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if i.is_multiple_of(BLOCK) {
-                splitter.sketches.push(Vec::new());
-            }
-            splitter
-                .sketches
-                .last_mut()
-                .unwrap()
-                .push(sketch(text, "", hash));
-            splitter.hashes.push(hash);
-            splitter.times.push(*time);
-            let next = u16::try_from(splitter.names.len()).unwrap();
-            let outcome = *splitter.names.entry((*outcome).to_owned()).or_insert(next);
-            splitter.outcomes.push(outcome);
-        }
-        splitter
-    }
-
-    fn split(shares: &str, by: SplitBy) -> Split {
-        Split::Shares {
-            shares: shares.parse().unwrap(),
-            by,
-        }
-    }
-
-    #[test]
-    fn near_duplicates_stay_together_and_other_texts_do_not() {
-        let story = "we walked along the river until the bridge was in sight and then the rain began to fall on all of \
-                     us";
-        let posts: Vec<(String, i64, &str)> = vec![
-            (story.to_owned(), 5, "a"),
-            (story.replace("rain", "snow"), 3, "a"),
-            (story.to_uppercase(), 4, "b"),
-            (
-                "something else about a boat that nobody would sell".to_owned(),
-                1,
-                "a",
-            ),
-            ("hello".to_owned(), 1, "a"),
-            ("hello!".to_owned(), 2, "a"),
-            ("🎲".to_owned(), 1, "a"),
-            ("🎯".to_owned(), 1, "a"),
-        ];
-        let mut groups = splitter(&posts).groups();
-        let mut root = |row| find(&mut groups, row);
-        assert_eq!(
-            [root(0), root(1), root(2)],
-            [1, 1, 1],
-            "named by the oldest"
-        );
-        assert_eq!(
-            [root(3), root(4), root(5), root(6), root(7)],
-            [3, 4, 4, 6, 7]
-        );
-    }
-
-    #[test]
-    fn shares_hold_per_label_and_later_posts_move_no_others() {
-        let posts: Vec<(String, i64, &str)> = (0..20_000)
-            .map(|i: i64| {
-                let text = format!("post {i} about {} and {}", i * 7_919, i * 104_729);
-                (text, i, if i % 4 == 0 { "rare" } else { "frequent" })
-            })
-            .collect();
-        let eighty = split("80/10/10", SplitBy::Text);
-        let all = splitter(&posts).assign(&eighty).parts;
-        let fewer = splitter(&posts[..15_000]).assign(&eighty).parts;
-        assert_eq!(fewer, all[..15_000]);
-        for by in [SplitBy::Text, SplitBy::Time] {
-            let parts = splitter(&posts).assign(&split("80/10/10", by)).parts;
-            for label in ["rare", "frequent"] {
-                let of_part = |part: u8| {
-                    let rows = parts.iter().zip(&posts);
-                    rows.filter(|(p, post)| **p == part && post.2 == label)
-                        .count()
-                };
-                let sizes = [0, 1, 2].map(of_part);
-                let all: usize = sizes.iter().sum();
-                for (size, wanted) in sizes.iter().zip([80, 10, 10]) {
-                    let off = (size * 100).abs_diff(wanted * all);
-                    // Five standard deviations.
-                    assert!(off < all * 3, "{by:?} {label} {sizes:?}");
-                }
-            }
-        }
-        let by_time = splitter(&posts)
-            .assign(&split("80/20", SplitBy::Time))
-            .parts;
-        assert!(
-            by_time.is_sorted_by_key(|part| *part),
-            "times rise, and so do parts"
-        );
-    }
-}
+mod tests;

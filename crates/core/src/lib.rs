@@ -9,6 +9,8 @@ mod cells;
 pub mod clock;
 mod duration;
 mod failure_kind;
+mod fullname;
+mod post;
 mod quota;
 pub mod record;
 mod redact;
@@ -20,18 +22,17 @@ mod sqlx_types;
 mod text;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 pub use self::cells::{
     ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnVectors,
 };
 pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
+pub use self::fullname::{Fullname, FullnameError};
+pub use self::post::{AuthorPolicy, Post, ReadyPost};
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::schedules::{CatchUp, Overlap, ScheduledRunStatus};
@@ -84,93 +85,8 @@ pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 /// planned by a wrong clock.
 pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 
-/// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
-///
-/// ```
-/// use topicmill_core::Fullname;
-///
-/// let post: Fullname = "1a2b3c".parse().unwrap();
-/// assert_eq!(post.as_str(), "t3_1a2b3c");
-/// assert!("t1_comment".parse::<Fullname>().is_err());
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Fullname(String);
-
-/// An error for text that is not the fullname or URL of a post.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one")]
-pub struct FullnameError(String);
-
-impl Fullname {
-    /// Parses an id, the URL of a post's page, or a short link such as `https://redd.it/1a2b3c`.
-    ///
-    /// # Errors
-    /// When the text is none of these. URLs of comments are rejected, and so are `/s/` share links, which only
-    /// Reddit can resolve.
-    pub fn from_url(text: &str) -> Result<Self, FullnameError> {
-        if !text.contains('/') {
-            return text.parse();
-        }
-        let path = text.split_once("://").map_or(text, |(_, path)| path);
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let id = match parts[..] {
-            ["redd.it" | "www.redd.it", id] | [.., "comments", id] | [.., "comments", id, _] => {
-                Some(id)
-            }
-            _ => None,
-        };
-        let id = id.and_then(|id| id.parse().ok());
-        id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
-    }
-
-    /// Returns the text form, `t3_…`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Fullname {
-    type Err = FullnameError;
-
-    /// Parses `t3_ID` or a bare `ID`, as in dumps.
-    ///
-    /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
-    /// could return under another spelling.
-    fn from_str(text: &str) -> Result<Self, FullnameError> {
-        if is_fullname(text) {
-            return Ok(Self(text.to_owned()));
-        }
-        let lower = text.trim().to_ascii_lowercase();
-        let id = lower.strip_prefix("t3_").unwrap_or(&lower);
-        let id = id.trim_start_matches('0');
-        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
-        if valid {
-            Ok(Self(format!("t3_{id}")))
-        } else {
-            Err(FullnameError(text.chars().take(40).collect()))
-        }
-    }
-}
-
-/// True if the text is a normalised fullname.
-fn is_fullname(text: &str) -> bool {
-    text.strip_prefix("t3_").is_some_and(|id| {
-        let mut bytes = id.bytes();
-        (1..=16).contains(&id.len())
-            && !id.starts_with('0')
-            && bytes.all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
-    })
-}
-
-impl fmt::Display for Fullname {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 string_enum! {
-    /// The reason for which a post was purged.
+    /// The reason why a post was purged.
     PurgeReason {
         /// The author deleted the post.
         Deleted = "deleted",
@@ -186,7 +102,7 @@ string_enum! {
 }
 
 impl PurgeReason {
-    /// True if the post may be stored again once Reddit returns it again.
+    /// Returns true if the post may be stored again once Reddit returns it again.
     ///
     /// Moderators can approve a removed post, and closed subreddits can reopen. A crosspost may return when no post
     /// that it shows is purged. Deleted and requested posts never return.
@@ -196,7 +112,7 @@ impl PurgeReason {
 }
 
 string_enum! {
-    /// The reason for which a post was selected for a gold label.
+    /// The reason why a post was selected for a gold label.
     SampleReason {
         /// Drawn at random from all labelled posts.
         Random = "random",
@@ -284,7 +200,7 @@ string_enum! {
 }
 
 impl Outcome {
-    /// True if the outcome concerns this subreddit alone, so that another subreddit is worth a try.
+    /// Returns true if the outcome concerns this subreddit alone, so that another subreddit is worth a try.
     pub fn is_subreddit_specific(self) -> bool {
         matches!(
             self,
@@ -297,134 +213,9 @@ impl Outcome {
         )
     }
 
-    /// True if the client or its credentials are rejected, whatever the request.
+    /// Returns true if the client or its credentials are rejected, whatever the request.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Auth | Self::EdgeBlocked)
-    }
-}
-
-/// A post as its source last returned it.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "Reddit has as many independent flags on a post"
-)]
-pub struct Post {
-    /// The key of the post.
-    pub fullname: Fullname,
-    /// Subreddit without `r/`, as Reddit spells it.
-    pub subreddit: String,
-    /// Title, without NUL.
-    pub title: String,
-    /// Body, without NUL. Empty for links. A crosspost without a body has the body of its parent.
-    pub selftext: String,
-    /// Parent of a crosspost. The text comes from the parent, and is removed with it.
-    pub crosspost_parent: Option<Fullname>,
-    /// Target of a link post.
-    pub url: Option<String>,
-    /// Path of the post's page on Reddit.
-    pub permalink: Option<String>,
-    /// Author as Reddit names it; [`AuthorPolicy`] decides how it is stored. `None` if deleted.
-    pub author: Option<String>,
-    /// Upvotes minus downvotes.
-    pub score: Option<i64>,
-    /// True if an archive captured the post right after it was posted, so that the score, ratio and number of comments
-    /// are not meaningful yet.
-    pub score_is_placeholder: bool,
-    /// Share of upvotes, 0 to 1.
-    pub upvote_ratio: Option<f64>,
-    /// Number of comments.
-    pub num_comments: Option<i64>,
-    /// Link flair text.
-    pub flair: Option<String>,
-    /// True if marked not safe for work.
-    pub over_18: bool,
-    /// True for a text post, false for a link.
-    pub is_self: bool,
-    /// True if pinned by a moderator: listed first, and not counted towards a limit.
-    pub stickied: bool,
-    /// True if removed or deleted on Reddit.
-    pub removed: bool,
-    /// Time of posting.
-    pub created_at: Timestamp,
-    /// Source of the post.
-    pub source: SourceKind,
-}
-
-impl Post {
-    /// Returns the text that models read; see [`post_text`](topicmill_score::reddit::post_text).
-    pub fn text(&self) -> String {
-        topicmill_score::reddit::post_text(&self.title, &self.selftext)
-    }
-}
-
-/// The policy for storing authors' names.
-#[derive(Debug, Clone)]
-pub enum AuthorPolicy {
-    /// Names are stored unchanged.
-    Stored,
-    /// Names are replaced by a hash under this key.
-    Hashed(String),
-}
-
-impl AuthorPolicy {
-    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the texts.
-    pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
-        let ready = |mut post: Post| {
-            if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
-                // The key has a fixed length, so the boundary between key and name is unambiguous.
-                let digest = Sha256::new()
-                    .chain_update(key.as_bytes())
-                    .chain_update(author.as_bytes())
-                    .finalize();
-                *author = format!("u_{}", hex(&digest[..8]));
-            }
-            ReadyPost {
-                text_hash: TextHash::new(&post.text()),
-                rank: None,
-                post,
-            }
-        };
-        posts.into_iter().map(ready).collect()
-    }
-}
-
-/// A post that is ready for the store: the author follows the [`AuthorPolicy`], and the text is hashed.
-///
-/// Only [`AuthorPolicy::prepare`] creates one, to prevent storing an author's name by accident:
-///
-/// ```compile_fail
-/// fn store(post: topicmill_core::Post, text_hash: topicmill_core::TextHash) {
-///     topicmill_core::ReadyPost { post, text_hash, rank: None };
-/// }
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct ReadyPost {
-    post: Post,
-    text_hash: TextHash,
-    /// Position on the listing, from 0; `None` if the post was not read from a listing.
-    pub rank: Option<u32>,
-}
-
-impl ReadyPost {
-    /// Returns the hash of the text that models read.
-    pub const fn text_hash(&self) -> &TextHash {
-        &self.text_hash
-    }
-
-    /// Removes the text and link that a crosspost has from its parent, after retention removed them from the parent.
-    pub fn remove_shown_text(&mut self) {
-        self.post.selftext.clear();
-        self.post.url = None;
-        self.text_hash = TextHash::new(&self.post.text());
-    }
-}
-
-impl std::ops::Deref for ReadyPost {
-    type Target = Post;
-
-    fn deref(&self) -> &Post {
-        &self.post
     }
 }
 
@@ -441,7 +232,7 @@ pub struct Topic {
     pub subreddits: Vec<String>,
     /// Listing to read.
     pub listing: Listing,
-    /// True if the listing was not set explicitly; later runs then read `new`.
+    /// Returns true if the listing was not set explicitly; later runs then read `new`.
     pub is_default_listing: bool,
     /// Number of posts to read, stickied posts not counted.
     pub limit: u32,
@@ -453,15 +244,15 @@ pub struct Topic {
 pub struct Rejections(BTreeMap<String, u64>);
 
 impl Rejections {
-    /// The most reasons that are distinguished; a broken file could have one for each line.
+    /// The most reasons that are counted separately; a broken file could have a different one in each line.
     const MAX_REASONS: usize = 20;
 
-    /// Counts one record. The part after [`FOUND_MARKER`], which differs from row to row, is dropped.
+    /// Counts one record. The part after [`FOUND_MARKER`] is dropped.
     pub fn add(&mut self, reason: &str) {
         let reason = reason
             .split_once(FOUND_MARKER)
             .map_or(reason, |(reason, _)| reason);
-        // PostgreSQL's JSON takes no NUL, and a reason may quote what it found.
+        // PostgreSQL rejects NUL in JSON, and a reason may quote the input.
         self.add_many(&reason.replace('\0', ""), 1);
     }
 
@@ -484,7 +275,7 @@ impl Rejections {
     }
 }
 
-/// Separates a reason from the value that was found in the record.
+/// Separates a reason from the value that was found in the record, which differs from record to record.
 pub const FOUND_MARKER: &str = "; it is ";
 
 /// The result of a run for one topic.

@@ -1,12 +1,5 @@
 //! Defines the status of a scheduled run, and the policies for missed and overlapping runs.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use super::string_enum::UnknownVariant;
-
 string_enum! {
     /// The status of a scheduled run.
     ScheduledRunStatus {

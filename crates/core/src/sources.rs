@@ -1,12 +1,5 @@
 //! Defines the table of sources. Adding a source starts with one row here.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use super::string_enum::UnknownVariant;
-
 string_enum! {
     /// The order in which Reddit lists a subreddit.
     Listing {

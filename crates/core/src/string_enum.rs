@@ -4,7 +4,7 @@
 macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant),+ }
 
         impl $name {
@@ -17,18 +17,18 @@ macro_rules! string_enum {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 // `write_str` would ignore a width such as `{:<10}`.
                 f.pad(self.as_str())
             }
         }
 
-        impl FromStr for $name {
-            type Err = UnknownVariant;
+        impl std::str::FromStr for $name {
+            type Err = $crate::UnknownVariant;
 
-            fn from_str(text: &str) -> Result<Self, UnknownVariant> {
-                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownVariant {
+            fn from_str(text: &str) -> Result<Self, $crate::UnknownVariant> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| $crate::UnknownVariant {
                     found: text.to_owned(),
                     expected: &[$($word),+],
                 })

@@ -1,0 +1,91 @@
+//! Fullnames of posts, parsed from ids and URLs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
+///
+/// ```
+/// use topicmill_core::Fullname;
+///
+/// let post: Fullname = "1a2b3c".parse().unwrap();
+/// assert_eq!(post.as_str(), "t3_1a2b3c");
+/// assert!("t1_comment".parse::<Fullname>().is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Fullname(String);
+
+/// An error for text that is not the fullname or URL of a post.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one")]
+pub struct FullnameError(String);
+
+impl Fullname {
+    /// Parses an id, the URL of a post's page, or a short link such as `https://redd.it/1a2b3c`.
+    ///
+    /// # Errors
+    /// Returns [`FullnameError`] if the text is none of these. URLs of comments are rejected, and so are `/s/` share
+    /// links, which only Reddit can resolve.
+    pub fn from_url(text: &str) -> Result<Self, FullnameError> {
+        if !text.contains('/') {
+            return text.parse();
+        }
+        let path = text.split_once("://").map_or(text, |(_, path)| path);
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let id = match parts[..] {
+            ["redd.it" | "www.redd.it", id] | [.., "comments", id] | [.., "comments", id, _] => {
+                Some(id)
+            }
+            _ => None,
+        };
+        let id = id.and_then(|id| id.parse().ok());
+        id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
+    }
+
+    /// Returns the text form, `t3_…`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Fullname {
+    type Err = FullnameError;
+
+    /// Parses `t3_ID` or a bare `ID`, as in dumps.
+    ///
+    /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
+    /// could return under another spelling.
+    fn from_str(text: &str) -> Result<Self, FullnameError> {
+        if is_fullname(text) {
+            return Ok(Self(text.to_owned()));
+        }
+        let lower = text.trim().to_ascii_lowercase();
+        let id = lower.strip_prefix("t3_").unwrap_or(&lower);
+        let id = id.trim_start_matches('0');
+        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
+        if valid {
+            Ok(Self(format!("t3_{id}")))
+        } else {
+            Err(FullnameError(text.chars().take(40).collect()))
+        }
+    }
+}
+
+/// Returns true if the text is a normalised fullname.
+fn is_fullname(text: &str) -> bool {
+    text.strip_prefix("t3_").is_some_and(|id| {
+        let mut bytes = id.bytes();
+        (1..=16).contains(&id.len())
+            && !id.starts_with('0')
+            && bytes.all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+    })
+}
+
+impl fmt::Display for Fullname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

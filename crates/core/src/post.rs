@@ -1,0 +1,130 @@
+//! Posts as sources return them, and as the store takes them: with the author and the text hash settled.
+
+use sha2::{Digest, Sha256};
+
+use crate::{Fullname, SourceKind, TextHash, Timestamp, hex};
+
+/// A post as its source last returned it.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "Reddit has as many independent flags on a post"
+)]
+pub struct Post {
+    /// The key of the post.
+    pub fullname: Fullname,
+    /// Subreddit without `r/`, as Reddit spells it.
+    pub subreddit: String,
+    /// Title, without NUL.
+    pub title: String,
+    /// Body, without NUL. Empty for links. A crosspost without a body has the body of its parent.
+    pub selftext: String,
+    /// Parent of a crosspost. The text comes from the parent, and is removed with it.
+    pub crosspost_parent: Option<Fullname>,
+    /// Target of a link post.
+    pub url: Option<String>,
+    /// Path of the post's page on Reddit.
+    pub permalink: Option<String>,
+    /// Author as Reddit names it; [`AuthorPolicy`] decides how it is stored. `None` if deleted.
+    pub author: Option<String>,
+    /// Upvotes minus downvotes.
+    pub score: Option<i64>,
+    /// True if an archive captured the post right after it was posted, so that the score, ratio and number of comments
+    /// are not meaningful yet.
+    pub score_is_placeholder: bool,
+    /// Share of upvotes, 0 to 1.
+    pub upvote_ratio: Option<f64>,
+    /// Number of comments.
+    pub num_comments: Option<i64>,
+    /// Link flair text.
+    pub flair: Option<String>,
+    /// True if marked not safe for work.
+    pub over_18: bool,
+    /// True for a text post, false for a link.
+    pub is_self: bool,
+    /// True if pinned by a moderator: listed first, and not counted towards a limit.
+    pub stickied: bool,
+    /// True if removed or deleted on Reddit.
+    pub removed: bool,
+    /// Time of posting.
+    pub created_at: Timestamp,
+    /// Source of the post.
+    pub source: SourceKind,
+}
+
+impl Post {
+    /// Returns the text that models read; see [`post_text`](topicmill_score::reddit::post_text).
+    pub fn text(&self) -> String {
+        topicmill_score::reddit::post_text(&self.title, &self.selftext)
+    }
+}
+
+/// The policy for storing authors' names.
+#[derive(Debug, Clone)]
+pub enum AuthorPolicy {
+    /// Names are stored unchanged.
+    Stored,
+    /// Names are replaced by a hash under this key.
+    Hashed(String),
+}
+
+impl AuthorPolicy {
+    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the texts.
+    pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
+        let ready = |mut post: Post| {
+            if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
+                // The key has a fixed length, so the boundary between key and name is unambiguous.
+                let digest = Sha256::new()
+                    .chain_update(key.as_bytes())
+                    .chain_update(author.as_bytes())
+                    .finalize();
+                *author = format!("u_{}", hex(&digest[..8]));
+            }
+            ReadyPost {
+                text_hash: TextHash::new(&post.text()),
+                rank: None,
+                post,
+            }
+        };
+        posts.into_iter().map(ready).collect()
+    }
+}
+
+/// A post that is ready for the store: the author follows the [`AuthorPolicy`], and the text is hashed.
+///
+/// Only [`AuthorPolicy::prepare`] creates one, to prevent storing an author's name by accident:
+///
+/// ```compile_fail
+/// fn store(post: topicmill_core::Post, text_hash: topicmill_core::TextHash) {
+///     topicmill_core::ReadyPost { post, text_hash, rank: None };
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadyPost {
+    post: Post,
+    text_hash: TextHash,
+    /// Position on the listing, from 0; `None` if the post was not read from a listing.
+    pub rank: Option<u32>,
+}
+
+impl ReadyPost {
+    /// Returns the hash of the text that models read.
+    pub const fn text_hash(&self) -> &TextHash {
+        &self.text_hash
+    }
+
+    /// Removes the text and link that a crosspost has from its parent, after retention removed them from the parent.
+    pub fn remove_shown_text(&mut self) {
+        self.post.selftext.clear();
+        self.post.url = None;
+        self.text_hash = TextHash::new(&self.post.text());
+    }
+}
+
+impl std::ops::Deref for ReadyPost {
+    type Target = Post;
+
+    fn deref(&self) -> &Post {
+        &self.post
+    }
+}

@@ -1,0 +1,115 @@
+//! Sends the rows of a query to its receiver, in parts of JSON values.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use serde_json::Value;
+use sqlx::postgres::{PgColumn, PgRow};
+use sqlx::{Column, Row, TypeInfo, ValueRef};
+
+use super::super::{Part, PartBuilder, PartSender, QueryEnd, QueryRequest, names};
+
+/// The reason why a statement did not complete.
+pub enum Interrupted {
+    /// The server or the connection failed.
+    Server(sqlx::Error),
+    /// The receiver took no rows within this time.
+    ReceiverTimeout(Duration),
+}
+
+impl From<sqlx::Error> for Interrupted {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// Sends rows in parts, up to the limit.
+pub struct PartWriter<'p> {
+    width: usize,
+    left: u64,
+    receive_timeout: Option<Duration>,
+    builder: PartBuilder,
+    into: &'p PartSender,
+}
+
+impl<'p> PartWriter<'p> {
+    /// Sends the column names.
+    pub async fn begin(columns: &[PgColumn], request: &QueryRequest, into: &'p PartSender) -> Self {
+        let columns = names(columns.iter().map(Column::name));
+        let width = columns.len();
+        // A dropped receiver is noticed with the first rows.
+        drop(into.send(Part::Columns(columns)).await);
+        Self {
+            width,
+            left: request.limit.unwrap_or(u64::MAX),
+            receive_timeout: request.receive_timeout,
+            builder: PartBuilder::default(),
+            into,
+        }
+    }
+
+    /// Sends rows; returns the end of the query if it was reached early.
+    pub async fn take(
+        &mut self,
+        mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
+    ) -> std::result::Result<Option<QueryEnd>, Interrupted> {
+        while let Some(row) = rows.try_next().await? {
+            // One more row than the limit is read, to detect further rows.
+            if self.left == 0 {
+                self.end().await?;
+                return Ok(Some(QueryEnd::Truncated));
+            }
+            self.left -= 1;
+            let values = (0..self.width).map(|i| value(&row, i)).collect();
+            if let Some(part) = self.builder.add(values)
+                && !self.send(part).await?
+            {
+                return Ok(Some(QueryEnd::Cancelled));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends a part; false if the receiver was dropped.
+    async fn send(&self, part: Part) -> std::result::Result<bool, Interrupted> {
+        let sending = self.into.send(part);
+        let Some(receive_timeout) = self.receive_timeout else {
+            return Ok(sending.await.is_ok());
+        };
+        let sent = tokio::time::timeout(receive_timeout, sending).await;
+        sent.map(|sent| sent.is_ok())
+            .map_err(|_| Interrupted::ReceiverTimeout(receive_timeout))
+    }
+
+    /// Sends the last rows. A dropped receiver is not an error here.
+    pub async fn end(&mut self) -> std::result::Result<QueryEnd, Interrupted> {
+        let rest = self.builder.rest();
+        self.send(rest).await?;
+        Ok(QueryEnd::Complete)
+    }
+}
+
+/// Converts a value from the text form of the server to JSON.
+fn value(row: &PgRow, i: usize) -> Value {
+    let Ok(raw) = row.try_get_raw(i) else {
+        return Value::Null;
+    };
+    let Ok(text) = raw.as_str() else {
+        return Value::Null;
+    };
+    match raw.type_info().name() {
+        "BOOL" => Value::from(text == "t"),
+        // NaN and infinity are not JSON numbers, and stay text.
+        "FLOAT4" | "FLOAT8" => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Value::from(number),
+            _ => Value::from(text),
+        },
+        // JSON numbers; NaN stays text here too.
+        "INT2" | "INT4" | "INT8" | "NUMERIC" => {
+            serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+        }
+        "JSON" | "JSONB" => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+        "BYTEA" => Value::from(text.trim_start_matches("\\x")),
+        _ => Value::from(text),
+    }
+}
