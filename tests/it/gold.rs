@@ -184,7 +184,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         );
         shown.expect_stderr("annotators disagree");
         let listed = scene.json(&["labels", "gold", "list"]);
-        let message = &listed["disagreements"][0]["said"];
+        let message = &listed["disagreements"][0]["answers"];
         assert_eq!(message, &json!([["ada", "music"], ["ben", null]]));
         // A calibration needs 30 posts: it uses all answers, and reports that.
         scene
