@@ -16,8 +16,8 @@ fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// What the program is built from. Who builds from an archive of the sources, where there is no git, may name the commit in
-/// `TOPICMILL_COMMIT`.
+/// Describes the sources that the program is built from. For a build from an archive without git, `TOPICMILL_COMMIT`
+/// may name the commit.
 fn origin() -> String {
     let given = env("TOPICMILL_COMMIT");
     if !given.is_empty() && given.chars().all(|c| c.is_ascii_alphanumeric()) {
@@ -49,7 +49,7 @@ fn origin() -> String {
     }
 }
 
-/// What git says, trimmed; `None` where there is none, or where it refuses.
+/// Returns the trimmed output of git; `None` if git is missing or fails.
 fn git(here: &str, args: &[&str]) -> Option<String> {
     // `status` would refresh the index, which is watched.
     let output = Command::new("git")

@@ -15,8 +15,8 @@ pub fn pipeline_file(bytes: &[u8]) {
     let pipeline = match parse() {
         Ok(pipeline) => pipeline,
         Err(error) => {
-            let said = error.to_string();
-            assert!(!said.is_empty() && said.len() < 64 * (1_000 + text.len()));
+            let message = error.to_string();
+            assert!(!message.is_empty() && message.len() < 64 * (1_000 + text.len()));
             return;
         }
     };

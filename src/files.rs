@@ -41,9 +41,9 @@ pub struct FileJob {
     pub inputs: Vec<PathBuf>,
     /// The output; `-` is for [`score_to`].
     pub output: PathBuf,
-    /// How to read the inputs.
+    /// Options for reading the inputs.
     pub reading: Reading,
-    /// How to write the output.
+    /// Options for writing the output.
     pub writing: Writing,
     /// Replace an existing output.
     pub overwrite: bool,
@@ -51,7 +51,7 @@ pub struct FileJob {
     pub window_rows: usize,
 }
 
-/// How to read tables; unset options are detected.
+/// Options for reading tables; unset ones are detected.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// The format. `None`: by file extension, or else by the first bytes.
@@ -66,7 +66,7 @@ pub struct Reading {
     pub reddit_text: bool,
 }
 
-/// How to write the output.
+/// Options for writing the output.
 #[derive(Debug, Clone, Default)]
 pub struct Writing {
     /// The format. `None`: by file extension, or else NDJSON.

@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_background_section_is_read_and_its_mistakes_are_reported() {
-        let section = "[background]\nname = \"own\"\nversion = 1\nweight = 1.0\n[[background.topic]]\nlabel = \"cats\"\n";
+        let section = "[background]\nname = \"own\"\nversion = 1\nweight = 1.0\n[[background.topic]]\n\
+            label = \"cats\"\n";
         let text =
             |settings: &str, rest: &str| format!("labels = [\"a\"]\n{settings}\n{section}{rest}");
         let parse = |text: &str| Pipeline::parse(text, Path::new("x.toml"), Listing::Hot, 1);
@@ -235,7 +236,7 @@ mod tests {
         let background = read.label_set.background.unwrap();
         assert_eq!(background.tag(), "own@1");
         assert!((background.weight - 0.5).abs() < f64::EPSILON);
-        for (settings, rest, said) in [
+        for (settings, rest, expected) in [
             (
                 "",
                 "labl = 1",
@@ -248,7 +249,7 @@ mod tests {
             ),
         ] {
             let error = parse(&text(settings, rest)).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

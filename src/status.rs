@@ -91,12 +91,12 @@ pub struct FailedScheduledRun {
 }
 
 impl From<ScheduledRunRow> for FailedScheduledRun {
-    fn from(slot: ScheduledRunRow) -> Self {
+    fn from(row: ScheduledRunRow) -> Self {
         Self {
-            schedule: slot.schedule,
-            due_at: slot.due_at,
-            finished_at: slot.finished_at,
-            error: slot.error,
+            schedule: row.schedule,
+            due_at: row.due_at,
+            finished_at: row.finished_at,
+            error: row.error,
         }
     }
 }

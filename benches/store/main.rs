@@ -56,8 +56,8 @@ const FILL_SQLITE: [&str; 6] = [
     "INSERT INTO sightings SELECT $2, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts",
     "INSERT INTO sightings SELECT $3, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts \
       WHERE rowid % 10 = 0",
-    "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, run_id, \
-       classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
+    "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
+       run_id, classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
        FALSE, 'single', $3, '2026-01-02T00:00:00+00:00', unixepoch(substr(created_at, 1, 10)) / 86400, topic \
        FROM posts WHERE rowid <= $1 * 9 / 10",
@@ -82,8 +82,8 @@ const FILL_POSTGRES: [&str; 6] = [
        FROM generate_series(1, $1) i",
     "INSERT INTO sightings SELECT $3, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
        FROM generate_series(10, $1, 10) i",
-    "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, run_id, \
-       classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
+    "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
+       run_id, classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \
        (i % 1000 * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02', \
        (created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', topic FROM generate_series(1, $1 * 9 / 10) i \

@@ -54,7 +54,8 @@ fn main() -> Outcome<()> {
     let exact: Vec<Vec<f64>> = vectors.iter().map(|raw| unit(raw)).collect();
     let dimensions = exact[0].len();
     let mut out = std::io::stdout();
-    let names = "| stored as | bytes a text | largest error of a logit | mean | of a score, single | multi | labels that differ |";
+    let names = "| stored as | bytes a text | largest error of a logit | mean | of a score, single | multi | labels \
+        that differ |";
     writeln!(out, "{names}\n|---|---|---|---|---|---|---|")?;
     let all = |round: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<Vec<f64>> {
         exact.iter().map(|vector| round(vector)).collect()

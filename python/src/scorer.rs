@@ -115,7 +115,8 @@ impl Scorer {
         let Some(dimensions) = self.about.dimensions else {
             let About { model, kind, .. } = &self.about;
             return Err(Error::new_err(format!(
-                "the model `{model}` is of the kind `{kind}`, which computes no vectors of texts: give an embedding model"
+                "the model `{model}` is of the kind `{kind}`, which computes no vectors of texts: give an embedding \
+                    model"
             )));
         };
         let texts = Texts::from_python(texts)?;

@@ -112,8 +112,8 @@ impl Settings {
     }
 }
 
-/// Reads a pipeline file. Returns the text of one with the same label set that names no other file, and the slugs of the
-/// labels.
+/// Reads a pipeline file. Returns the text of one with the same label set that names no other file, and the slugs of
+/// the labels.
 #[pyfunction]
 #[expect(
     clippy::needless_pass_by_value,

@@ -77,13 +77,13 @@ fn tokenizing(run: ClassifyCounts) -> ClassifyCounts {
 }
 
 /// Asserts the bottleneck of a run, a part of the advice, and what the advice must not contain.
-fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, says: &str, not: &str) {
+fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, expected: &str, not: &str) {
     let found = verdict(run);
     let advice = found.advice.join(" ");
     assert_eq!(found.limit, Some(limit), "{advice}");
     assert!(
-        advice.contains(says) && !advice.contains(not),
-        "{says}: {advice}"
+        advice.contains(expected) && !advice.contains(not),
+        "{expected}: {advice}"
     );
 }
 
@@ -166,10 +166,10 @@ fn targets_include_their_bounds_and_apply_to_every_gpu() {
     let found = verdict(&run);
     assert_eq!(found.on_target, Some(false));
     // The advice is about the least busy GPU, and each GPU gets a second engine.
-    let said = &found.advice[0];
+    let advice = &found.advice[0];
     assert!(
-        said.contains("40 % of the time") && said.contains("= 4"),
-        "{said}"
+        advice.contains("40 % of the time") && advice.contains("= 4"),
+        "{advice}"
     );
     run.gpu[1].gpu_percent = None;
     assert_eq!(verdict(&run).on_target, None, "a GPU without figures");
@@ -184,7 +184,7 @@ fn advice_covers_memory_and_unreliable_figures() {
     };
     let good = || on_gpu(NEVER_WAITS, 85.0, 85);
     let noted = with(good(), |run| run.gpu_note = Some("NVML is away".into()));
-    for (run, says) in [
+    for (run, expected) in [
         (by(BudgetOrigin::Searched), "were the fastest size"),
         (by(BudgetOrigin::Default), "pays only if faster"),
         (on_gpu(WAITS, 50.0, 40), "larger batches would not help"),
@@ -196,8 +196,8 @@ fn advice_covers_memory_and_unreliable_figures() {
         (with(good(), |run| run.seconds = 9.0), "only 9.0 s"),
         (noted, "NVML is away"),
     ] {
-        let said = verdict(&run).advice[1..].join(" ");
-        assert!(said.contains(says), "{says}: {said}");
+        let advice = verdict(&run).advice[1..].join(" ");
+        assert!(advice.contains(expected), "{expected}: {advice}");
     }
     assert_eq!(verdict(&good()).advice.len(), 1);
 }

@@ -66,8 +66,8 @@ impl Demo {
     }
 }
 
-/// Formats how many posts of all topics got their topic as label. The second column of the table is the number of posts of
-/// a topic, the third that of posts with this label.
+/// Formats how many posts of all topics got their topic as label. The second column of the table is the number of posts
+/// of a topic, the third that of posts with this label.
 fn total(table: &Table) -> String {
     let sum = |column: usize| {
         let numbers = table.rows.iter().filter_map(|row| row[column].as_u64());

@@ -239,8 +239,8 @@ impl Export {
         let (target, set) = found.ok_or_else(no_labels_yet)?;
         if self.vectors && !store.computed().has_vectors(target.model).await? {
             return Err(CliError::Usage(
-                "--vectors needs labels of an embedding model, and this label set has none: leave it out, or name a model \
-                 with --label-set and --model"
+                "--vectors needs labels of an embedding model, and this label set has none: leave it out, or name a \
+                 model with --label-set and --model"
                     .to_owned(),
             ));
         }

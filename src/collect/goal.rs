@@ -10,7 +10,7 @@ use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Paging;
 use topicmill_store::Gap;
 
-/// A time range of which all posts are read.
+/// A time range whose posts are all read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
     /// Its first second.

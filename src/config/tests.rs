@@ -118,7 +118,7 @@ fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn errors_name_the_key_and_its_layer_but_no_secret() {
-    for (file, variables, said) in [
+    for (file, variables, expected) in [
         (
             "[reddit]\nclient_secrte = \"x\"\n",
             &[][..],
@@ -162,8 +162,8 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
         ),
     ] {
         let refused = refusal(file, variables);
-        for said in said {
-            assert!(refused.contains(said), "{said}: {refused}");
+        for expected in expected {
+            assert!(refused.contains(expected), "{expected}: {refused}");
         }
         assert!(!refused.contains("hush"), "{refused}");
     }
@@ -236,7 +236,7 @@ fn invalid_secret_files_are_rejected_without_showing_their_content() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let folder = dir.path().to_str().unwrap();
-    for (file, said) in [
+    for (file, expected) in [
         (missing.to_str().unwrap(), "No such file"),
         (folder, "directory"),
         (&secret(dir.path(), "empty", b"\n", 0o600), "is empty"),
@@ -251,8 +251,8 @@ fn invalid_secret_files_are_rejected_without_showing_their_content() {
         ("/dev/zero", "longer than any secret"),
     ] {
         let refused = refusal("", &[("TOPICMILL__REDDIT__CLIENT_SECRET_FILE", file)]);
-        for said in [said, file, "$TOPICMILL__REDDIT__CLIENT_SECRET_FILE"] {
-            assert!(refused.contains(said), "{said}: {refused}");
+        for expected in [expected, file, "$TOPICMILL__REDDIT__CLIENT_SECRET_FILE"] {
+            assert!(refused.contains(expected), "{expected}: {refused}");
         }
         assert!(!refused.contains("hush"), "{refused}");
     }

@@ -281,7 +281,8 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     format!(
         "| what | value |\n|---|---|\n\
          | posts | {} |\n| posted | {} to {} |\n\
-         | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n| label set | {}, version {} |\n\
+         | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n\
+         | label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
          | posts without a label that is sure enough (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",

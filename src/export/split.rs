@@ -290,8 +290,8 @@ impl Splitter {
         groups[younger] = u32::try_from(older).expect("rows are counted in 32 bits");
     }
 
-    /// Assigns groups by the position of their hash in the range of hashes. This is independent of labels, so each label
-    /// is split in about the same shares.
+    /// Assigns groups by the position of their hash in the range of hashes. This is independent of labels, so each
+    /// label is split in about the same shares.
     fn by_text(&self, groups: &[u32], shares: &Shares) -> Vec<u8> {
         let mut ends = Vec::new();
         let mut sum = 0;

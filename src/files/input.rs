@@ -163,7 +163,7 @@ fn open(
     Ok((table, Some(columns)))
 }
 
-/// How to read the rows.
+/// A request to read rows, in windows of a certain size.
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,

@@ -14,7 +14,7 @@ pub enum Residency {
     Unknown,
 }
 
-/// What the driver reports of a GPU.
+/// The state of a GPU as the driver reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ListedGpu {
     /// Processes that hold memory of it; `None` if the driver does not list them.

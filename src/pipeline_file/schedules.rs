@@ -211,7 +211,7 @@ mod tests {
     fn mistakes_in_schedules_are_reported_with_their_position() {
         let good = "name = \"a\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
         let (name, cron, stages) = ("name = \"a\"\n", "cron = \"* * * * *\"\n", "stages = ");
-        for (old, new, says) in [
+        for (old, new, expected) in [
             (name, "", "has no `name`"),
             (cron, "", "has no `cron` line"),
             ("stages = [\"collect\"]\n", "", "has no `stages`"),
@@ -253,15 +253,15 @@ mod tests {
             ("collect", "collect 'a", "an unclosed quote"),
         ] {
             let text = good.replace(old, new);
-            let said = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
+            let error = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
             assert!(
-                said.contains(says) && said.contains(", line "),
-                "{text}\n{said}"
+                error.contains(expected) && error.contains(", line "),
+                "{text}\n{error}"
             );
         }
-        let said = parse(&format!("[[schedule]]\n{good}[[schedule]]\n{good}")).unwrap_err();
-        assert!(said.contains("`a` is listed twice"), "{said}");
-        let said = parse("schedule = 5\n").unwrap_err();
-        assert!(said.contains("write a list"), "{said}");
+        let error = parse(&format!("[[schedule]]\n{good}[[schedule]]\n{good}")).unwrap_err();
+        assert!(error.contains("`a` is listed twice"), "{error}");
+        let error = parse("schedule = 5\n").unwrap_err();
+        assert!(error.contains("write a list"), "{error}");
     }
 }

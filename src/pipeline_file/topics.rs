@@ -182,8 +182,8 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
     })
 }
 
-/// Returns the slug and the label of a topic. If the label is missing, the slug is used instead, so that duplicate slugs
-/// are still found.
+/// Returns the slug and the label of a topic. If the label is missing, the slug is used instead, so that duplicate
+/// slugs are still found.
 fn names(
     topic: Section,
     slug: Option<Located<String>>,

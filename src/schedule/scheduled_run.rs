@@ -277,11 +277,11 @@ fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
     } else {
         ScheduledRunStatus::Done
     };
-    let said = |outcome: &Value| {
+    let error_of = |outcome: &Value| {
         let error = outcome["error"].as_str()?;
         Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
     };
-    let errors: Vec<String> = outcomes.iter().filter_map(said).collect();
+    let errors: Vec<String> = outcomes.iter().filter_map(error_of).collect();
     ScheduledRunEnd {
         status,
         error: Some(errors.join("; ")).filter(|text| !text.is_empty()),

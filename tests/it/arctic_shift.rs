@@ -506,7 +506,8 @@ async fn a_score_read_too_early_is_flagged() {
 
 #[tokio::test]
 async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
-    const SCORE: &str = "SELECT reddit_score, num_comments, upvote_ratio, reddit_score_is_placeholder, source FROM posts";
+    const SCORE: &str = "SELECT reddit_score, num_comments, upvote_ratio, reddit_score_is_placeholder, source FROM \
+        posts";
     let placeholder = json!({"score": 1, "num_comments": 0, "upvote_ratio": 1.0, "_meta": null});
     for database in databases() {
         let scene = Scene::of(&database).await;

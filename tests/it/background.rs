@@ -124,9 +124,9 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             "sql",
             "SELECT (SELECT COUNT(*) FROM post_scores) AS scores, \
                     (SELECT COUNT(DISTINCT label) FROM post_scores) AS labels, \
-                    (SELECT COUNT(*) FROM labeled_posts WHERE outcome = 'other' AND abstained AND label IS NULL) AS other, \
-                    (SELECT COUNT(*) FROM uncertain_posts WHERE outcome = 'other' AND margin >= 0.2) AS uncertain, \
-                    (SELECT CAST(SUM(posts) AS BIGINT) FROM topic_daily WHERE outcome = 'other') AS daily, \
+                    (SELECT COUNT(*) FROM labeled_posts WHERE outcome = 'other' AND abstained AND label IS NULL) AS \
+                    other, (SELECT COUNT(*) FROM uncertain_posts WHERE outcome = 'other' AND margin >= 0.2) AS \
+                    uncertain, (SELECT CAST(SUM(posts) AS BIGINT) FROM topic_daily WHERE outcome = 'other') AS daily, \
                     (SELECT background FROM label_sets WHERE background IS NOT NULL) AS background",
         ]);
         assert_eq!(

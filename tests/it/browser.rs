@@ -21,7 +21,8 @@ async fn the_browser_checks_detect_page_errors() {
     let (_folder, good) = page(
         "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>inside</text></svg>\
          <details><summary>more</summary>text</details><input>\
-         <p id=typed></p><script>document.querySelector('input').oninput = e => document.querySelector('#typed').textContent = e.target.value</script>",
+         <p id=typed></p><script>document.querySelector('input').oninput = e => \
+         document.querySelector('#typed').textContent = e.target.value</script>",
     );
     for width in WIDTHS {
         browser.open(&good, width, Scheme::Dark).await;
@@ -61,11 +62,11 @@ async fn the_browser_checks_detect_page_errors() {
         ),
         (
             "<svg width=50 viewBox='0 0 50 20'><text x=20 y=15>sticks out</text></svg>",
-            "sticks out of its chart",
+            "extends beyond its chart",
         ),
         (
             "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>one</text><text x=4 y=15>two</text></svg>",
-            "lies on",
+            "overlaps",
         ),
         (
             "<svg width=90 viewBox='0 0 180 40'><text x=2 y=15>small</text></svg>",

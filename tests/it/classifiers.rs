@@ -475,7 +475,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
         .expect_stderr("instead of those of the pipeline `mine`");
-    let second = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
+    let second = write("second.toml", pipeline("background = \"reddit\"", &MINE));
     scene
         .run(&["classify", "--model", &moods, "--pipeline", &second])
         .expect_exit(2, "omit the background");

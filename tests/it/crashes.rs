@@ -268,7 +268,8 @@ fn narrow(value: &mut Value) {
 async fn labels_of(store: &Store) -> Vec<Vec<Vec<Value>>> {
     let mut all = Vec::new();
     for sql in [
-        "SELECT fullname, text_hash, label, score, margin, CASE WHEN abstained THEN 1 ELSE 0 END FROM classifications ORDER BY fullname",
+        "SELECT fullname, text_hash, label, score, margin, CASE WHEN abstained THEN 1 ELSE 0 END FROM classifications \
+            ORDER BY fullname",
         "SELECT fullname, position, score FROM label_scores ORDER BY fullname, position",
         "SELECT l.text_hash, h.text, l.entailment, l.contradiction, l.neutral FROM pair_logits l \
            JOIN hypotheses h ON h.id = l.hypothesis_id ORDER BY l.text_hash, h.text",

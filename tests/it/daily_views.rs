@@ -13,7 +13,8 @@ use crate::support::rows::execute;
 
 /// Every post with its label in the current label set, for its present text.
 const BY_HAND: &str = "\
-SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END
+SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE \
+c.label END
   FROM posts p LEFT JOIN current_target t ON TRUE
   LEFT JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id
        AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
@@ -127,7 +128,8 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                           abstained, mode, classified_at) \
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \
-                              p.created_at FROM posts p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', 't3_p007')";
+                              p.created_at FROM posts p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', \
+                              't3_p007')";
         execute(url, by_hand).await;
         assert_eq!(labelled(&f, "by hand").await, 7);
         assert_eq!(f.count(UNCOUNTED).await, 2);

@@ -259,7 +259,8 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
             .write("edited.ndjson", builders::line(2, "another title"));
         scene.ok(&["import", &edited]);
         database
-            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'")
+            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
+                't3_k00003'")
             .await;
         database
             .run("DELETE FROM classifications WHERE fullname = 't3_k00004'")

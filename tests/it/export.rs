@@ -530,7 +530,8 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
         let lines = texts.iter().copied().chain([copy.as_str()]).enumerate();
         let lines = lines.map(|(i, text)| {
             let post = json!({
-                "id": format!("k{i}"), "title": text, "selftext": "", "subreddit": "mixed", "created_utc": 1_700_000_000 + i,
+                "id": format!("k{i}"), "title": text, "selftext": "", "subreddit": "mixed",
+                "created_utc": 1_700_000_000 + i,
             });
             format!("{post}\n")
         });
@@ -541,8 +542,8 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
         scene.ok(&["classify", "--pipeline", &labels]);
         // `datasets` cannot load an empty split.
         let ran = scene.ok(&["export", "unchecked", "--split", "gold"]);
-        let said = "split test has no posts, so it is not in the data set";
-        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        let expected = "split test has no posts, so it is not in the data set";
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
         let files = fs::read_dir(scene.path("unchecked/data")).unwrap();
         let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         assert_eq!(files, ["train-00000-of-00001.parquet"]);
@@ -593,12 +594,22 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
             }
         }
         // The answer about an earlier text does not count.
-        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k3') WHERE fullname = 't3_k2'";
+        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k3') WHERE \
+            fullname = 't3_k2'";
         database.run(edited).await;
         assert_eq!(scene.view()["t3_k2"]["gold_by"], Value::Null);
         scene.ok(&["export", "data-set", "--split", "gold"]);
         let card = fs::read_to_string(scene.path("data-set/README.md")).unwrap();
-        let classes = "  - name: label\n    dtype:\n      class_label:\n        names:\n          '0': \"gaming\"\n          '1': \"food\"\n  - name";
+        let classes = [
+            "  - name: label",
+            "    dtype:",
+            "      class_label:",
+            "        names:",
+            "          '0': \"gaming\"",
+            "          '1': \"food\"",
+            "  - name",
+        ];
+        let classes = &classes.join("\n");
         assert!(card.contains(classes), "{card}");
         scene.refused(
             &["export", "x.csv", "--split", "gold", "--split-by", "time"],

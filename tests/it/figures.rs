@@ -140,8 +140,8 @@ async fn percentages_say_of_how_many_and_what_is_left_out() {
     assert_eq!(posts("topic = 'travel' AND outcome = 'food'"), 2);
     has(
         &page,
-        "Largest disagreement among the 2 topics that are labels: travel, with 10 % of its posts (2 of 20) labelled food \
-         and cooking.",
+        "Largest disagreement among the 2 topics that are labels: travel, with 10 % of its posts (2 of 20) labelled \
+         food and cooking.",
     );
     has(&page, "<td class=\"n\">35 % of 40</td>");
 
@@ -220,7 +220,8 @@ async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_fall() {
     let page = report(&program);
     has(
         &page,
-        "The last column is paler, because it is incomplete: the posts are from 21 Sep 2026, 00:00 UTC to 1 Oct 2026, 01:00 UTC.",
+        "The last column is paler, because it is incomplete: the posts are from 21 Sep 2026, 00:00 UTC to 1 Oct 2026, \
+            01:00 UTC.",
     );
     has(&page, "Lines leave out the last day, which is incomplete.");
     has(&page, "<td>1 Oct (incomplete)</td>");
@@ -287,20 +288,20 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     has(&program.read("never/README.md"), never);
 
     // Ben's file is no random sample, Ada's is one. She finds every fifth label wrong.
-    let said = |id: usize, label: &str, who: &str| format!("k{id:05},{label},{who}\n");
+    let answer = |id: usize, label: &str, who: &str| format!("k{id:05},{label},{who}\n");
     let outcomes = program.json(&[
         "sql",
         "SELECT fullname, outcome FROM labeled_posts ORDER BY fullname LIMIT 60",
     ]);
     let answers = outcomes.as_array().unwrap().iter().enumerate();
     let answers = answers.map(|(id, row)| match row["outcome"].as_str().unwrap() {
-        _ if id % 5 == 0 => said(id, "sport", "ada"),
-        "other" | "unsure" => said(id, "none", "ada"),
-        label => said(id, label, "ada"),
+        _ if id % 5 == 0 => answer(id, "sport", "ada"),
+        "other" | "unsure" => answer(id, "none", "ada"),
+        label => answer(id, label, "ada"),
     });
     let selected = program.write(
         "ben.csv",
-        format!("id,label,annotator\n{}", said(70, "sport", "ben")),
+        format!("id,label,annotator\n{}", answer(70, "sport", "ben")),
     );
     program.ok(&["labels", "gold", "import", &selected]);
     has(
@@ -377,7 +378,8 @@ async fn macro_f1_needs_enough_gold_posts() {
     let (program, _database) = labelled(&mixed()).await;
     let gold = |posts: usize| {
         let sql = format!(
-            "SELECT fullname AS id, outcome AS label FROM labeled_posts WHERE NOT abstained ORDER BY fullname LIMIT {posts}"
+            "SELECT fullname AS id, outcome AS label FROM labeled_posts WHERE NOT abstained ORDER BY fullname LIMIT \
+                {posts}"
         );
         let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
         let file = program.write("gold.csv", rows);

@@ -89,7 +89,8 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
             .run("DELETE FROM classifications WHERE fullname = 't3_k00025'")
             .await;
         database
-            .run("DELETE FROM text_vectors WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00025')")
+            .run("DELETE FROM text_vectors WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = \
+                't3_k00025')")
             .await;
         let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
         assert_eq!(counts["posts"], 1, "{counts}");
@@ -159,7 +160,8 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let ids = scene.write("ids.txt", "t3_k00001\n");
     let purged = scene.ok(&["purge", "--ids", &ids]);
     purged.expect_stderr_all(&[
-        "gold labels were deleted with their posts, but the label set `first-fit24` keeps what it learned from 24 gold labels",
+        "gold labels were deleted with their posts, but the label set `first-fit24` keeps what it learned from 24 gold \
+            labels",
         "gold=1",
         "topicmill labels drop first-fit24",
     ]);
@@ -282,7 +284,7 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
     let all_shorter = [parts[0].to_owned(), tail.join("weights = [")].join("weights = [");
     let (_, model) = text.split_once("\nmodel = \"").unwrap();
     let of_other = text.replacen(&model[..8], "00000000", 2);
-    for (edited, said) in [
+    for (edited, expected) in [
         (all_shorter, "has a fit with 383 weights for each label"),
         (of_other, "was fitted with the model 00000000"),
         (
@@ -303,14 +305,14 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
             "have changed since the fit",
         ),
     ] {
-        assert_ne!(edited, text, "{said}");
+        assert_ne!(edited, text, "{expected}");
         let edited = scene.write("edited.toml", edited);
         for command in ["classify", "score posts.ndjson scored.ndjson --overwrite"] {
             let args = [&words(command)[..], &["--pipeline", &edited]].concat();
-            scene.run(&args).expect_exit(2, said);
+            scene.run(&args).expect_exit(2, expected);
         }
     }
-    for (args, said) in [
+    for (args, expected) in [
         ("classify --mode multi", "was fitted in mode single"),
         (
             "labels calibrate --gold answers.csv",
@@ -318,7 +320,7 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
         ),
     ] {
         let args = [&words(args)[..], &["--pipeline", &file]].concat();
-        scene.run(&args).expect_exit(2, said);
+        scene.run(&args).expect_exit(2, expected);
     }
     let ran = scene.ok(&["labels", "new", "-", "--from", "current"]);
     ran.expect_stderr("without what `labels fit` learned");
@@ -389,7 +391,8 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
             .run(&["labels", "fit", "--gold", &answers, "--model", tiny])
             .expect_exit(
                 2,
-                "24 have no stored results of the model `tiny-bert-nli`; the current labels are by the model `minilm-reddit-topics`",
+                "24 have no stored results of the model `tiny-bert-nli`; the current labels are by the model \
+                    `minilm-reddit-topics`",
             );
         assert_eq!(sets(), ["1"], "nothing is stored");
         let ran = scene.ok(&["labels", "fit", "--gold", &lacking, "--others-out-of-scope"]);
@@ -514,10 +517,10 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_meanwhile() {
     let mut command = scene.command(&["labels", "fit", "--gold", &answers, "--make-current"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut fitting = command.spawn().unwrap();
-    let mut told = String::new();
+    let mut output = String::new();
     let mut stdout = BufReader::new(fitting.stdout.take().unwrap());
-    while !told.contains("calibration error") {
-        assert!(stdout.read_line(&mut told).unwrap() > 0, "{told}");
+    while !output.contains("calibration error") {
+        assert!(stdout.read_line(&mut output).unwrap() > 0, "{output}");
     }
     let change =
         "UPDATE current_target SET label_set_id = (SELECT id FROM label_sets WHERE name = 'other')";

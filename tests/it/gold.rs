@@ -91,7 +91,8 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
         let again = scene.import("again.csv", &out, &["--format", "json"]);
         let found: Value = serde_json::from_str(&again.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)));
-        let newer = "id,label,annotator,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\nk00001,food,ada,2026-11-21T08:00:00Z\n";
+        let newer = "id,label,annotator,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\n\
+            k00001,food,ada,2026-11-21T08:00:00Z\n";
         let ran = scene.import("newer.csv", newer, &["--format", "json"]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(1), &json!(1)));
@@ -371,7 +372,8 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
         scene.ok(&["import", &edited]);
         // Retention removes the text.
         database
-            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00002'")
+            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
+                't3_k00002'")
             .await;
         assert_eq!(scene.count(), 3, "retention takes the text alone");
         let ran = scene.ok(&["labels", "evaluate", "--gold", "db", "--format", "json"]);

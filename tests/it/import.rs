@@ -203,7 +203,8 @@ fn a_flipped_bit_loses_only_what_follows() {
 #[test]
 fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
     let program = Program::new();
-    let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1_700_000_000});
+    let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food",
+        "created_utc": 1_700_000_000});
     let file = program.write("RC.zst", packed(format!("{comment}\n")));
     expect(
         &program,
@@ -299,7 +300,8 @@ fn a_file_that_is_no_dump_is_rejected_before_anything_is_stored() {
 #[test]
 fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {
     let program = Program::new();
-    let table = "key,headline,subreddit,posted\na1,One,food,2024-01-01 10:00:00\na2,Two,food,soon\na3,Three,music,1700000000\n";
+    let table = "key,headline,subreddit,posted\na1,One,food,2024-01-01 10:00:00\na2,Two,food,soon\n\
+        a3,Three,music,1700000000\n";
     let file = program.write("posts.csv", table);
     let map = ["--map", "id=key", "--map", "created_utc=posted", "--map"];
     for database in databases() {
@@ -349,7 +351,8 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
     let table = program.write("posts.csv", format!("{head}{rows}"));
     let line = |id: &str, score: &str| {
         format!(
-            "{{\"id\":\"{id}\",\"title\":\"One\",\"subreddit\":\"food\",\"created_utc\":1700000000,\"score\":{score}}}\n"
+            "{{\"id\":\"{id}\",\"title\":\"One\",\"subreddit\":\"food\",\
+             \"created_utc\":1700000000,\"score\":{score}}}\n"
         )
     };
     let lines = [
@@ -570,12 +573,14 @@ fn common_null_spellings_are_null_and_reported_once() {
     let program = Program::new();
     let line = |id: &str, score: &str| {
         format!(
-            "{{\"id\":\"{id}\",\"title\":\"Rye\",\"subreddit\":\"r/food\",\"created_utc\":\"2023-11-14\",\"score\":{score}}}\n"
+            "{{\"id\":\"{id}\",\"title\":\"Rye\",\"subreddit\":\"r/food\",\
+             \"created_utc\":\"2023-11-14\",\"score\":{score}}}\n"
         )
     };
     let lines = [line("b1", "NaN"), line("b2", "-Infinity"), line("3", "5")].concat();
     let lines = program.write("posts.ndjson", lines.replace("\"3\"", "3"));
-    let table = "id,title,subreddit,created_utc,score,author\na1,One,/r/food,1700000000,NaN,None\na2,NaN,food ,45244.9,2,DELETED\n\
+    let table = "id,title,subreddit,created_utc,score,author\na1,One,/r/food,1700000000,NaN,None\n\
+        a2,NaN,food ,45244.9,2,DELETED\n\
         a3,Three,Food,1700000000,7,DELETED\n";
     let table = program.write("posts.csv", table);
     let ran = program.run(&["import", &lines]);
@@ -630,7 +635,8 @@ fn the_format_is_detected_from_the_content() {
         (
             "listing.json",
             two(
-                "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},{\"kind\":\"t3\",\"data\":$2}]}}",
+                "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},\
+                    {\"kind\":\"t3\",\"data\":$2}]}}",
             ),
         ),
         ("semicolons.csv", table.to_owned()),
@@ -795,7 +801,8 @@ fn a_missing_field_can_be_set_by_a_flag() {
 #[test]
 fn a_backslash_escaped_quote_rejects_its_row_and_is_reported() {
     let program = Program::new();
-    let table = "id,title,subreddit,created_utc\na1,\"so \\\"hi\\\" it\",food,1700000000\na2,\"C:\\new\\\",food,1700000000\n";
+    let table = "id,title,subreddit,created_utc\na1,\"so \\\"hi\\\" it\",food,1700000000\n\
+        a2,\"C:\\new\\\",food,1700000000\n";
     let file = program.write("posts.csv", table);
     program
         .run(&["import", &file])

@@ -407,7 +407,8 @@ async fn none_of_these_is_stored_and_shown() {
         let strict = pipeline("strict", "threshold = 1.0", &[GAMING, FOOD, MUSIC]);
         let strict = scene.program.write("strict.toml", strict);
         scene.classify(&strict);
-        let query = "SELECT COUNT(label) AS labels, COUNT(label_name) AS names, COUNT(score) AS scores FROM labeled_posts WHERE abstained";
+        let query = "SELECT COUNT(label) AS labels, COUNT(label_name) AS names, COUNT(score) AS scores FROM \
+            labeled_posts WHERE abstained";
         let counts = scene.json(&["sql", query]);
         assert_eq!(counts, json!([{"labels": 0, "names": 0, "scores": 31}]));
         for (named, word) in [

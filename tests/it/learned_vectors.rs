@@ -97,7 +97,8 @@ fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
     let topic = |place: &usize| {
         let (slug, label, description) = TOPICS[*place];
         format!(
-            "[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\ndescriptions = [\"{description}\"]\nsubreddits = [\"{slug}\"]\n"
+            "[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\ndescriptions = [\"{description}\"]\n\
+                subreddits = [\"{slug}\"]\n"
         )
     };
     let topics: String = places.iter().map(topic).collect();
@@ -139,7 +140,7 @@ fn are_close(found: &[Row], wanted: &[Row], names: &[(&str, &str)]) {
     }
 }
 
-const SAID: &str = "the model has learned vectors for these labels";
+const NOTICE: &str = "the model has learned vectors for these labels";
 
 #[test]
 fn learned_vectors_apply_to_all_labels_or_none() {
@@ -157,7 +158,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     assert!(!message.contains("learned"), "{message}");
     let (found, message) = score(&learned, &LEARNED, "");
     assert!(
-        message.contains(SAID) && message.contains("labels=3"),
+        message.contains(NOTICE) && message.contains("labels=3"),
         "{message}"
     );
     let exchanged = [("gaming", "food"), ("food", "music"), ("music", "gaming")];
@@ -167,7 +168,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     // A subset of the labels, in another order.
     let (words, _) = score(&by_words, &[1, 2], "");
     let (found, message) = score(&learned, &[1, 0], "");
-    assert!(message.contains(SAID), "{message}");
+    assert!(message.contains(NOTICE), "{message}");
     are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
 
     // One more label, and no learned vector is used; for unknown labels nothing is logged.
@@ -187,7 +188,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     let background = "background = \"reddit\"\n";
     let (words, _) = score(&by_words, &LEARNED, background);
     let (found, message) = score(&learned, &LEARNED, background);
-    assert!(message.contains(SAID), "{message}");
+    assert!(message.contains(NOTICE), "{message}");
     are_close(&found, &words, &exchanged);
     let sum = |row: &Row| row.values().sum::<f64>();
     assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
@@ -286,7 +287,7 @@ fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     let pipeline = ["--pipeline", topics.to_str().unwrap()];
     let (_, message) = scored(&program, &repository(SHIPPED), &pipeline);
     assert!(
-        message.contains(SAID) && message.contains("labels=16"),
+        message.contains(NOTICE) && message.contains("labels=16"),
         "{message}"
     );
 }

@@ -206,7 +206,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
         let all = ran.stdout + ran.stderr.as_str();
         for word in FORBIDDEN {
             let line = all.lines().find(|line| line.contains(word));
-            assert_eq!(line, None, "{word} is told");
+            assert_eq!(line, None, "{word} is logged");
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::support::postgres::{TestDatabase, sqlite};
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::{page, server};
 
-const ONE_TOPIC: &str = "name = \"one\"\n[[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
+const ONE_TOPIC: &str = "name = \"one\"\n[[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\n\
+    subreddits = [\"climate\"]\n";
 
 /// Returns a command that appends each object it reads to a file.
 fn appending_command(program: &Program) -> (String, PathBuf) {

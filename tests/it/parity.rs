@@ -239,8 +239,13 @@ fn engines_with_shared_weights_match_a_separate_engine() {
         // Another graph does not reuse them.
         for (other, _) in &folders {
             let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
-            let mut beside = labeler_with(other.clone(), 512, Some(weights.clone()));
-            assert_eq!(bits(&mut beside, &set, &texts), own, "{}", other.name);
+            let mut other_labeler = labeler_with(other.clone(), 512, Some(weights.clone()));
+            assert_eq!(
+                bits(&mut other_labeler, &set, &texts),
+                own,
+                "{}",
+                other.name
+            );
         }
     }
 }

@@ -327,7 +327,8 @@ fn a_list_of_labels_is_a_complete_file() {
 fn a_topic_splits_its_limit_among_its_subreddits() {
     const TOPICS: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
          read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\nlisting = \"hot\"\n\
-         [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
+         [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\n\
+         limit = 5\n\
          [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
     for database in databases() {
         let program = Program::with_database(&database.url);
@@ -392,7 +393,8 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
 
 #[test]
 fn labels_may_share_words_if_the_model_reads_descriptions() {
-    const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\ndescriptions = \"Video games and consoles.\"\n\
+    const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\n\
+        descriptions = \"Video games and consoles.\"\n\
          [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\
          [[topic]]\nlabel = \"cooking\"\n";
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");

@@ -84,7 +84,8 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
     let marked = line(
         "a1",
         "My loaf",
-        "https://preview.redd.it/a1.jpg?width=640&amp;s=0f\n\n&amp;#x200B;\n\n**First day**.\n\nIt \\*rose\\*, and 2*3*4 is 24.",
+        "https://preview.redd.it/a1.jpg?width=640&amp;s=0f\n\n&amp;#x200B;\n\n**First day**.\n\n\
+            It \\*rose\\*, and 2*3*4 is 24.",
     );
     let plain = plain.replace("*rose*", "\\\\*rose\\\\*");
     for database in databases() {

@@ -929,7 +929,8 @@ fn a_wrong_clock_removes_no_texts() {
         let all = count();
         // A text stored under a clock in the future is due, and reported.
         run(
-            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM posts)",
+            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM \
+                posts)",
         );
         program
             .ok(&words("purge --retention 48 --yes"))

@@ -1,7 +1,7 @@
 //! Tests one quota shared by several processes: its row, and two real collectors.
 //!
 //! The tests of the row pass explicit times. The two processes use the system clock, but nothing is asserted
-//! about their speed: no request may arrive before the time of its slot.
+//! about their speed: no request may arrive before the time of its reservation.
 
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use crate::support::reddit::{client_with, requests, settings};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One slot per second, with a burst of four.
+/// One reservation per second, with a burst of four.
 const TERMS: QuotaTerms = QuotaTerms {
     interval: SECOND,
     burst: 4,
@@ -47,12 +47,15 @@ async fn take(store: &Store, now: DateTime<Utc>) -> QuotaReservation {
         .unwrap()
 }
 
-fn secs(slots: &[QuotaReservation]) -> Vec<u64> {
-    slots.iter().map(|slot| slot.wait.as_secs()).collect()
+fn secs(reservations: &[QuotaReservation]) -> Vec<u64> {
+    reservations
+        .iter()
+        .map(|reservation| reservation.wait.as_secs())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn concurrent_reservations_get_distinct_request_slots() {
+async fn concurrent_reservations_get_distinct_times() {
     for database in databases() {
         // Two handles stand for two processes.
         let stores = [database.open().await, database.open().await];
@@ -62,15 +65,19 @@ async fn concurrent_reservations_get_distinct_request_slots() {
                 tokio::spawn(async move { take(&store, start()).await })
             })
             .collect();
-        let mut slots = Vec::new();
+        let mut reservations = Vec::new();
         for task in tasks {
-            slots.push(task.await.unwrap());
+            reservations.push(task.await.unwrap());
         }
-        let mut waits = secs(&slots);
+        let mut waits = secs(&reservations);
         waits.sort_unstable();
         let expected: Vec<u64> = [0; 3].into_iter().chain(0..=20).collect();
         assert_eq!(waits, expected, "four at once, then one a second");
-        assert!(slots.iter().all(|slot| !slot.is_throttled));
+        assert!(
+            reservations
+                .iter()
+                .all(|reservation| !reservation.is_throttled)
+        );
     }
 }
 
@@ -81,16 +88,16 @@ async fn unused_quota_accumulates_up_to_the_burst() {
         for _ in 0..6 {
             take(&store, start()).await;
         }
-        // Two slots are reserved ahead; three seconds later exactly one is free.
+        // Two requests are reserved ahead; three seconds later exactly one may be sent at once.
         let later = start() + 3 * SECOND;
         assert_eq!(take(&store, later).await.wait, Duration::ZERO);
         assert_eq!(take(&store, later).await.wait, SECOND);
         let rested = start() + Duration::from_hours(2);
-        let mut slots = Vec::new();
+        let mut reservations = Vec::new();
         for _ in 0..5 {
-            slots.push(take(&store, rested).await);
+            reservations.push(take(&store, rested).await);
         }
-        assert_eq!(secs(&slots), [0, 0, 0, 0, 1]);
+        assert_eq!(secs(&reservations), [0, 0, 0, 0, 1]);
         // Fractions of a second count.
         let between = rested + Duration::from_millis(250);
         assert_eq!(
@@ -101,7 +108,7 @@ async fn unused_quota_accumulates_up_to_the_burst() {
 }
 
 #[tokio::test]
-async fn a_slot_beyond_the_maximum_wait_is_reported_and_not_reserved() {
+async fn a_wait_beyond_the_maximum_is_reported_and_not_reserved() {
     for database in databases() {
         let store = database.open().await;
         for _ in 0..24 {
@@ -129,13 +136,16 @@ async fn a_pause_applies_to_every_process_of_the_client_only() {
         hold(12).await;
         hold(5).await;
         for store in &stores {
-            let slot = take(store, start()).await;
-            assert_eq!((slot.wait.as_secs(), slot.is_throttled), (12, true));
+            let reservation = take(store, start()).await;
+            assert_eq!(
+                (reservation.wait.as_secs(), reservation.is_throttled),
+                (12, true)
+            );
         }
         hold(30).await;
-        let slot = take(&stores[1], start()).await;
+        let reservation = take(&stores[1], start()).await;
         assert_eq!(
-            (slot.wait.as_secs(), slot.is_throttled),
+            (reservation.wait.as_secs(), reservation.is_throttled),
             (30, true),
             "not taken"
         );
@@ -167,12 +177,12 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .throttle_quota("q", 9 * SECOND, wrong)
                 .await
                 .unwrap();
-            // Back to the right time: neither slots nor the pause reach that far, and the pace applies.
-            let mut slots = Vec::new();
+            // Back to the right time: neither reservations nor the pause reach that far, and the pace applies.
+            let mut reservations = Vec::new();
             for _ in 0..6 {
-                slots.push(take(&store, start()).await);
+                reservations.push(take(&store, start()).await);
             }
-            assert_eq!(secs(&slots), [0, 0, 0, 0, 1, 2]);
+            assert_eq!(secs(&reservations), [0, 0, 0, 0, 1, 2]);
             store
                 .quotas()
                 .throttle_quota("q", 9 * SECOND, start())
@@ -180,7 +190,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
         }
-        // A slightly slow clock waits that much longer, and never reserves a slot twice.
+        // A slightly slow clock waits that much longer, and never reserves the same time twice.
         let slow = start() - TimeDelta::seconds(5);
         let wait = take(&store, slow).await.wait.as_secs();
         assert!((9..=20).contains(&wait), "{wait}");
@@ -229,12 +239,12 @@ async fn answer(State(log): State<Log>, uri: Uri) -> Json<Value> {
     }}))
 }
 
-/// The interval between slots: a quarter of a second.
+/// The interval between reservations: a quarter of a second.
 const PER_MINUTE: u32 = 240;
 /// Pages that each process reads, after one request for the token.
 const PAGES: usize = 8;
 
-/// Uses up the burst of both processes. Returns the time from which later slots, a quarter of a second
+/// Uses up the burst of both processes. Returns the time from which later reservations, a quarter of a second
 /// each, are counted.
 async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     let quota = client_with(settings(url)).0.quota_id();
@@ -245,12 +255,12 @@ async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     };
     let now = SystemClock::shared().now();
     for _ in 0..PER_MINUTE {
-        let slot = store
+        let reservation = store
             .quotas()
             .reserve_request(&quota, terms, now)
             .await
             .unwrap();
-        assert_eq!(slot.wait, Duration::ZERO);
+        assert_eq!(reservation.wait, Duration::ZERO);
     }
     now
 }
@@ -270,7 +280,7 @@ fn spawn(program: &Program, database: &TestDatabase, url: &str) -> Child {
         .unwrap()
 }
 
-/// Checks that request k does not arrive before slot k.
+/// Checks that request k does not arrive before the time of reservation k.
 fn assert_paced(arrivals: &[DateTime<Utc>], used_up: DateTime<Utc>) {
     let interval = Duration::from_mins(1) / PER_MINUTE;
     for (k, arrival) in (1..).zip(arrivals) {
@@ -312,7 +322,7 @@ async fn a_killed_process_does_not_stall_the_other() {
         let program = Program::new();
         let mut killed = spawn(&program, &database, &url);
         let other = spawn(&program, &database, &url);
-        // It is killed while it waits for a reserved slot.
+        // It is killed while it waits for the time of its reservation.
         while log.arrivals().len() < 5 {
             assert!(killed.try_wait().unwrap().is_none(), "it ended by itself");
             tokio::task::yield_now().await;
@@ -324,7 +334,7 @@ async fn a_killed_process_does_not_stall_the_other() {
         let arrivals = log.arrivals();
         assert!(arrivals.len() > PAGES, "{}", arrivals.len());
         assert_paced(&arrivals, used_up);
-        // The killed process leaves one reserved slot: the next one is no further ahead than that.
+        // The killed process leaves one unused reservation: the next one is no further ahead than that.
         let ahead = store
             .query("SELECT next_at FROM quotas")
             .await

@@ -38,7 +38,8 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
     (
         "topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21",
-        "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # the same",
+        "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # \
+            the same",
     ),
     (
         "topicmill import posts.parquet",
@@ -50,7 +51,8 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
     (
         "topicmill --database sqlite:demo.db serve --review",
-        "topicmill --database sqlite:demo.db serve --review --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
+        "topicmill --database sqlite:demo.db serve --review --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test \
+            $? = 143",
     ),
     (
         "topicmill serve --listen 0.0.0.0:8765 --token-file token.txt",

@@ -21,7 +21,8 @@ fn post(id: usize, topic: &str, title: &str, day: usize) -> Value {
     serde_json::json!({
         "id": format!("r{id}"), "subreddit": "trial", "title": title, "selftext": "", "topic": topic,
         "created_utc": 1_790_000_000 + day * 86_400 + (id % 20) * 3_000, "score": 1, "num_comments": 0,
-        "permalink": format!("/r/trial/comments/r{id}/"), "url": "https://example.com/", "over_18": false, "is_self": true,
+        "permalink": format!("/r/trial/comments/r{id}/"), "url": "https://example.com/", "over_18": false,
+        "is_self": true,
     })
 }
 
@@ -235,7 +236,7 @@ fn report_totals_equal_the_views() {
         let pipeline = pipeline("single", &labels);
         let unsure = format!("threshold = 0.9\nbackground = \"reddit\"\n{pipeline}");
         program.write("trial.toml", &unsure);
-        program.write("beside.toml", pipeline.replace("\"trial\"", "\"beside\""));
+        program.write("second.toml", pipeline.replace("\"trial\"", "\"second\""));
         program.ok(&["import", "posts.ndjson"]);
         program.ok(&["classify", "--pipeline", "trial.toml"]);
         let (page, _) = report(&program, &[]);
@@ -252,9 +253,9 @@ fn report_totals_equal_the_views() {
         }
         assert!(page.contains("threshold 0.90"), "{page}");
         // Labels of a set that is not current.
-        program.ok(&["classify", "--pipeline", "beside.toml"]);
-        let (other, _) = report(&program, &["--label-set", "beside"]);
-        assert!(other.contains("Label set beside,"), "{other}");
+        program.ok(&["classify", "--pipeline", "second.toml"]);
+        let (other, _) = report(&program, &["--label-set", "second"]);
+        assert!(other.contains("Label set second,"), "{other}");
         assert!(!other.contains("soft\">unsure</th>"), "its threshold is 0");
         let (current, _) = report(&program, &[]);
         assert!(current.contains("Label set trial,"), "{current}");

@@ -235,7 +235,8 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
                 .await;
             // Touch targets need 44 pixels.
             let smallest = browser
-                .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => b.getBoundingClientRect().height))")
+                .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => \
+                    b.getBoundingClientRect().height))")
                 .await;
             assert!(smallest.as_f64().unwrap() >= 44.0, "{smallest}");
             let keys = browser.count(".choices button").await;
@@ -303,10 +304,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
             assert_eq!(status, 200, "{page}");
             answers += 1;
         }
-        assert_eq!(
-            answers, 12,
-            "each of two people said something of each post"
-        );
+        assert_eq!(answers, 12, "two annotators answered each post");
         let listed = scene.json(&["labels", "gold", "list"]);
         assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
         let page = served.get("/review?as=ada").await;
@@ -617,20 +615,20 @@ async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_ann
             .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'")
             .await;
         let served = Served::start(&scene, &["--random-share", "0"]);
-        let told = |page: &str| {
+        let notice = |page: &str| {
             let (_, rest) = page.split_once("role=\"status\">").unwrap();
             let text = rest.split("</p>").next().unwrap();
-            let mut told = String::new();
+            let mut notice = String::new();
             let mut is_tag = false;
             for c in text.chars() {
                 match c {
                     '<' => is_tag = true,
                     '>' => is_tag = false,
-                    c if !is_tag => told.push(c),
+                    c if !is_tag => notice.push(c),
                     _ => {}
                 }
             }
-            told
+            notice
         };
         let page = served.get("/review").await;
         assert!(
@@ -639,26 +637,26 @@ async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_ann
         );
         let page = served.answer(&page, "", &[("label", "gaming")]).await;
         assert!(
-            told(&page)
+            notice(&page)
                 .ends_with("you say video games; the model predicted video games, 0.75: right"),
             "{}",
-            told(&page)
+            notice(&page)
         );
         let page = served
             .answer(&page, "", &[("none", "1"), ("note", "a+pan")])
             .await;
         assert!(
-            told(&page).ends_with(
+            notice(&page).ends_with(
                 "you say none of these; the model predicted food and cooking, 0.75: wrong"
             ),
             "{}",
-            told(&page)
+            notice(&page)
         );
         let page = served.answer(&page, "", &[("none", "1")]).await;
         assert!(
-            told(&page).ends_with("the model predicted no label; its best is music, 0.75: right"),
+            notice(&page).ends_with("the model predicted no label; its best is music, 0.75: right"),
             "{}",
-            told(&page)
+            notice(&page)
         );
         assert!(!page.contains("Agreement"), "{page}");
         // Ben says the same of two posts, and something else of the one with a note.
@@ -731,12 +729,12 @@ async fn answer_posts(served: &Served, answers: usize) -> String {
     for _ in 0..answers {
         let (_, title) = page.split_once("<h1 class=\"post").unwrap();
         let title = title.split("</h1>").next().unwrap();
-        let said = match key_of(title) {
+        let key = match key_of(title) {
             "1" => ("none", "1"),
             "2" => ("label", "food"),
             _ => ("label", "music"),
         };
-        page = served.answer(&page, "", &[said]).await;
+        page = served.answer(&page, "", &[key]).await;
     }
     page
 }

@@ -389,7 +389,8 @@ async fn raw_server(answers: Vec<String>) -> String {
 async fn a_broken_connection_is_retried() {
     let answer = |body: &str, length: usize| {
         format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n\
+                {body}"
         )
     };
     let token = "{\"access_token\": \"abc\", \"expires_in\": 3600}";

@@ -189,7 +189,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
         let third = save(&store, run, &[from_file], 120).await;
         assert_eq!((third.new, third.changed, third.unchanged), (0, 0, 1));
         let rows = store.query(output).await.unwrap().rows;
-        assert_eq!(rows, expected, "a file is older than what Reddit told");
+        assert_eq!(rows, expected, "a file is older than posts from Reddit");
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
     }
@@ -274,7 +274,8 @@ async fn a_page_is_stored_atomically_with_its_position() {
             store.posts().import_state("1-abc", "food").await.unwrap(),
             Some(first)
         );
-        let seen = "SELECT s.topic, p.fullname FROM posts p LEFT JOIN sightings s ON s.fullname = p.fullname ORDER BY 2";
+        let seen = "SELECT s.topic, p.fullname FROM posts p LEFT JOIN sightings s ON s.fullname = p.fullname ORDER BY \
+            2";
         let expected = [["food", "t3_a"], ["food", "t3_b"], ["music", "t3_c"]];
         assert_eq!(
             json!(store.query(seen).await.unwrap().rows),
@@ -386,8 +387,8 @@ fn odd(i: usize) -> Post {
 async fn a_batch_of_any_size_round_trips() {
     let sql = "SELECT p.fullname, title, selftext, url, permalink, author, p.reddit_score, upvote_ratio, num_comments, \
         flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
-        CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 END, \
-        checked_at, s.reddit_score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
+        CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 \
+        END, checked_at, s.reddit_score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
     // Each of these sizes uses statements of other sizes.
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {

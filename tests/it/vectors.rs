@@ -16,7 +16,8 @@ fn pipeline(description: &str) -> String {
     format!(
         "name = \"mine\"\nmode = \"single\"\n\
          [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
-         [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\ndescriptions = [\"{description}\"]\nsubreddits = [\"food\"]\n\
+         [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\ndescriptions = [\"{description}\"]\n\
+         subreddits = [\"food\"]\n\
          [[topic]]\nslug = \"music\"\nlabel = \"music\"\nsubreddits = [\"music\"]\n"
     )
 }

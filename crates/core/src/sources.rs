@@ -51,13 +51,25 @@ macro_rules! sources {
 
 sources! {
     /// Reddit's own API.
-    Reddit = "reddit" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: true, listings: Listing::ALL },
+    Reddit = "reddit" {
+        title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: true,
+        listings: Listing::ALL,
+    },
     /// The sample Reddit included in the program.
-    Sample = "sample" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: false, listings: Listing::ALL },
+    Sample = "sample" {
+        title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: false,
+        listings: Listing::ALL,
+    },
     /// Arctic Shift, an archive of Reddit.
-    ArcticShift = "arctic-shift" { title: "Arctic Shift", section: "arctic_shift", is_live: false, is_escaped: true, needs_key: false, listings: &[Listing::New] },
+    ArcticShift = "arctic-shift" {
+        title: "Arctic Shift", section: "arctic_shift", is_live: false, is_escaped: true, needs_key: false,
+        listings: &[Listing::New],
+    },
     /// A file given to `import`.
-    Import = "import" { title: "a file", section: "collect", is_live: false, is_escaped: true, needs_key: false, listings: &[] },
+    Import = "import" {
+        title: "a file", section: "collect", is_live: false, is_escaped: true, needs_key: false,
+        listings: &[],
+    },
 }
 
 impl SourceKind {

@@ -124,7 +124,8 @@ pub struct ResolvedGold {
     pub unknown_labels: BTreeMap<String, usize>,
 }
 
-/// Cleans a note: removes control characters, and truncates it to [`NOTE`] characters. Returns `None` if nothing is left.
+/// Cleans a note: removes control characters, and truncates it to [`NOTE`] characters. Returns `None` if nothing is
+/// left.
 pub fn gold_note(text: &str) -> Option<String> {
     let is_kept = |c: &char| !c.is_control() || *c == '\n';
     let note: String = text.trim().chars().filter(is_kept).take(NOTE).collect();

@@ -80,18 +80,18 @@ impl Background {
         Ok(background)
     }
 
-    /// Returns the background of a name in a pipeline file: the built-in one, none, or that of a file, whose text
-    /// `text_of` returns.
+    /// Returns the background that a pipeline file names: the built-in one, none, or that of a file. `text_of` reads
+    /// the file.
     ///
     /// # Errors
-    /// A message if there is no such background.
+    /// Returns a message if there is no such background.
     pub fn named(
         name: &str,
         text_of: impl FnOnce(&str) -> Result<String, String>,
     ) -> Result<Option<Self>, String> {
         let refused = |why: &str| {
             format!(
-                "{why}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
+                "{why}; use \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
             )
         };
         let text = match name {
@@ -109,7 +109,7 @@ impl Background {
     /// Validates the fields.
     ///
     /// # Errors
-    /// [`BackgroundError::Blank`] and [`BackgroundError::Weight`].
+    /// Returns [`BackgroundError::Blank`] or [`BackgroundError::Weight`].
     pub fn validate(&self) -> Result<(), BackgroundError> {
         let mut texts = self.topics.iter().map(|topic| &topic.label);
         if self.name.trim().is_empty() || texts.any(|text| text.trim().is_empty()) {
@@ -124,7 +124,7 @@ impl Background {
     /// Removes topics by label, for topics that a label covers in other words or in another language.
     ///
     /// # Errors
-    /// [`BackgroundError::NoTopic`].
+    /// Returns [`BackgroundError::NoTopic`].
     pub fn leave_out(&mut self, topics: &[String]) -> Result<(), BackgroundError> {
         for topic in topics {
             let position = self.topics.iter().position(|one| one.label == *topic);

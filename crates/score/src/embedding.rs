@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(TextVector::from_bytes(bytes), None);
         }
         let no_number = [f32::NAN.to_le_bytes(); 2].concat();
-        // The third holds a scale and no numbers.
+        // The third has a scale and no numbers.
         for bytes in [&[][..], &[0; 6], &[0; 4], &no_number] {
             assert_eq!(LabelVector::from_bytes(bytes), None);
         }

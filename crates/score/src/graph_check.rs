@@ -17,8 +17,8 @@ use crate::folder::manifest::{GraphSpec, Vector};
 pub struct MaxErrors {
     /// Largest error of a logit; infinite if one is NaN.
     pub logits: f64,
-    /// Largest error of a score, in multi mode; for a classifier with its own function; for an embedding model, that of
-    /// a label whose vector is the expected one.
+    /// Largest error of a score: in multi mode for an NLI model, with its own function for a classifier, and for an
+    /// embedding model of a label whose vector is the expected one.
     pub scores: f64,
 }
 
@@ -34,7 +34,7 @@ impl MaxErrors {
 /// Checks each reference vector alone, then all in one batch.
 ///
 /// # Errors
-/// The errors of the engine.
+/// Returns the errors of the engine.
 pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
     spec: &GraphSpec,
@@ -108,7 +108,7 @@ fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
 }
 
 /// Returns the cosine of two vectors.
-#[expect(clippy::cast_possible_truncation, reason = "a cosine is stored so")]
+#[expect(clippy::cast_possible_truncation, reason = "a cosine is stored as f32")]
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     let sum = |a: &[f32], b: &[f32]| -> f64 {
         let products = a.iter().zip(b);

@@ -1,8 +1,8 @@
-//! The texts that represent a label. Pure: a label set in, the texts of each label out.
+//! Texts that represent a label. The input is a label set; the output is the texts of each label.
 //!
 //! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the mean of the
 //! vectors of several texts: the hypothesis, and the label's descriptions, which clarify a bare label. A classifier
-//! compares a post with nothing: each of its labels has a logit, and a key to store it under.
+//! needs no texts: each of its labels has a logit, and a key to store it under.
 //!
 //! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They are used for a label
 //! set if every one of its labels has one, found by the label's texts. Otherwise none is used, because learned vectors

@@ -1,8 +1,8 @@
 //! The label set in a pipeline file: everything that decides a label, in one TOML file.
 //!
 //! Input and output are the text of a file. [`write`] writes a label set with its background and fit, so that the file
-//! alone gives the same label set, by its hash, on any machine. [`read`] stops at the first error; the program reads the
-//! same keys, and reports all mistakes of a file.
+//! alone gives the same label set, by its hash, on any machine. [`read`] stops at the first error; the program reads
+//! the same keys, and reports all mistakes of a file.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -48,8 +48,8 @@ pub enum LabelFileError {
 pub enum FitSectionError {
     /// The labels have changed since the fit.
     #[error(
-        "the labels, descriptions, template, mode or background have changed since the fit: undo the change, or remove the \
-         section [fitted] and fit again"
+        "the labels, descriptions, template, mode or background have changed since the fit: undo the change, or remove \
+         the section [fitted] and fit again"
     )]
     Changed,
     /// A correction belongs to another label than that of its position.
@@ -134,7 +134,7 @@ pub struct FitSection {
     base: String,
     /// Hash of the model's manifest.
     model: String,
-    /// Hash of what the model reads and the background, which the fit is for.
+    /// Hash of the fields that decide zero-shot logits, to detect changes since the fit.
     words: String,
     none_below: Option<f64>,
     provenance: Provenance,
@@ -270,7 +270,7 @@ pub fn read(
 }
 
 fn label(topic: Topic) -> Result<Label, LabelFileError> {
-    let slug = topic.slug.map_or_else(|| made_slug(&topic.label), Ok)?;
+    let slug = topic.slug.map_or_else(|| slug_of_label(&topic.label), Ok)?;
     Ok(Label {
         slug,
         label: topic.label,
@@ -280,13 +280,13 @@ fn label(topic: Topic) -> Result<Label, LabelFileError> {
 
 fn short_label(label: String) -> Result<Label, LabelFileError> {
     Ok(Label {
-        slug: made_slug(&label)?,
+        slug: slug_of_label(&label)?,
         label,
         descriptions: Vec::new(),
     })
 }
 
-fn made_slug(label: &str) -> Result<String, LabelFileError> {
+fn slug_of_label(label: &str) -> Result<String, LabelFileError> {
     let made = slug(label);
     if made.is_empty() {
         return Err(LabelFileError::NoSlug(label.to_owned()));
@@ -343,7 +343,7 @@ impl FitSection {
     }
 }
 
-/// Returns a hash of what the zero-shot logits depend on: the set without its fit, threshold and temperature.
+/// Returns a hash of the fields that decide zero-shot logits: all but the fit, threshold and temperature.
 fn words(set: &LabelSet) -> String {
     let words = LabelSet {
         fitted: None,
@@ -440,7 +440,7 @@ mod tests {
             unreachable!()
         };
         let first = format!("weights = [{first}, ");
-        for (from, to, said) in [
+        for (from, to, expected) in [
             (&*first, "weights = [", "weights of different lengths"),
             (&first, "weights = [nan, ", "is not finite"),
             (&first, "weights = [\"0.5\", ", "invalid type"),
@@ -458,7 +458,7 @@ mod tests {
             ("[fitted]", "[fitted]\nx = 1", "unknown field `x`"),
         ] {
             let error = changed(from, to);
-            assert!(error.contains(said), "{to}: {error}");
+            assert!(error.contains(expected), "{to}: {error}");
         }
         // Settings that apply after the fit may change.
         let looser = good.replacen("threshold = 0.30000000000000004", "threshold = 0.1", 1);
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_rejected() {
-        for (text, said) in [
+        for (text, expected) in [
             (
                 "labels = [\"a\"]\ntreshold = 0.5",
                 "unknown field `treshold`",
@@ -492,7 +492,7 @@ mod tests {
             ("", "has no labels"),
         ] {
             let error = read_text(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The text is not the name of a mode.
+/// An error for text that is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a mode: use `single`, `multi` or `raw`")]
 pub struct ModeError(String);
@@ -345,11 +345,11 @@ mod tests {
         assert_ne!(a.hash(), with(|set| set.mode = Mode::Multi).hash());
         assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
         assert_ne!(a.hash(), with(|set| set.temperature = 1.5).hash());
-        let beside = with(|set| set.background = Some(crate::scripted::background()));
-        assert_ne!(a.hash(), beside.hash());
-        let mut later = beside.clone();
+        let with_background = with(|set| set.background = Some(crate::scripted::background()));
+        assert_ne!(a.hash(), with_background.hash());
+        let mut later = with_background.clone();
         later.background.as_mut().unwrap().version = 2;
-        assert_ne!(beside.hash(), later.hash());
+        assert_ne!(with_background.hash(), later.hash());
         // Stored labels are keyed by the hash, so it must never change.
         assert_eq!(
             a.hash(),
@@ -409,9 +409,9 @@ mod tests {
             [("video games", "Gaming"), ("food", "cooking at home")]
         );
         let kind = crate::scripted::nli_folder().kind;
-        let beside = set.background_for(&kind);
-        let beside: Vec<&str> = beside.iter().map(|topic| topic.label.as_str()).collect();
-        assert_eq!(beside, ["sports"], "music is not for NLI models");
+        let topics = set.background_for(&kind);
+        let topics: Vec<&str> = topics.iter().map(|topic| topic.label.as_str()).collect();
+        assert_eq!(topics, ["sports"], "music is not for NLI models");
     }
 
     #[test]

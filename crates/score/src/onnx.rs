@@ -49,7 +49,7 @@ pub struct EngineOptions {
 pub struct DeviceChoice {
     /// Never [`Device::Auto`].
     pub device: Device,
-    /// User-facing reason: `asked for`, `no CUDA in this ONNX Runtime`, …
+    /// User-facing reason: `as requested`, `no CUDA in this ONNX Runtime`, …
     pub reason: String,
 }
 
@@ -130,7 +130,7 @@ impl OnnxEngine {
             runtime,
             chosen: DeviceChoice {
                 device,
-                reason: "asked for".to_owned(),
+                reason: "as requested".to_owned(),
             },
             feed: Feed::new(&ports_of(session.inputs()), folder).map_err(contract)?,
             output: output_of(&ports_of(session.outputs()), folder).map_err(contract)?,
@@ -294,7 +294,7 @@ fn load_on_device<T>(
                 return Ok((loaded?, chosen));
             }
         },
-        device => (device, "asked for".to_owned()),
+        device => (device, "as requested".to_owned()),
     };
     Ok((load(device)?, DeviceChoice { device, reason }))
 }
@@ -339,15 +339,15 @@ mod tests {
         // ONNX Runtime uses TF32 by default.
         let options = format!("{:?}", cuda_provider(3));
         for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
-            let said = [key, value].map(|word| options.find(&format!("\"{word}\"")));
-            assert!(matches!(said, [Some(k), Some(v)] if k < v), "{options}");
+            let places = [key, value].map(|word| options.find(&format!("\"{word}\"")));
+            assert!(matches!(places, [Some(k), Some(v)] if k < v), "{options}");
         }
     }
 
     #[test]
     fn source_locations_are_stripped_from_runtime_messages() {
-        let said = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
-        assert_eq!(strip_location(said), "Failed to load x.so");
+        let message = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
+        assert_eq!(strip_location(message), "Failed to load x.so");
         assert_eq!(
             strip_location("Load model from m.onnx failed"),
             "Load model from m.onnx failed"

@@ -9,7 +9,7 @@ use crate::background::{Background, BackgroundTopic};
 use crate::folder::{EmbeddingHead, ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
-/// Computes each row from its own ids alone, so that other rows of the batch must not matter.
+/// An engine that computes each row from its ids alone, independently of the other rows of a batch.
 pub struct ScriptedEngine {
     /// Numbers per row.
     pub classes: usize,

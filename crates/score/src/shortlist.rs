@@ -81,7 +81,7 @@ impl Shortlist {
         self.labeler.prepare(set)
     }
 
-    /// Ranks the labels of each text; `None` if `stop` cancelled it. `known` holds the known pairs of each text, or is
+    /// Ranks the labels of each text; `None` if `stop` cancelled it. `known` has the known pairs of each text, or is
     /// empty.
     ///
     /// # Errors
@@ -116,8 +116,7 @@ impl Shortlist {
         pairs
     }
 
-    /// Marks the labels behind the first ones of a ranking as skipped, and the background if that many labels precede
-    /// it.
+    /// Marks all labels but the best ones of a ranking as skipped, and the background unless it is among the best.
     pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;

@@ -34,7 +34,7 @@ pub fn slug(label: &str) -> String {
     words.join("-")
 }
 
-/// True for white space and punctuation. Everything else belongs to a word: accents, vowel signs, emoji.
+/// Returns true for white space and punctuation. Everything else belongs to a word: accents, vowel signs, emoji.
 fn separates(c: char) -> bool {
     match c {
         '\'' | '’' => false,

@@ -2,8 +2,8 @@
 //!
 //! The reference tokenises every (post, label) pair. The ids of a pair are those of its two texts with special tokens
 //! around them, so here each post and each hypothesis is tokenised once, and pairs are spliced from the parts. The ids
-//! are the same, but ten times faster. [`Encoder`] derives the positions of special tokens from the tokenizer's output,
-//! and verifies them.
+//! are the same, and are computed ten times faster. [`Encoder`] derives the positions of special tokens from the
+//! tokenizer's output, and verifies them.
 
 mod bounds;
 
@@ -328,7 +328,7 @@ impl Encoder {
             .collect()
     }
 
-    /// Tokenises a text without truncation. Used for hypotheses; one that is too long is an error to report.
+    /// Tokenises a text without truncation. Used for hypotheses, because one that is too long is reported as an error.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.

@@ -136,7 +136,8 @@ mod tests {
     fn half_a_surrogate_pair_costs_one_character() {
         let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
             {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1700000000}},
-            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1700000000}}
+            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food",
+             "created_utc":1700000000}}
         ]}}"#;
         let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
         let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();

@@ -86,7 +86,7 @@ pub struct ImportState {
 pub struct Upserted {
     /// New posts.
     pub new: u64,
-    /// Stored posts of which anything changed: text, topic, score, flair and so on.
+    /// Stored posts with any change: text, topic, score, flair and so on.
     pub changed: u64,
     /// Changed posts with a new text; their labels are outdated.
     pub edited: u64,

@@ -14,11 +14,11 @@ impl Shared<'_> {
     /// false if it was stopped.
     pub(super) async fn apply_shortlist(
         &self,
-        slot: &mut Option<Shortlist>,
+        shortlist: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
         // Taken, because the blocking thread must own the small model; put back below.
-        let (Some(prepared), Some(mut small)) = (&self.small_prepared, slot.take()) else {
+        let (Some(prepared), Some(mut small)) = (&self.small_prepared, shortlist.take()) else {
             return Ok(true);
         };
         let known = self.known_small_pairs(prepared, window).await?;
@@ -30,7 +30,7 @@ impl Shared<'_> {
             orders.map(|orders| (small, orders))
         });
         let (small, orders) = ordering.await??;
-        let small = slot.insert(small);
+        let small = shortlist.insert(small);
         let Some(orders) = orders else {
             return Ok(false);
         };

@@ -142,8 +142,8 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     }
     if found.set.fitted.is_some() {
         tracing::warn!(
-            "the file has the labels of `{word}` without what `labels fit` learned, so posts may get other labels: `topicmill \
-             labels export FILE --label-set {word}` writes both"
+            "the file has the labels of `{word}` without what `labels fit` learned, so posts may get other labels: \
+             `topicmill labels export FILE --label-set {word}` writes both"
         );
     }
     Ok(LabelSet {

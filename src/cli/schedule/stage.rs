@@ -182,14 +182,14 @@ mod tests {
     fn an_invalid_stage_is_rejected_with_a_reason() {
         let check = |line: &str| super::check(&words(line).unwrap());
         assert_eq!(check("purge --retention 48 --no-rewrite"), Ok(()));
-        for (line, says) in [
+        for (line, expected) in [
             ("collect --database sqlite:a.db", "unexpected argument"),
             ("classify --metrics-listen 127.0.0.1:0", "only one process"),
             ("purge", "required arguments were not provided"),
             ("db", "a subcommand: create, migrate, backup,"),
         ] {
-            let said = check(line).unwrap_err();
-            assert!(said.contains(says), "{line}: {said}");
+            let error = check(line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 

@@ -140,7 +140,8 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let scene = Scene::of(&database).await;
     let mut admin = PgConnection::connect(&database.url).await.unwrap();
     let folder: String = sqlx::query_scalar(
-        "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database WHERE datname = current_database()",
+        "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database WHERE datname = \
+            current_database()",
     )
     .fetch_one(&mut admin)
     .await

@@ -78,7 +78,8 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
     for _ in 0..3 {
         nested = json!({"type": "Sequence", "normalizers": [nested, replace]});
     }
-    let one = json!({"id": 9, "content": "x", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+    let one = json!({"id": 9, "content": "x", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true});
     for (what, part, value) in [
         ("three times a thousand", "normalizer", nested),
         (

@@ -468,8 +468,8 @@ CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   END IF;
   RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF fullname, text_hash, model_id, label_set_id, label,
-  score, margin, abstained, other, mode, run_id, classified_at ON classifications
+CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF fullname, text_hash, model_id, label_set_id,
+  label, score, margin, abstained, other, mode, run_id, classified_at ON classifications
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_labels();
 CREATE FUNCTION watch_over_logits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF NOT EXISTS (SELECT 1 FROM posts WHERE text_hash = NEW.text_hash) THEN

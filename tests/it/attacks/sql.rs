@@ -132,7 +132,7 @@ async fn no_statement_writes_on_postgres() {
         assert!(!sentinel.exists(), "{statement}");
     }
     // A read-only transaction permits these statements, and they are rolled back with it.
-    let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS said";
+    let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS notified";
     sql(&program, &database.url, &[kept]);
     // PostgreSQL 15 counts this as reading.
     sql(
@@ -140,7 +140,8 @@ async fn no_statement_writes_on_postgres() {
         &database.url,
         &["EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1"],
     );
-    let made = "SELECT (SELECT COUNT(*) FROM pg_largeobject_metadata), (SELECT COUNT(*) FROM pg_class WHERE relname = 'x')";
+    let made = "SELECT (SELECT COUNT(*) FROM pg_largeobject_metadata), (SELECT COUNT(*) FROM pg_class WHERE relname = \
+        'x')";
     assert_eq!(csv(&program, &database.url, made), "0,0");
     for read in [
         "SELECT 1 AS n;",

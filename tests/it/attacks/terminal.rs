@@ -15,7 +15,8 @@ const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e
 
 /// Characters that must not reach a terminal.
 fn is_control(c: char) -> bool {
-    let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}');
+    let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}'
+        | '\u{61c}');
     direction || (c.is_control() && c != '\n' && c != '\t')
 }
 

@@ -156,10 +156,11 @@ async fn a_copy_is_a_consistent_snapshot_despite_concurrent_writes() {
             &file.url,
             &format!(
                 "BEGIN IMMEDIATE; \
-                 INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-                   collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', CAST(hex(randomblob(8)) AS BLOB), \
-                   '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00'); \
-                 INSERT INTO sightings (run_id, topic, fullname) VALUES (1, 'food', 't3_w{n}'); COMMIT"
+                 INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, \
+                   created_at, collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', \
+                   CAST(hex(randomblob(8)) AS BLOB), '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', \
+                 '2026-01-01T09:00:00+00:00'); INSERT INTO sightings (run_id, topic, fullname) VALUES (1, 'food', \
+                 't3_w{n}'); COMMIT"
             ),
         )
         .await;

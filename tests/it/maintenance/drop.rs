@@ -22,9 +22,9 @@ async fn with_another_label_set(url: &str) {
          INSERT INTO hypotheses (hash, text) VALUES (BYTES(5123456789abcdef), 'About art.'); \
          INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES \
            (1, BYTES(0123456789abcdef), 2, 0.5, -0.5); \
-         INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
-           run_id, classified_at) VALUES ('t3_a1', 1, 2, BYTES(0123456789abcdef), 'games', 0.75, 0.5, FALSE, 'single', 1, \
-           '2026-01-01T11:00:00+00:00')",
+         INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, \
+           mode, run_id, classified_at) VALUES ('t3_a1', 1, 2, BYTES(0123456789abcdef), 'games', 0.75, 0.5, FALSE, \
+           'single', 1, '2026-01-01T11:00:00+00:00')",
     )
     .await;
     let store = Store::open(url, Access::Existing).await.unwrap();
@@ -171,7 +171,8 @@ async fn drop_is_rejected_while_a_run_uses_the_data() {
             "now()"
         };
         let begin = format!(
-            "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) VALUES ('classify', 'running', 'elsewhere:1', {now}, {now})"
+            "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) VALUES ('classify', 'running', \
+                'elsewhere:1', {now}, {now})"
         );
         execute(url, &begin).await;
         let busy = |args: &[&str], why: &str| {

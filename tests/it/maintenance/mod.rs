@@ -23,8 +23,9 @@ async fn many(url: &str, posts: u32) {
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
              INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
                collected_at, updated_at, topic) \
-             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', CAST(hex(randomblob(8)) AS BLOB), \
-               '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', 'food' FROM n"
+             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', \
+               CAST(hex(randomblob(8)) AS BLOB), '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', \
+               '2026-01-01T09:00:00+00:00', 'food' FROM n"
         )
     } else {
         format!(
@@ -32,8 +33,8 @@ async fn many(url: &str, posts: u32) {
                collected_at, updated_at, topic) \
              SELECT 't3_m' || n, 'food', 'Title ' || n, \
                (SELECT string_agg(md5(n::text || m::text), '') FROM generate_series(1, 36) m), FALSE, TRUE, 'import', \
-               decode(md5(n::text), 'hex'), '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', 'food' \
-               FROM generate_series(1, {posts}) n"
+               decode(md5(n::text), 'hex'), '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', \
+               'food' FROM generate_series(1, {posts}) n"
         )
     };
     execute(url, &rows).await;

@@ -49,8 +49,9 @@ async fn history(url: &str) {
                 id += 1;
                 let _ = writeln!(
                     sql,
-                    "INSERT INTO runs (stage, status, worker, started_at, finished_at, counts) VALUES ('{stage}', 'done', 'h:1', \
-                       '{day}T{hour:02}:00:00+00:00', '{day}T{hour:02}:00:10+00:00', '{{\"posts\": 3, \"rate\": 0.5}}');"
+                    "INSERT INTO runs (stage, status, worker, started_at, finished_at, counts) VALUES ('{stage}', \
+                       'done', 'h:1', '{day}T{hour:02}:00:00+00:00', '{day}T{hour:02}:00:10+00:00', '{{\"posts\": \
+                       3, \"rate\": 0.5}}');"
                 );
                 if stage == "collect" {
                     for n in 0..3 {
@@ -113,7 +114,8 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
         // 7 of 8 collects and all classifies of both days became sums.
         let days = rows(
             url,
-            "SELECT stage, status, runs, seconds FROM run_days WHERE day > '2026' AND stage <> 'import' ORDER BY day, stage",
+            "SELECT stage, status, runs, seconds FROM run_days WHERE day > '2026' AND stage <> 'import' ORDER BY day, \
+                stage",
         )
         .await;
         let days: Vec<String> = days

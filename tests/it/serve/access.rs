@@ -112,7 +112,8 @@ fn remote_requests_need_the_token() {
         let length = body.len();
         let host = served.address;
         served.raw(&format!(
-            "POST /login HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}{header}Content-Length: {length}\r\n\r\n{body}"
+            "POST /login HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+                {headers}{header}Content-Length: {length}\r\n\r\n{body}"
         ))
     };
     let let_in = login(&format!("token={TOKEN}"), "");

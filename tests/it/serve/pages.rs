@@ -135,7 +135,8 @@ fn search_matches_words_and_treats_everything_else_as_text() {
             "naïve café",
         ];
         let lines = titles.iter().enumerate().map(|(i, title)| {
-            let post = json!({"id": format!("s{i}"), "title": title, "selftext": "", "subreddit": "x", "created_utc": 1_700_000_000 + i});
+            let post = json!({"id": format!("s{i}"), "title": title, "selftext": "", "subreddit": "x",
+                "created_utc": 1_700_000_000 + i});
             format!("{post}\n")
         });
         let file = program.write("posts.ndjson", lines.collect::<String>());
@@ -199,7 +200,8 @@ pub fn evil() -> String {
     ];
     let posts = titles.iter().enumerate().map(|(i, title)| {
         let post = json!({
-            "id": format!("e{i}"), "title": title, "selftext": format!("</textarea><script>alert(3)</script>\n  {title}\u{1b}[31m"),
+            "id": format!("e{i}"), "title": title, "selftext":
+            format!("</textarea><script>alert(3)</script>\n  {title}\u{1b}[31m"),
             "subreddit": "x", "created_utc": 1_700_000_000 + i, "score": -3,
             "url": "javascript:alert(4)", "permalink": "//evil.example/x",
         });
@@ -287,7 +289,8 @@ fn pages_show_new_posts_and_no_purged_ones() {
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
 
         // An edited text is found by its new words only.
-        let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food", "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
+        let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food",
+            "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
         let edited = program.write("edited.ndjson", format!("{edited}\n"));
         program.ok(&["import", &edited]);
         served.until("/api/posts?q=pumpernickel", |page| page["total"] == 1);

@@ -142,22 +142,24 @@ const MANY: [(&str, &str); 2] = [
     (
         "sqlite",
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
-      INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
-      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), '2026-01-01T00:00:00+00:00', \
-             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
+      INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+      collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), \
+             '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
     ),
     (
         "postgres",
-        "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
-      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), 'hex'), '2026-01-01T00:00:00+00:00', \
-             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM generate_series(1, 240000) AS n (i); ANALYZE posts;",
+        "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+      collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), \
+             'hex'), '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM \
+             generate_series(1, 240000) AS n (i); ANALYZE posts;",
     ),
 ];
 
 const LABELS: &str = "\
-INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, classified_at) \
-SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, p.fullname LIKE '%3' OR p.fullname LIKE '%7', 'single', \
-       '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
+classified_at) SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, p.fullname LIKE '%3' OR \
+       p.fullname LIKE '%7', 'single', '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE \
+       p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_tables_are_estimated_and_counted_on_request() {

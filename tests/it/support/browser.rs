@@ -369,22 +369,27 @@ const faults = [];
 const root = document.documentElement;
 if (root.scrollWidth > innerWidth + 1) {
   const out = [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
-  faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}: ${out.slice(0, 3).map(e => e.outerHTML.slice(0, 160)).join(" | ")}`);
+  const first = out.slice(0, 3).map(e => e.outerHTML.slice(0, 160)).join(" | ");
+  faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}: ${first}`);
 }
 for (const text of document.querySelectorAll("svg text")) {
   const svg = text.ownerSVGElement.getBoundingClientRect(), box = text.getBoundingClientRect();
   if (!box.width) continue;
   if (box.left < svg.left - 1 || box.right > svg.right + 1 || box.top < svg.top - 1 || box.bottom > svg.bottom + 1)
-    faults.push(`"${text.textContent}" sticks out of its chart: ${Math.round(box.left)}-${Math.round(box.right)} of ${Math.round(svg.left)}-${Math.round(svg.right)}`);
+    faults.push(`"${text.textContent}" extends beyond its chart: ${Math.round(box.left)}-${Math.round(box.right)} of `
+      + `${Math.round(svg.left)}-${Math.round(svg.right)}`);
   const size = parseFloat(getComputedStyle(text).fontSize) * svg.width / text.ownerSVGElement.viewBox.baseVal.width;
   if (size < 9.5) faults.push(`"${text.textContent}" is only ${size.toFixed(1)} pixels high`);
 }
 for (const svg of document.querySelectorAll("svg")) {
-  const texts = [...svg.querySelectorAll("text:not([transform])")].map(t => [t, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+  const boxes = [...svg.querySelectorAll("text:not([transform])")].map(t => [t, t.getBoundingClientRect()]);
+  const texts = boxes.filter(([, b]) => b.width);
   for (let i = 0; i < texts.length; i++) for (let j = 0; j < i; j++) {
     const [a, b] = [texts[i][1], texts[j][1]];
-    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
-      faults.push(`"${texts[i][0].textContent}" lies on "${texts[j][0].textContent}"`);
+    const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (width > 1 && height > 3)
+      faults.push(`"${texts[i][0].textContent}" overlaps "${texts[j][0].textContent}"`);
   }
 }
 return faults.slice(0, 8);

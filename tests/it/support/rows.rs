@@ -6,21 +6,27 @@ use topicmill_store::{Access, Store};
 /// At least one row for every table except those of schedules; posts of each source, present and removed.
 const ROWS: &str = "
 INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
-  ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]', 'why'),
+  ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]',
+   'why'),
   ('import', 'running', 'host:2', '2026-01-02T10:00:00+00:00', NULL, '{}', '[]', NULL);
-INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, num_comments,
-  flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
+INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio,
+  num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
   ('t3_a1', 'gaming', 'Alive', 'body', NULL, '/r/gaming/comments/a1/', 'u_1', 12, 0.9, 3, 'Flair', FALSE, TRUE,
-   'reddit', BYTES(0123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:01:00+00:00', NULL),
+   'reddit', BYTES(0123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   '2026-01-01T10:01:00+00:00', NULL),
   ('t3_a2', 'gaming', 'Removed', '[removed]', NULL, NULL, NULL, 0, NULL, NULL, NULL, FALSE, TRUE,
-   'reddit', BYTES(1123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:02:00+00:00', '2026-01-01T10:02:00+00:00'),
+   'reddit', BYTES(1123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   '2026-01-01T10:02:00+00:00', '2026-01-01T10:02:00+00:00'),
   ('t3_a3', 'gaming', 'A sample', '', 'https://a.example/', NULL, NULL, NULL, NULL, NULL, NULL, TRUE, FALSE,
-   'sample', BYTES(2123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:03:00+00:00', NULL),
+   'sample', BYTES(2123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   '2026-01-01T10:03:00+00:00', NULL),
   ('t3_a4', 'food', 'From a file', 'naïve café', NULL, NULL, NULL, NULL, NULL, NULL, NULL, FALSE, TRUE,
-   'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00', '2026-01-02T10:00:00+00:00', NULL);
+   'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00',
+   '2026-01-02T10:00:00+00:00', NULL);
 INSERT INTO sightings (run_id, topic, fullname, listing, rank, reddit_score) VALUES
   (1, 'gaming', 't3_a1', 'hot', 0, 12), (1, 'gaming', 't3_a3', 'hot', 1, NULL), (2, 'food', 't3_a4', NULL, NULL, NULL),
-  (1, 'space', 't3_a4', NULL, NULL, NULL), (1, 'art', 't3_a4', NULL, NULL, NULL), (2, 'music', 't3_a4', NULL, NULL, NULL);
+  (1, 'space', 't3_a4', NULL, NULL, NULL), (1, 'art', 't3_a4', NULL, NULL, NULL),
+  (2, 'music', 't3_a4', NULL, NULL, NULL);
 INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, updated_at) VALUES
   ('reddit', 'gaming', 'gaming', 'hot', 't3_a1', '2026-01-01T09:00:00+00:00', 1, '2026-01-01T10:00:00+00:00');
 INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) VALUES
@@ -42,7 +48,8 @@ INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES
   ('host:1', 1, '2026-01-01T11:00:00+00:00', '2026-01-01T11:01:00+00:00');
 INSERT INTO backlog (model_id, label_set_id, fullname, lease_id, attempts, error) VALUES
   (1, 1, 't3_a3', 1, 0, NULL), (1, 1, 't3_a4', NULL, 2, 'too odd');
-INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id, updated_at) VALUES
+INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id,
+  updated_at) VALUES
   ('1000-abc', 'all', 'dump.zst', 4096, 3, 1, 2, 0, 2, '2026-01-02T10:00:00+00:00');
 INSERT INTO tombstones (fullname, reason, purged_at, run_id) VALUES
   ('t3_gone', 'deleted', '2026-01-03T10:00:00+00:00', 1), ('t3_left', 'requested', '2026-01-03T10:00:00+00:00', NULL);
@@ -53,10 +60,12 @@ INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, ma
   ('e', 'embedding', 'abe', 'int8', 'def', 128);
 INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, BYTES(3123456789abcdef), BYTES(scale0102));
 INSERT INTO label_vectors (model_id, hypothesis_id, vector) VALUES (2, 1, BYTES(scale0304));
-INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, answered_at) VALUES
+INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source,
+  answered_at) VALUES
   ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
   ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00');
-INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";
+INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES
+  ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";
 
 /// Creates a database with rows in every table.
 pub async fn fill(url: &str) {

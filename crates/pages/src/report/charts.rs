@@ -97,8 +97,8 @@ fn grid(
     height
 }
 
-/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first column
-/// and the column width.
+/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first
+/// column and the column width.
 fn stack<const KINDS: usize>(
     svg: &mut Svg,
     kinds: [(&str, &str); KINDS],

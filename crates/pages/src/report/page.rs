@@ -105,8 +105,8 @@ pub fn render_page(report: &Report) -> String {
     page.render().expect("writing to a string cannot fail")
 }
 
-/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script. `review` is the URL of the
-/// review page, if there is one.
+/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script. `review` is the URL of
+/// the review page, if there is one.
 pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
     let quality = report.quality.as_ref().filter(|_| report.scored() > 0);
     let body = Body {

@@ -34,8 +34,8 @@ pub struct Axis {
 
 /// A column is incomplete if at least this share of its time is missing: about an hour of a day.
 const MISSING_SHARE: f64 = 0.05;
-/// The longest time without posts that may be chance, in mean distances between posts. If posts are independent, a longer
-/// one has a probability of e⁻³ = 5 %.
+/// The longest time without posts that may be chance, in mean distances between posts. If posts are independent, a
+/// longer one has a probability of e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.

@@ -36,8 +36,8 @@ pub enum LabelerError {
     NoBackground(String),
     /// The label set was fitted with another model.
     #[error(
-        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: use that model, or fit the \
-         labels again"
+        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: use that model, or fit \
+         the labels again"
     )]
     FittedToOther {
         /// Name of the label set.
@@ -49,8 +49,8 @@ pub enum LabelerError {
     },
     /// The fit reads vectors of another length than the model computes.
     #[error(
-        "the label set `{labels}` has a fit with {weights} weights for each label, but the vectors of `{model}` have {width} \
-         numbers: the fit was edited or damaged; fit the labels again"
+        "the label set `{labels}` has a fit with {weights} weights for each label, but the vectors of `{model}` have \
+         {width} numbers: the fit was edited or damaged; fit the labels again"
     )]
     FittedWidth {
         /// Name of the label set.

@@ -241,8 +241,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let floats: Vec<f32> = (0..2_048_i16).map(f32::from).collect();
         let raw: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let beside = [vec![7; 128], raw.clone()].concat();
-        std::fs::write(folder.path().join("weights"), beside).unwrap();
+        let external = [vec![7; 128], raw.clone()].concat();
+        std::fs::write(folder.path().join("weights"), external).unwrap();
         let bytes: Vec<u8> = (0..8_192_usize).map(|i| i.to_le_bytes()[0]).collect();
         let wide = |name, data_type| Written {
             dims: vec![64, 128],

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub use self::owner::untrusted_reason;
 use super::{OnnxError, is_out_of_memory};
 
-/// Number of parent folders of the program to search; `target/TRIPLE/debug/deps` is four levels below its repository.
+/// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below its repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
 
 /// Origin of a library path.

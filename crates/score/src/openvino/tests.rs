@@ -177,11 +177,14 @@ fn a_damaged_graph_is_reported_in_one_sentence() {
     ] {
         std::fs::write(&folder.graph, bytes).unwrap();
         let error = OpenVinoEngine::load_unchecked(&folder, &options).unwrap_err();
-        let said = error.to_string();
-        assert!(matches!(error, OnnxError::Compile { .. }), "{what}: {said}");
+        let message = error.to_string();
         assert!(
-            said.len() < 400 && !said.contains("Exception from"),
-            "{said}"
+            matches!(error, OnnxError::Compile { .. }),
+            "{what}: {message}"
+        );
+        assert!(
+            message.len() < 400 && !message.contains("Exception from"),
+            "{message}"
         );
     }
 }
@@ -204,16 +207,16 @@ fn ids_outside_the_vocabulary_are_rejected() {
 
 #[test]
 fn unsupported_operators_are_named_without_source_locations() {
-    let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from \
+    let message = "Exception from src/inference/src/cpp/core.cpp:132:\nException from \
                 src/inference/src/dev/plugin.cpp:59:\nCheck 'false' failed at \
                 src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\nFrontEnd API failed with \
                 OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n-- No conversion rule found for \
                 operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
     assert_eq!(
-        in_one_line(said),
+        in_one_line(message),
         "the operators com.microsoft.PackedMultiHeadAttention are not supported"
     );
-    let said =
+    let message =
         "Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nThe file is cut off.\n";
-    assert_eq!(in_one_line(said), "The file is cut off.");
+    assert_eq!(in_one_line(message), "The file is cut off.");
 }

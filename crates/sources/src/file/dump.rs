@@ -3,7 +3,7 @@
 //! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
 //! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
 //! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
-//! memory, as large as the dump was compressed with: Reddit's monthly dumps declare 2 GiB, of which only the used part
+//! memory, as large as the dump was compressed with: Reddit's monthly dumps declare 2 GiB, although only the used part
 //! takes memory.
 
 use std::fs::File;

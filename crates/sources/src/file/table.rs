@@ -49,7 +49,7 @@ const ALSO: [(&str, &str); 3] = [
     ("num_comments", "comms_num"),
 ];
 
-/// Groups of fields of which a table must have one each.
+/// Groups of fields; a table must have at least one field of each group.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
     &["id", "name"],

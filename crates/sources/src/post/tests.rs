@@ -27,7 +27,8 @@ fn post(data: Value) -> Result<Post, String> {
 #[test]
 fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
     let escaped = json!({
-        "title": "Bread &amp;amp; salt &lt;3", "selftext": "&gt; quoted &#39;so&#x27; &quot;&quot;&nbsp;&#x200B;&hellip;",
+        "title": "Bread &amp;amp; salt &lt;3", "selftext": "&gt; quoted &#39;so&#x27; \
+            &quot;&quot;&nbsp;&#x200B;&hellip;",
         "url": "https://a.example/?x=1&amp;y=2&copy=3&amp;amp;", "link_flair_text": "Q&amp;A",
         "is_self": false,
     });
@@ -61,15 +62,17 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
 
 #[test]
 fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
-    let times = "1700000000; 1700000000.7; \"1700000000.0\"; \"2023-11-14T22:13:20.123+00:00\"; \"2023-11-14 23:13:20+01:00\"; \
-        \"2023-11-14 22:13:20+00\"; \"2023-11-14 22:13:20.5\"; \"2023-11-14T22:13:20\"; \"2023-11-14 22:13:20 UTC\"";
+    let times = "1700000000; 1700000000.7; \"1700000000.0\"; \"2023-11-14T22:13:20.123+00:00\"; \"2023-11-14 \
+        23:13:20+01:00\"; \"2023-11-14 22:13:20+00\"; \"2023-11-14 22:13:20.5\"; \"2023-11-14T22:13:20\"; \"2023-11-14 \
+        22:13:20 UTC\"";
     for time in times.split("; ") {
         let value: Value = serde_json::from_str(time).unwrap();
         let at = post(json!({"created_utc": value})).unwrap().created_at;
         assert_eq!(at.as_datetime().timestamp(), 1_700_000_000, "{time}");
     }
-    let excel = "`created_utc` is before Reddit's first post, of June 2005; it is 45244.92, which looks like an Excel date";
-    for (bad, told) in [
+    let excel = "`created_utc` is before Reddit's first post, of June 2005; it is 45244.92, which looks like an Excel \
+        date";
+    for (bad, expected) in [
         (json!(null), "not a time"),
         (json!("nan"), "not a time"),
         (json!(true), "not a time"),
@@ -81,7 +84,7 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
         (json!(20_231_114), "it is 20231114, which looks like a date"),
     ] {
         let reason = post(json!({"created_utc": bad})).unwrap_err();
-        assert!(reason.contains(told), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
     }
     for (score, stored) in [
         (json!("9223372036854775807"), Some(i64::MAX)),
@@ -217,7 +220,7 @@ fn a_crosspost_without_text_takes_its_parents() {
     let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
     assert_eq!(bare.selftext, "The parent's text");
     assert_eq!(bare.crosspost_parent, "first".parse().ok());
-    // Whose text nobody can tell is not taken: it could not go with its post.
+    // The text of an unknown parent is not taken, because it could not be purged with that parent.
     let nameless = json!([{"selftext": "The parent's text"}]);
     let bare = post(json!({"selftext": "", "crosspost_parent_list": nameless})).unwrap();
     assert_eq!((bare.selftext.as_str(), bare.crosspost_parent), ("", None));
@@ -241,8 +244,8 @@ fn only_links_keep_their_url() {
         (link.is_self, link.url.as_deref()),
         (false, Some("https://a.example/"))
     );
-    let said = post(json!({"url": "https://a.example/", "is_self": true})).unwrap();
-    assert_eq!(said.url, None);
+    let text_post = post(json!({"url": "https://a.example/", "is_self": true})).unwrap();
+    assert_eq!(text_post.url, None);
 }
 
 #[test]

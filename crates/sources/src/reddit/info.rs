@@ -55,7 +55,7 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingErro
         if !shown.is_empty() {
             crossposts.push((fullname.clone(), shown));
         }
-        // Inserted after the parents, to overwrite what a crosspost said about this post.
+        // Inserted after the parents, because the post itself is more reliable than a crosspost of it.
         states.insert(fullname, state);
     }
     Ok(Some(PostStates { states, crossposts }))

@@ -72,8 +72,8 @@ impl TokenCache {
     /// one.
     ///
     /// # Errors
-    /// Those of `fetch`, and [`SourceError::Unauthorized`] if `rejected` was never accepted and already replaced a
-    /// rejected token: the application may not read.
+    /// Returns the errors of `fetch`, and [`SourceError::Unauthorized`] if `rejected` was never accepted and already
+    /// replaced a rejected token: the application may not read.
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,

@@ -182,9 +182,10 @@ mod tests {
     #[test]
     fn comments_describe_tables_views_and_columns() {
         let mut all = Vec::new();
-        let sql = "-- A row is one,\n-- or two.\n--\n-- For readers.\nCREATE TABLE a (\n    b TEXT PRIMARY KEY, -- key\n    \
-                   c DOUBLE PRECISION[] -- some\n);\n-- New.\nCREATE VIEW v AS\nSELECT a.b, -- text: the new\n       \
-                   a.d + 1 AS e -- integer or NULL: one more\n  FROM a -- no column: a table\n ;\n";
+        let sql = "-- A row is one,\n-- or two.\n--\n-- For readers.\n\
+                   CREATE TABLE a (\n    b TEXT PRIMARY KEY, -- key\n    c DOUBLE PRECISION[] -- some\n);\n-- New.\n\
+                   CREATE VIEW v AS\nSELECT a.b, -- text: the new\n       a.d + 1 AS e -- integer or NULL: one \
+                   more\n  FROM a -- no column: a table\n ;\n";
         read(sql, &mut all);
         let shown: Vec<String> = all
             .iter()

@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn options_of_a_url_are_set_after_connecting() {
         let (bare, set) = split_options(
-            "postgres://me@host/db?sslmode=require&options[search_path]=a%2Cb'c&options=-c%20work_mem%3D1MB%20--jit%3Doff",
+            "postgres://me@host/db?sslmode=require&options[search_path]=a%2Cb'c&\
+             options=-c%20work_mem%3D1MB%20--jit%3Doff",
         );
         assert_eq!(bare, "postgres://me@host/db?sslmode=require");
         let each = [

@@ -23,7 +23,7 @@ struct UpsertPlan<'r> {
     old_hashes: Vec<&'r [u8]>,
     /// Stored posts with the same text.
     unchanged_text: Vec<&'r str>,
-    /// By topic, stored posts of which only the topic is updated, because the source is older than Reddit.
+    /// By topic, stored posts whose topic alone is updated, because Reddit's own data is newer than this source.
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
     /// Crossposts of a post whose text retention deleted.
     show_purged_text: Vec<&'r str>,

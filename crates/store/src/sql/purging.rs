@@ -26,7 +26,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::lock_tombstones(&mut tx).await?;
         let showing = Self::showing(&mut tx, &gone, &checked.crossposts).await?;
         let out = gone.keys().copied().chain(showing.iter().copied());
-        // Under the lock on tombstones, so that nobody stores another crosspost afterwards.
+        // Under the lock on tombstones, to prevent others from storing another crosspost afterwards.
         let mut crossposts = Self::crossposts_of(&mut tx, out).await?;
         crossposts.extend(showing.into_iter().map(str::to_owned));
         // A crosspost may be gone itself. Its own reason is more specific than `shown`.

@@ -87,8 +87,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::stored_posts(tx, fullnames.iter().copied()).await
     }
 
-    /// True if none of many posts is stored, as far as one index lookup can tell: it works for a dump in order of ids,
-    /// where no stored post is between the first and the last of a block.
+    /// Returns true if no stored post is between the first and the last id of a block, by one index lookup. This
+    /// detects new posts in a dump that is ordered by id.
     ///
     /// If the server's collation differs from byte order, the lookup may miss a post. The insert then fails with a
     /// duplicate key.

@@ -111,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let fullname = |(fullname, _): (String, String)| fullname;
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
         if !gone.is_empty() {
-            // As in a purge, so that nobody stores one of them meanwhile without seeing the tombstone.
+            // As in a purge, to prevent others from storing one of them meanwhile without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
             let gone: Vec<String> = gone.into_iter().map(fullname).collect();
             let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;

@@ -88,7 +88,8 @@ fn multi_line_objects_and_wrapped_api_records_are_rows() {
     for text in [
         "{\"status\": \"ok\", \"data\": [{\"a\":1}, {\"a\":2}], \"next\": null}",
         "{\n\"data\": {\"posts\": [\n{\"a\":1},\n{\"a\":2}\n]\n}}",
-        "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},{\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
+        "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},\
+            {\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
     ] {
         let rows = formatted(&mut JsonRecords::new(slow(text.as_bytes())));
         assert_eq!(rows, ["1 a=1", "1 a=2"], "{text}");

@@ -69,7 +69,8 @@ fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
 /// Counts the queries that the server is running on this database.
 async fn at_work(url: &str) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
-    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH RECURSIVE%' AND state = 'active'";
+    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH \
+        RECURSIVE%' AND state = 'active'";
     sqlx::query_scalar(count)
         .fetch_one(&mut connection)
         .await

@@ -51,8 +51,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
 
 fn legend(drift: &Drift, before: &str, after: &str) -> String {
     format!(
-        "The ring is a label's share of {} posts in {before}, and the dot its share of {} posts in {after}. The dots of \
-         significant changes are coloured.",
+        "The ring is a label's share of {} posts in {before}, and the dot its share of {} posts in {after}. The dots \
+         of significant changes are coloured.",
         thousands(drift.before),
         thousands(drift.after)
     )

@@ -135,5 +135,6 @@ fn is_token_char(c: char) -> bool {
 
 /// Returns true for Latin-1, general and CJK punctuation.
 fn is_punctuation(c: char) -> bool {
-    matches!(c, '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'..='\u{fe0f}' | '\u{ff00}'..='\u{ff0f}')
+    matches!(c, '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{ff00}'..='\u{ff0f}')
 }
