@@ -1,5 +1,6 @@
 -- Posts per topic and label.
-SELECT topic, COALESCE(label, '(none of these)') AS label, COUNT(*) AS posts, AVG(score) AS mean_score
+SELECT topic, COALESCE(label, '(none of these)') AS label, COUNT(*) AS posts,
+       AVG(CASE WHEN label IS NOT NULL THEN score END) AS mean_score
   FROM labeled_posts
  WHERE classified_at IS NOT NULL
  GROUP BY topic, COALESCE(label, '(none of these)')

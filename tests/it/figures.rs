@@ -96,7 +96,7 @@ fn has(page: &str, words: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn percentages_say_of_how_many_and_what_is_left_out() {
-    let (program, _database) = labelled(&mixed()).await;
+    let (program, database) = labelled(&mixed()).await;
     let late = lines((0..5).map(|n| post(500 + n, "food", "late", n)));
     let late = program.write("late.ndjson", late);
     program.ok(&["import", &late]);
@@ -159,6 +159,49 @@ async fn percentages_say_of_how_many_and_what_is_left_out() {
     has(
         &page,
         "Compared: the earlier half with 45 labelled posts, the later half with 45",
+    );
+
+    // The queries do not take a topic that is no label for a disagreement, or the best label's score for that of none.
+    let wrong = || {
+        let rows = program.json(&["sql", "--named", "disagreements"]);
+        let rows = rows.as_array().unwrap().iter();
+        let mut posts: Vec<String> = rows.map(|row| row["fullname"].to_string()).collect();
+        posts.sort_unstable();
+        posts
+    };
+    let before = wrong();
+    assert_eq!(
+        before.len(),
+        posts("topic IN ('food', 'travel', 'sport') AND label <> topic")
+    );
+    for row in program
+        .json(&["sql", "--named", "topics"])
+        .as_array()
+        .unwrap()
+    {
+        let is_none = row["label"] == "(none of these)";
+        assert_eq!(row["mean_score"].is_null(), is_none, "{row}");
+    }
+
+    // A file may name a topic by the words of its label, as in the view `topic_agreement`.
+    for table in ["posts", "classifications"] {
+        let words = format!(
+            "UPDATE {table} SET topic = 'food and cooking' WHERE topic = 'food' AND substr(fullname, -1) < '5'"
+        );
+        database.run(&words).await;
+    }
+    assert!(posts("topic = 'food and cooking'") > 0 && posts("topic = 'food'") > 0);
+    assert_eq!(wrong(), before);
+    let agreed = count(&program, "SELECT SUM(agreed) FROM topic_agreement");
+    assert_eq!(agreed, 33);
+    let page = report(&program);
+    has(
+        &page,
+        "<dt>of 40 posts are labelled as their topic; 50 others have no topic among the labels</dt><dd>82 %</dd>",
+    );
+    has(
+        &page,
+        "Largest disagreement among the 3 topics that are labels",
     );
 }
 

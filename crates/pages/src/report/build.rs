@@ -150,6 +150,17 @@ impl<'s> Names<'s> {
     fn name(&self, slug: &str) -> String {
         self.0.get(slug).map_or(slug, |name| name).to_owned()
     }
+
+    /// Returns the slug of the label that a topic names: by its slug, or by its text if only one label has it. The view
+    /// `topic_agreement` has the same rule.
+    fn label_of_topic(&self, topic: &str) -> Option<&'s str> {
+        if let Some((slug, _)) = self.0.get_key_value(topic) {
+            return Some(slug);
+        }
+        let mut same = self.0.iter().filter(|(_, name)| **name == topic);
+        let (slug, _) = same.next()?;
+        same.next().is_none().then_some(*slug)
+    }
 }
 
 fn tallies(
@@ -280,6 +291,7 @@ fn topics<'c>(
         let line = topics.entry(topic).or_insert_with(|| TopicStats {
             slug: topic.clone(),
             name: names.name(topic),
+            label: names.label_of_topic(topic).map(str::to_owned),
             posts: 0,
             scored: 0,
             row: vec![0; lines.len()],
@@ -301,9 +313,9 @@ fn topics<'c>(
         if let Some(place) = places.get(&(cell.outcome, slug)) {
             line.row[*place] += cell.posts;
         }
-        if places.contains_key(&(PostOutcome::Labelled, topic.as_str())) {
+        if let Some(label) = &line.label {
             agreement.1 += cell.posts;
-            if cell.outcome == PostOutcome::Labelled && slug == topic {
+            if cell.outcome == PostOutcome::Labelled && slug == label {
                 agreement.0 += cell.posts;
             }
         }
@@ -311,7 +323,8 @@ fn topics<'c>(
     let mut topics: Vec<_> = topics.into_values().collect();
     // In label order, so that agreement is on the diagonal; then topics that are not labels, largest first.
     topics.sort_by_key(|topic| {
-        let place = places.get(&(PostOutcome::Labelled, topic.slug.as_str()));
+        let label = topic.label.as_deref();
+        let place = label.and_then(|label| places.get(&(PostOutcome::Labelled, label)));
         (
             place.copied().unwrap_or(usize::MAX),
             std::cmp::Reverse(topic.posts),

@@ -80,6 +80,8 @@ pub struct TopicStats {
     pub slug: String,
     /// Text of the label with this slug, else the slug.
     pub name: String,
+    /// Slug of the label that the topic names, if it names one.
+    pub label: Option<String>,
     /// Posts in the period, scored or not.
     pub posts: u64,
     /// Scored posts among them.

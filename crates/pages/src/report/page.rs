@@ -170,9 +170,13 @@ fn figures(report: &Report) -> Vec<Figure> {
         figures.push(figure(share(agreed, all), name));
     }
     if let Some(drift) = report.drift {
+        let chance = match drift.verdict() {
+            DriftVerdict::Chance => ", within chance",
+            _ => "",
+        };
         figures.push(Figure {
             value: format!("{:.2}", drift.index),
-            name: "label drift (PSI)".to_owned(),
+            name: format!("label drift (PSI){chance}"),
             is_warm: matches!(
                 drift.verdict(),
                 DriftVerdict::Moderate | DriftVerdict::Large
@@ -299,13 +303,11 @@ fn about_labels(report: &Report) -> String {
         );
         text.push_str(&change);
     }
-    if report
-        .outcomes
-        .iter()
-        .any(|line| line.outcome != PostOutcome::Labelled)
-    {
-        text += " Posts without a label are “other” if a background topic fits better than all labels, or “unsure” \
-                 if no score reaches the threshold: their mean score is that of the best label.";
+    if report.posts_with(PostOutcome::Other) > 0 {
+        text += " Posts are “other” if a background topic fits better than all labels.";
+    }
+    if report.posts_with(PostOutcome::Unsure) > 0 {
+        text += " Posts are “unsure” if no score reaches the threshold; their mean score is that of the best label.";
     }
     text
 }

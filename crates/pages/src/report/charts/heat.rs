@@ -2,7 +2,7 @@
 
 use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
-use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::svg::{Anchor, Svg, fit, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
 use crate::display::{percent, single_line, thousands};
@@ -59,8 +59,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "topics-against-labels",
         title: "Topics against labels".to_owned(),
         read: format!(
-            "Each row is the topic that posts were collected for, and each column the label that they got. Numbers are \
-             percentages of the row; its number of posts is in brackets.{}{}",
+            "Each row is the topic that posts were collected for, and each column the label that they got. Shades \
+             and numbers are percentages of the row; its number of posts is in brackets.{}{}",
             left_out(report, &rows),
             largest_disagreement(&pairs, report)
         ),
@@ -70,17 +70,12 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Returns true if a topic is a label, too.
-fn is_label(report: &Report, topic: &TopicStats) -> bool {
-    report.labels().any(|line| line.slug == topic.slug)
-}
-
 /// Returns sentences about the posts that cannot agree or are not shown, with a leading space.
 fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     let posts = |of: &dyn Fn(&&&TopicStats) -> bool| -> u64 {
         rows.iter().filter(of).map(|topic| topic.scored).sum()
     };
-    let (agreeing, all) = (posts(&|topic| is_label(report, topic)), posts(&|_| true));
+    let (agreeing, all) = (posts(&|topic| topic.label.is_some()), posts(&|_| true));
     let mut text = match all - agreeing {
         _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
@@ -111,17 +106,18 @@ fn largest_disagreement(
     let apart = pairs
         .iter()
         .filter(|(_, _, topic, line)| {
-            topic.slug != line.slug
-                && is_label(report, topic)
-                && line.outcome == PostOutcome::Labelled
+            let label = topic.label.as_ref();
+            label.is_some_and(|label| *label != line.slug) && line.outcome == PostOutcome::Labelled
         })
         .max_by(|a, b| a.1.total_cmp(&b.1));
     let topics = || report.topics.iter().filter(|topic| topic.scored > 0);
-    let labels = topics().filter(|topic| is_label(report, topic)).count();
-    let among = if labels < topics().count() {
-        format!(" among the {labels} topics that are labels")
-    } else {
-        String::new()
+    let labels = topics().filter(|topic| topic.label.is_some()).count();
+    let among = match labels {
+        1 => " of the topic that is a label".to_owned(),
+        labels if labels < topics().count() => {
+            format!(" among the {labels} topics that are labels")
+        }
+        _ => String::new(),
     };
     apart.map_or_else(String::new, |(posts, share, topic, label)| {
         format!(
@@ -138,7 +134,13 @@ fn largest_disagreement(
 /// Returns the outcomes that are columns: those of the rows in order, then the largest others.
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
-    let mut places: Vec<usize> = rows.iter().filter_map(|row| place(&row.slug)).collect();
+    let of_rows = rows.iter().filter_map(|row| place(row.label.as_ref()?));
+    let mut places: Vec<usize> = Vec::new();
+    for place in of_rows {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
     for (place, line) in report.outcomes.iter().enumerate() {
         if !places.contains(&place) && line.posts > 0 {
             places.push(place);
@@ -186,14 +188,17 @@ fn draw(
     let widest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
-    let row_names: Vec<String> = rows
-        .iter()
-        .map(|row| format!("{} ({})", row.name, thousands(row.scored)))
-        .collect();
+    let margin = if is_wide { 240.0 } else { 130.0 };
+    // A long name is shortened, but not its number of posts.
+    let row_name = |row: &&TopicStats| {
+        let posts = format!(" ({})", thousands(row.scored));
+        fit(&row.name, margin - 12.0 - measure(&posts)) + &posts
+    };
+    let row_names: Vec<String> = rows.iter().map(row_name).collect();
     let names = widest(&mut row_names.iter());
     let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
     let numbers = if is_wide { 0.0 } else { 22.0 };
-    let left = (names + 12.0).min(if is_wide { 240.0 } else { 130.0 }) + numbers;
+    let left = (names + 12.0).min(margin) + numbers;
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
     let cell = ((width - left - climb) / as_f64(columns.len() as u64)).min(44.0);
@@ -253,7 +258,8 @@ fn draw_row(
     y: f64,
 ) {
     let middle = y + grid.tall / 2.0 + 4.0;
-    let place = columns.iter().position(|(_, line)| line.slug == row.slug);
+    let of_row = |(_, line): &(usize, &OutcomeStats)| Some(&line.slug) == row.label.as_ref();
+    let place = columns.iter().position(of_row);
     if let (false, Some(place)) = (grid.is_wide(), place) {
         let number = (place + 1).to_string();
         svg.text((grid.left - 8.0, middle), Anchor::End, "", &number, 20.0);
@@ -264,7 +270,7 @@ fn draw_row(
         let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
-        let tooltip = format!("{name} → {}: {}", line.name, percent(share));
+        let tooltip = format!("{} → {}: {}", row.name, line.name, percent(share));
         let tooltip = crate::display::single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
         svg.rect((x, y), size, &format!("h{step}"), &tooltip);
