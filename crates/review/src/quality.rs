@@ -12,7 +12,7 @@ use crate::gold::{self, Consensus};
 use crate::join::{self, Labelling};
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_score::LabelSet;
-use topicmill_store::{Store, StoreError, Target};
+use topicmill_store::{Store, StoreError, StoredGold, Target};
 
 /// The command that starts the review page with randomly sampled posts.
 pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
@@ -65,13 +65,7 @@ pub async fn measure(
     let mut answers = store.gold().answers().await?;
     let posts = answers.iter().map(|one| one.answer.fullname.clone());
     let answered = posts.collect::<BTreeSet<Fullname>>().len();
-    let used: BTreeSet<Fullname> = match fitted_at(set) {
-        Some(at) => {
-            let used = answers.iter().filter(|one| one.answer.answered_at <= at);
-            used.map(|one| one.answer.fullname.clone()).collect()
-        }
-        None => BTreeSet::new(),
-    };
+    let used = used_in_fit(set, &answers);
     answers.retain(|one| !used.contains(&one.answer.fullname));
     let Consensus {
         mut rows,
@@ -127,6 +121,15 @@ pub async fn of_current_labels(store: &Store) -> Result<Option<MeasuredQuality>,
     };
     let set = store.labels().label_set(target.label_set).await?;
     measure(store, target, &set).await.map(Some)
+}
+
+/// Returns the posts whose answers a label set may have been fitted to: those answered before the fit.
+pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname> {
+    let Some(at) = fitted_at(set) else {
+        return BTreeSet::new();
+    };
+    let used = answers.iter().filter(|one| one.answer.answered_at <= at);
+    used.map(|one| one.answer.fullname.clone()).collect()
 }
 
 /// Returns the time of the fit of a fitted label set.

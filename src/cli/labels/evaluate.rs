@@ -76,7 +76,6 @@ impl Evaluate {
         }
         let store = setup.store(Access::ReadOnly).await?;
         let gold_labels = gold_source::read(&store, &self.gold).await?;
-        let sample = gold_labels.random_sample(1).cloned();
         let caveat = gold_labels.caveat();
         let mut sides = Vec::new();
         for place in 0..places {
@@ -88,6 +87,8 @@ impl Evaluate {
             sides.push(Side::find(setup, &store, words, self.compute).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
+        let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
+        let sample = gold_labels.random_sample(1).cloned();
         let gold =
             gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();

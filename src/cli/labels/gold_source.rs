@@ -11,6 +11,7 @@ use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Estimate;
 use topicmill_review::gold::{self, GoldRow, ResolvedGold};
 use topicmill_review::join::{self, JoinedGold, Labelling};
+use topicmill_review::quality::{self, REVIEW_COMMAND};
 use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
@@ -156,6 +157,56 @@ impl GoldLabels {
         }
         self
     }
+}
+
+/// Leaves out the posts that one of the label sets was fitted to, on which it looks better than it is.
+pub(super) async fn hold_out(
+    store: &Store,
+    mut labels: GoldLabels,
+    sets: &[&LabelSet],
+) -> Result<GoldLabels, CliError> {
+    let fitted = sets
+        .iter()
+        .filter_map(|set| Some((&set.name, set.fitted.as_ref()?)));
+    let Some((name, fitted)) = fitted.last() else {
+        return Ok(labels);
+    };
+    // The topics were not learned.
+    if labels.topics_of.is_some() {
+        return Ok(labels);
+    }
+    let answers = store.gold().answers().await?;
+    let used: BTreeSet<Fullname> = sets
+        .iter()
+        .flat_map(|set| quality::used_in_fit(set, &answers))
+        .collect();
+    let all = labels.rows.len();
+    labels.rows.retain(|row| !used.contains(&row.id));
+    if let Some(random) = &mut labels.random {
+        random.retain(|post| !used.contains(post));
+    }
+    let left_out = all - labels.rows.len();
+    if labels.rows.is_empty() {
+        return Err(CliError::Usage(format!(
+            "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
+             held-out figures; for others, answer more posts with `{REVIEW_COMMAND}`"
+        )));
+    }
+    if left_out > 0 {
+        tracing::warn!(
+            posts = left_out,
+            "gold posts that `{name}` was fitted to are left out: on these, it looks better than it is"
+        );
+    }
+    if fitted.provenance.answers > used.len() as u64 {
+        tracing::warn!(
+            answers = fitted.provenance.answers,
+            known = used.len(),
+            "`{name}` was fitted to gold labels that are not in the database: if they are among these, the figures are \
+             too good"
+        );
+    }
+    Ok(labels)
 }
 
 /// Maps gold labels to the labels of one or more label sets. Warns about those that count as out of scope.
