@@ -226,7 +226,17 @@ async fn warn_about_fits(worker: &Worker<'_>, gold: u64) -> Result<(), StoreErro
     if gold == 0 {
         return Ok(());
     }
-    for fit in worker.store.gold().fits().await? {
+    let fits = match worker.store.gold().fits().await {
+        Err(error @ StoreError::Corrupt { .. }) => {
+            tracing::warn!(
+                gold,
+                "gold labels were deleted with their posts, and a fit cannot be read: {error}"
+            );
+            return Ok(());
+        }
+        fits => fits?,
+    };
+    for fit in fits {
         tracing::warn!(
             gold,
             "gold labels were deleted with their posts, but the label set {}",

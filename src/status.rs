@@ -199,7 +199,14 @@ impl StatusReport {
             other_labels,
             gaps: store.posts().gaps().await?,
             runs,
-            quality: quality::of_current_labels(store).await?,
+            quality: match quality::of_current_labels(store).await {
+                // The rest is needed most if something is damaged.
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    tracing::warn!("the quality of the labels is unknown: {error}");
+                    None
+                }
+                quality => quality?,
+            },
             is_rewrite_due: store.purging().is_rewrite_due().await?,
             defaults: ConfiguredDefaults::default(),
         })

@@ -3,14 +3,14 @@
 
 use super::{CliError, Exit};
 use crate::advice;
-use crate::classify::{self, LabelStep, Options};
+use crate::classify::{self, LabelStep, MakeCurrent, Options};
 use crate::engines::{Budget, EnginePool, cores};
 use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
 use crate::telemetry::{Progress, tenths};
 use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
-use topicmill_store::Store;
+use topicmill_store::{Store, StoreError};
 
 /// Sets the token budget of the models: a remembered one, or one found by a search. Returns the models and the origin.
 ///
@@ -75,7 +75,8 @@ pub async fn label(
         runtime,
         budget,
     } = engines;
-    let set = &fitted_or_given(&context.store, models[0].large.folder(), set).await?;
+    let folder = models[0].large.folder();
+    let set = &fitted_or_given(&context.store, folder, set, options.make_current).await?;
     warn_about_identical_labels(models[0].large.folder(), set);
     let (models, batch_tokens_from) =
         tune_batch_tokens(context, models, &budget, set, options.limit).await?;
@@ -126,11 +127,22 @@ pub async fn fitted_or_given(
     store: &Store,
     folder: &ModelFolder,
     set: &LabelSet,
+    make_current: MakeCurrent,
 ) -> Result<LabelSet, CliError> {
     let Some(target) = store.labels().current_target().await? else {
         return Ok(set.clone());
     };
-    let current = store.labels().label_set(target.label_set).await?;
+    let current = match store.labels().label_set(target.label_set).await {
+        // It is replaced.
+        Err(error @ StoreError::Corrupt { .. }) if make_current == MakeCurrent::Always => {
+            tracing::warn!(
+                "this run uses the labels of `{}` without a fit: {error}",
+                set.name
+            );
+            return Ok(set.clone());
+        }
+        current => current?,
+    };
     let Some(fitted) = current.fitted.as_ref().filter(|_| set.fitted.is_none()) else {
         return Ok(set.clone());
     };

@@ -70,7 +70,8 @@ impl Classify {
         if self.dry_run {
             let models = setup.models(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
-            let set = backlog::fitted_or_given(&store, models.large.folder(), &set).await?;
+            let (folder, asked) = (models.large.folder(), self.current.make_current());
+            let set = backlog::fitted_or_given(&store, folder, &set, asked).await?;
             let estimate = classify::dry_run(&store, &setup.clock, models, &set).await?;
             output::print_wrapped_table(&table(&estimate), self.format)?;
             return Ok(Exit::Done);

@@ -165,16 +165,19 @@ impl ReviewFitter {
                 };
                 FitOutcome::Fitted(format!(
                     "Learned from {answers} answers: {} right, {} before, of {of}, each judged by a fit that had not \
-                     seen it. All posts now have the labels of {name}.{chance}{rest}",
+                     seen it.{} All posts now have the labels of {name}.{chance}{rest}",
                     percent(after),
                     percent(before),
+                    fit.fitted.threshold_in_words(),
                 ))
             }
-            FitVerdict::NoGain | FitVerdict::MissesTarget | FitVerdict::Stored => {
-                FitOutcome::Unchanged(format!(
-                    "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."
-                ))
-            }
+            FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
+                "With {answers} answers, no threshold reaches the target of the last fit, so nothing changed. Give \
+                 more answers, or choose another target with `topicmill labels fit`."
+            )),
+            FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
+                "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."
+            )),
         })
     }
 }

@@ -331,8 +331,152 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
     for command in ["classify", "labels evaluate --gold answers.csv"] {
         scene
             .run(&words(command))
-            .expect_exit(4, "`fitted` was edited or damaged");
+            .expect_exit(4, "learned was edited or damaged");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let some = first(&scene, "some.csv", 24);
+        let all = scene.read("some.csv");
+        scene.ok(&["labels", "gold", "import", &some, "--random"]);
+        scene.ok(&["labels", "fit", "--make-current"]);
+        let evaluate = ["labels", "evaluate", "--gold", "db"];
+        // The same answers in a file are not others.
+        for gold in ["db", &some] {
+            scene
+                .run(&["labels", "evaluate", "--gold", gold])
+                .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
+        }
+        // The words alone did not learn them.
+        let before = scene.json(&[&evaluate[..], &["--label-set", "first"]].concat());
+        assert_eq!(before["posts"], 24);
+
+        let later: String = (24..30)
+            .map(|i| format!("k{i:05},none,2036-01-01T00:00:00Z\n"))
+            .collect();
+        let later = scene.write("later.csv", format!("id,label,answered_at\n{later}"));
+        scene.ok(&["labels", "gold", "import", &later, "--random"]);
+        let ran = scene.ok(&evaluate);
+        ran.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
+        assert_eq!(scene.json(&evaluate)["posts"], 6);
+        let both = ["--label-set", "first", "--label-set", "first-fit24"];
+        let both = scene.json(&[&evaluate[..], &both].concat());
+        assert_eq!(both["posts"], 6, "{both}");
+        assert_eq!(all.lines().count(), 25);
+    }
+    // A fit to a file whose answers nobody else has.
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let file = first(&scene, "file.csv", 24);
+    scene.ok(&["labels", "fit", "--gold", &file, "--make-current"]);
+    let ran = scene.ok(&["labels", "evaluate", "--gold", &file]);
+    ran.expect_stderr("fitted to gold labels that are not in the database");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let answers = first(&scene, "answers.csv", 24);
+        let fit = ["labels", "fit", "--gold", &answers, "--make-current"];
+        let damage = if database.url.starts_with("sqlite") {
+            "UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL"
+        } else {
+            "UPDATE label_sets SET fitted = fitted #- '{labels,0,weights,0}' WHERE fitted IS NOT NULL"
+        };
+        let names = || csv(&scene, "SELECT name FROM label_sets ORDER BY name");
+        let current = || {
+            csv(
+                &scene,
+                "SELECT name FROM label_sets s JOIN current_target t ON t.label_set_id = s.id",
+            )
+        };
+        let version = scene.json(&fit)["hash"].as_str().unwrap()[..12].to_owned();
+        database.run(damage).await;
+
+        let remedy = format!("drop it with `topicmill labels drop {version}`");
+        for command in [
+            "labels use first-fit24",
+            "labels fit",
+            "report out.html",
+            &format!("classify --pipeline {}", scene.first),
+        ] {
+            let ran = scene.run(&words(command));
+            ran.expect_exit(
+                4,
+                &format!("`first-fit24` (version {version}) learned was edited"),
+            );
+            ran.expect_stderr(&remedy);
+        }
+        let listed = scene.json(&["labels", "list"]);
+        assert_eq!(listed[0]["label_set"], "first-fit24", "{listed}");
+        assert_eq!(listed[0]["current"], true, "{listed}");
+        scene
+            .ok(&["status"])
+            .expect_stderr("the quality of the labels is unknown");
+        let checked = scene.run(&["db", "check"]);
+        assert!(checked.stdout.contains("first-fit24"), "{}", checked.stdout);
+
+        // Dropped, after another label set became current.
+        scene
+            .run(&["labels", "drop", "first-fit24", "--yes"])
+            .expect_exit(2, "the views show its labels");
+        scene.ok(&["labels", "use", "first"]);
+        scene.ok(&["labels", "drop", "first-fit24", "--yes"]);
+        assert_eq!(names(), ["first"]);
+
+        // Replaced by the same fit, by the labels of the file, and dropped while it is current.
+        scene.ok(&fit);
+        database.run(damage).await;
+        scene.ok(&[&fit[..], &["--label-set", "first"]].concat());
+        assert_eq!(current(), ["first-fit24"]);
+        scene.ok(&["report", "out.html"]);
+        database.run(damage).await;
+        scene
+            .ok(&["classify", "--pipeline", &scene.first, "--make-current"])
+            .expect_stderr("without a fit");
+        assert_eq!(current(), ["first"]);
+        database.run("UPDATE current_target SET label_set_id = (SELECT id FROM label_sets WHERE fitted IS NOT NULL)").await;
+        scene.ok(&["labels", "drop", &version, "--yes", "--current"]);
+        assert_eq!(names(), ["first"]);
+    }
+}
+
+#[test]
+fn a_later_fit_keeps_the_target_of_the_threshold() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let some = first(&scene, "some.csv", 24);
+    let all = scene.gold("all.csv", not_games);
+    let fit = |gold: &str, more: &[&str]| {
+        let args = ["labels", "fit", "--gold", gold, "--make-current"];
+        scene.ok(&[&args[..], more].concat())
+    };
+    let ran = fit(&some, &["--target-precision", "0.9"]);
+    assert!(
+        ran.stdout.contains("is chosen for a precision of 0.9"),
+        "{}",
+        ran.stdout
+    );
+    // Without a flag, and with more answers.
+    let ran = fit(&all, &[]);
+    assert!(
+        ran.stdout.contains("is chosen for a precision of 0.9"),
+        "{}",
+        ran.stdout
+    );
+    let ran = fit(&all, &["--target-recall", "0.8"]);
+    assert!(
+        ran.stdout.contains("is chosen for a recall of 0.8"),
+        "{}",
+        ran.stdout
+    );
+    // The label set before the fit has no target.
+    let ran = fit(&all, &["--label-set", "first"]);
+    assert!(!ran.stdout.contains("is chosen for"), "{}", ran.stdout);
 }
 
 #[test]

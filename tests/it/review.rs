@@ -790,11 +790,50 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         let current =
             "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
         assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
+        // The learned answers do not measure the fit.
+        let page = served.get("/review").await;
+        for part in [
+            "<dd>0</dd><dt>random posts that count</dt>",
+            "not measured since the fit, which used all 25 answered posts",
+            "The labels are fitted to 25 answers.",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
         // A form from before the fit is still valid: the labels that it offers are the same.
         let next = served.answer(&page, "", &[("label", "food")]).await;
         assert!(!next.contains("changed in the meantime"), "{next}");
         assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fit_now_keeps_the_target_of_the_last_fit() {
+    let database = sqlite();
+    let scene = fit_scene(&database).await;
+    let served = Served::start(&scene, &["--random-share", "1"]);
+    answer_posts(&served, 10).await;
+    scene.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
+    let page = answer_posts(&served, 25).await;
+    assert!(
+        page.contains("As in that fit, the threshold will be chosen for a recall of 0.5."),
+        "{page}"
+    );
+    let token = field(&page, "token");
+    let form = [("token", &*token), ("who", "ada")];
+    served.post("/review/fit", &form, None).await;
+    let mut state = served.get("/review/fit").await;
+    for _ in 0..600 {
+        if !state.contains("data-poll") {
+            break;
+        }
+        SystemClock::shared()
+            .sleep(std::time::Duration::from_millis(50))
+            .await;
+        state = served.get("/review/fit").await;
+    }
+    assert!(state.contains("is chosen for a recall of 0.5."), "{state}");
+    let page = served.get("/review").await;
+    assert!(page.contains(" for a recall of 0.5."), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

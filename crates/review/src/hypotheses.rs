@@ -13,10 +13,10 @@ use topicmill_store::{Store, StoreError};
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
-    let mut own = keys(&store.labels().label_set(label_set).await?);
+    let mut own = keys(&store.labels().unfitted_label_set(label_set).await?);
     for row in store.labels().label_sets().await? {
         if row.id != label_set {
-            for key in keys(&store.labels().label_set(row.id).await?) {
+            for key in keys(&store.labels().unfitted_label_set(row.id).await?) {
                 own.remove(&key);
             }
         }

@@ -5,6 +5,8 @@
 //! `scale[k] * l[k] + bias[k] + weights[k] · v`. The zero-shot logits are stored for each text, or follow from its
 //! stored vector, so labels change without inference.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The learned part of a label set. It belongs to one model, because the logits and vectors of another model mean
@@ -42,7 +44,7 @@ pub struct FittedClass {
 }
 
 /// The origin of a fit.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
     /// Number of posts with a gold label in the fit.
@@ -53,6 +55,37 @@ pub struct Provenance {
     pub by: Vec<String>,
     /// The time of the fit, as RFC 3339.
     pub at: String,
+    /// The goal of the threshold; `None` if it is that of the label set before the fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<FitTarget>,
+}
+
+/// The goal that a fit chooses its threshold for: a share from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FitTarget {
+    /// The precision of assigned labels.
+    Precision(f64),
+    /// The recall of in-scope posts.
+    Recall(f64),
+}
+
+impl FitTarget {
+    /// Returns the share.
+    pub fn share(self) -> f64 {
+        match self {
+            Self::Precision(share) | Self::Recall(share) => share,
+        }
+    }
+}
+
+impl fmt::Display for FitTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Precision(share) => write!(f, "a precision of {share}"),
+            Self::Recall(share) => write!(f, "a recall of {share}"),
+        }
+    }
 }
 
 /// Reasons to reject a fit.

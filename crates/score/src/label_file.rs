@@ -389,6 +389,7 @@ mod tests {
                 none: 1,
                 by: vec!["ada".into()],
                 at: "2026-01-01T00:00:00Z".into(),
+                target: Some(crate::FitTarget::Precision(0.9)),
             },
         });
         set

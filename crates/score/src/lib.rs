@@ -88,7 +88,7 @@ pub use self::any_engine::AnyEngine;
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
 pub use self::embedding::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
-pub use self::fitted::{Fitted, FittedClass, FittedError, Provenance};
+pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance};
 pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};

@@ -306,6 +306,8 @@ facade! {
     fn ensure_model(&self, model: &ModelRow) -> i64;
     /// Returns the key of a label set, and inserts it with its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
+    /// Stores the fit of a label set again: a version that is stored already may have another provenance, or be damaged.
+    fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
     /// Returns the keys of hypotheses, in order, and inserts them if necessary.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Makes a target the current one, which the views show.
@@ -324,6 +326,8 @@ facade! {
     fn label_sets(&self) -> Vec<LabelSetRow>;
     /// Returns a label set.
     fn label_set(&self, id: i64) -> LabelSet;
+    /// Reads a label set without its fit, which may be damaged: its labels, template, mode and background.
+    fn unfitted_label_set(&self, id: i64) -> LabelSet;
     /// Returns all models with their keys, latest first.
     fn models(&self) -> Vec<(i64, ModelRow)>;
     /// Returns the models under which some post has a label of a label set, latest first.

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 use super::dialect::Dialect;
 use super::driver_error::ErrorContext;
 use super::sql::SqlStore;
-use super::{Result, Store};
+use super::{Result, Store, StoreError};
 
 /// The most messages of the database's own check to display.
 const SHOWN: usize = 5;
@@ -231,8 +231,10 @@ impl Store {
     async fn check_versions(&self) -> Result<Option<Finding>> {
         let mut wrong = Vec::new();
         for row in self.labels().label_sets().await? {
-            if self.labels().label_set(row.id).await?.hash() != row.hash {
-                wrong.push(row.name);
+            match self.labels().label_set(row.id).await {
+                Ok(set) if set.hash() == row.hash => {}
+                Ok(_) | Err(StoreError::Corrupt { .. }) => wrong.push(row.name),
+                Err(error) => return Err(error),
             }
         }
         Ok((!wrong.is_empty()).then(|| {

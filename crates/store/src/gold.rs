@@ -70,7 +70,7 @@ pub enum FilterLabel {
 }
 
 /// The result of removing an annotator's answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ForgottenGold {
     /// Removed answers.
     pub answers: u64,
@@ -79,7 +79,7 @@ pub struct ForgottenGold {
 }
 
 /// A label set that `labels fit` made, and what it learned from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FitRow {
     /// Key in `label_sets`.
     pub id: i64,

@@ -12,10 +12,10 @@ use super::{NamedSet, Printout, WhichModel, find_stored_model, label_vectors, sh
 use crate::pipeline::Context;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::Quality;
-use topicmill_review::fit::{FitGoal, FittedSet, GoldText, fit_label_set};
+use topicmill_review::fit::{FittedSet, GoldText, fit_label_set};
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{LabelSet, Provenance};
+use topicmill_score::{FitTarget, LabelSet, Provenance};
 use topicmill_store::{Access, Store, Target};
 
 /// With fewer random gold labels, figures use all of them.
@@ -37,6 +37,7 @@ pub struct FitLabels {
     #[arg(long)]
     make_current: bool,
     /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
+    /// [default: the target of the fit that is replaced, if it had one]
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
     /// Choose the threshold for this recall (share of in-scope posts that get their right label)
@@ -111,7 +112,7 @@ impl FitLabels {
         setup: &Setup,
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
-        let wanted = self.wanted()?;
+        let target = self.target()?;
         if self.gold == "topic" {
             return Err(CliError::Usage(
                 "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
@@ -119,7 +120,7 @@ impl FitLabels {
             ));
         }
         let former = store.labels().current_target().await?;
-        let base = self.base(setup, store).await?;
+        let (base, former_target) = self.base(setup, store).await?;
         let folder = setup.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
         let gold = gold_source::read(store, &self.gold).await?;
@@ -131,12 +132,12 @@ impl FitLabels {
         let provenance = Provenance {
             by: people.into_iter().collect(),
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+            target: target.or(former_target),
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
         // On another thread, because the server of the review page goes on.
-        let fitted =
-            run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, wanted, provenance)));
+        let fitted = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
         let mut fitted = fitted.await?.map_err(|error| {
             CliError::Usage(format!(
                 "the gold labels of `{}` cannot be fitted: {error}",
@@ -177,8 +178,11 @@ impl FitLabels {
             return Ok(FitVerdict::NoGain);
         }
         if !fitted.reaches {
+            let target = fitted
+                .target()
+                .map_or_else(String::new, |target| target.to_string());
             tracing::warn!(
-                "no threshold reaches the target on the held-out gold labels: nothing was stored; lower the target, or \
+                "no threshold reaches {target} on the held-out gold labels: nothing was stored; lower the target, or \
                  collect more gold labels"
             );
             return Ok(FitVerdict::MissesTarget);
@@ -192,6 +196,7 @@ impl FitLabels {
         let labels = store.labels();
         labels.ensure_label_set(base, now.into()).await?;
         let label_set = labels.ensure_label_set(&fitted.set, now.into()).await?;
+        labels.replace_fit(label_set, &fitted.set).await?;
         let version = fitted.set.hash();
         if !self.make_current {
             tracing::info!(
@@ -226,30 +231,27 @@ impl FitLabels {
         Ok(FitVerdict::Current(labelled))
     }
 
-    fn wanted(&self) -> Result<FitGoal, CliError> {
-        let wanted = match (self.target_precision, self.target_recall) {
-            (Some(share), _) => FitGoal::Precision(share),
-            (None, Some(share)) => FitGoal::Recall(share),
-            (None, None) => FitGoal::KeepThreshold,
-        };
-        match wanted {
-            FitGoal::Precision(share) | FitGoal::Recall(share)
-                if !(share > 0.0 && share <= 1.0) =>
-            {
-                Err(CliError::Usage(format!(
-                    "{share} is not a share: give a number above 0 and up to 1"
-                )))
-            }
-            wanted => Ok(wanted),
+    fn target(&self) -> Result<Option<FitTarget>, CliError> {
+        let precision = self.target_precision.map(FitTarget::Precision);
+        let target = precision.or(self.target_recall.map(FitTarget::Recall));
+        match target.map(FitTarget::share) {
+            Some(share) if !(share > 0.0 && share <= 1.0) => Err(CliError::Usage(format!(
+                "{share} is not a share: give a number above 0 and up to 1"
+            ))),
+            _ => Ok(target),
         }
     }
 
-    /// Returns the label set to fit. For a fitted label set, this is its base.
-    async fn base(&self, setup: &Setup, store: &Store) -> Result<LabelSet, CliError> {
+    /// Returns the label set to fit. For a fitted label set, this is its base, with the target of its threshold.
+    async fn base(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<(LabelSet, Option<FitTarget>), CliError> {
         let which = WhichModel::default();
         let NamedSet { set, .. } = NamedSet::find(setup, &which, store, &self.label_set).await?;
         let Some(fitted) = &set.fitted else {
-            return Ok(set);
+            return Ok((set, None));
         };
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
@@ -260,7 +262,10 @@ impl FitLabels {
                 short_hash(&fitted.base)
             ))
         })?;
-        Ok(store.labels().label_set(base.id).await?)
+        Ok((
+            store.labels().label_set(base.id).await?,
+            fitted.provenance.target,
+        ))
     }
 
     /// Returns the gold posts with their stored scores, and the annotators.
@@ -368,8 +373,11 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     };
     let heading = format!(
         "`{}` fitted to {} gold labels, {} of them none of these. {chosen}Held-out: cross-validation; each gold label \
-         is evaluated by a fit to the others. Shares with 95 % confidence intervals.",
-        base.name, fitted.answers, fitted.none
+         is evaluated by a fit to the others.{} Shares with 95 % confidence intervals.",
+        base.name,
+        fitted.answers,
+        fitted.none,
+        fitted.threshold_in_words()
     );
     let mut json = json!(fitted);
     json["base"] = json!(base.hash());

@@ -152,9 +152,9 @@ impl Labels {
 
 async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
-    let named = NamedSet::stored(setup, &store, word).await?;
-    let version = short_hash(&named.set.hash()).to_owned();
-    let name = format!("the label set `{}` (version {version})", named.set.name);
+    // Without reading the label set, which may be damaged.
+    let named = NamedVersion::find(setup, &WhichModel::default(), &store, word).await?;
+    let name = format!("the label set {}", named.display());
     let Some(id) = named.stored else {
         return Err(CliError::Usage(format!(
             "drop {name}: it is not stored in this database; `topicmill labels list` shows the stored label sets"
@@ -192,12 +192,17 @@ struct NamedSet {
     pub stored: Option<i64>,
 }
 
-impl NamedSet {
-    /// Like [`NamedSet::find`], with the default model and the mode of the pipeline file.
-    pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
-        Self::find(setup, &WhichModel::default(), store, word).await
-    }
+/// The version of a label set named on the command line, which may be damaged if it is stored.
+struct NamedVersion {
+    name: String,
+    hash: String,
+    /// The database id, if the label set is stored.
+    stored: Option<i64>,
+    /// The label set, if a pipeline file was named.
+    of_file: Option<LabelSet>,
+}
 
+impl NamedVersion {
     /// Resolves a pipeline file, `current`, or the name or version prefix of a stored label set, in this order.
     async fn find(
         setup: &Setup,
@@ -209,8 +214,12 @@ impl NamedSet {
         let path = Path::new(word);
         if path.is_file() {
             let set = which.label_set(setup, Some(path))?;
-            let stored = stored_id(&rows, &set);
-            return Ok(Self { set, stored });
+            return Ok(Self {
+                name: set.name.clone(),
+                hash: set.hash(),
+                stored: stored_id(&rows, &set),
+                of_file: Some(set),
+            });
         }
         let no_such = || {
             let known = rows
@@ -222,22 +231,58 @@ impl NamedSet {
                 join_or_none(known)
             ))
         };
-        let id = if word == "current" {
-            let target = store.labels().current_target().await?;
-            target.ok_or_else(no_labels_yet)?.label_set
-        } else {
-            let is_meant = |row: &&LabelSetRow| row.name == word || is_hash_prefix(word, &row.hash);
-            let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
-            match meant[..] {
-                [row] => row.id,
-                [] => return Err(no_such()),
-                _ => return Err(ambiguous(word, &meant)),
+        let current = match word {
+            "current" => {
+                let target = store.labels().current_target().await?;
+                Some(target.ok_or_else(no_labels_yet)?.label_set)
             }
+            _ => None,
         };
-        Ok(Self {
-            set: store.labels().label_set(id).await?,
-            stored: Some(id),
-        })
+        let is_meant = |row: &&LabelSetRow| match current {
+            Some(id) => row.id == id,
+            None => row.name == word || is_hash_prefix(word, &row.hash),
+        };
+        let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
+        match meant[..] {
+            [row] => Ok(Self {
+                name: row.name.clone(),
+                hash: row.hash.clone(),
+                stored: Some(row.id),
+                of_file: None,
+            }),
+            [] => Err(no_such()),
+            _ => Err(ambiguous(word, &meant)),
+        }
+    }
+
+    /// Formats name and version.
+    fn display(&self) -> String {
+        format!("`{}` (version {})", self.name, short_hash(&self.hash))
+    }
+}
+
+impl NamedSet {
+    /// Like [`NamedSet::find`], with the default model and the mode of the pipeline file.
+    pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
+        Self::find(setup, &WhichModel::default(), store, word).await
+    }
+
+    /// Reads the label set that [`NamedVersion::find`] finds.
+    async fn find(
+        setup: &Setup,
+        which: &WhichModel,
+        store: &Store,
+        word: &str,
+    ) -> Result<Self, CliError> {
+        let NamedVersion {
+            stored, of_file, ..
+        } = NamedVersion::find(setup, which, store, word).await?;
+        let set = match (of_file, stored) {
+            (Some(set), _) => set,
+            (None, Some(id)) => store.labels().label_set(id).await?,
+            (None, None) => unreachable!("a version without a file is stored"),
+        };
+        Ok(Self { set, stored })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::rescore::TextEvidence;
 use topicmill_core::TextHash;
 use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
-use topicmill_score::{Fitted, FittedClass, LabelSet, Provenance, TextVector};
+use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
 /// Logit of "none of these" less the log-sum-exp of the labels' logits, in a label set without a background. It leaves
 /// none of these a score of 0.02, so that without answers every text keeps its label.
@@ -25,17 +25,6 @@ pub struct GoldText {
     pub right: Vec<usize>,
     /// True if the post was sampled at random, or counts as such; quality is measured on these posts only.
     pub is_random: bool,
-}
-
-/// The goal that determines the threshold.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FitGoal {
-    /// Keeps the threshold of the label set.
-    KeepThreshold,
-    /// Reaches this precision of assigned labels.
-    Precision(f64),
-    /// Reaches this recall of in-scope posts.
-    Recall(f64),
 }
 
 /// A fitted label set and its quality.
@@ -58,18 +47,34 @@ pub struct FittedSet {
     pub strength: f64,
     /// Mean gain in log-likelihood of a held-out text, in nats, and its standard error.
     pub gain: (f64, f64),
-    /// False if no threshold reaches the goal; the threshold is then unchanged.
+    /// False if no threshold reaches the target; the threshold is then unchanged.
     pub reaches: bool,
 }
 
 impl FittedSet {
+    /// Returns the target that the threshold was chosen for.
+    pub fn target(&self) -> Option<FitTarget> {
+        self.set.fitted.as_ref()?.provenance.target
+    }
+
+    /// Returns a sentence about the threshold and its target, with a leading space; empty without a target.
+    pub fn threshold_in_words(&self) -> String {
+        let threshold = self.set.threshold;
+        self.target()
+            .filter(|_| self.reaches)
+            .map_or_else(String::new, |target| {
+                format!(" The threshold {threshold:.3} is chosen for {target}.")
+            })
+    }
+
     /// Returns true if the fit is better than the zero-shot labels by more than two standard errors.
     pub fn is_better(&self) -> bool {
         self.gain.0 > 2.0 * self.gain.1
     }
 }
 
-/// Fits a label set. `model` is the manifest hash of the model; the counts in `provenance` are filled in.
+/// Fits a label set. `model` is the manifest hash of the model. Without a target in `provenance`, the label set keeps
+/// its threshold; the counts in `provenance` are filled in.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -77,7 +82,6 @@ pub fn fit_label_set(
     base: &LabelSet,
     model: &str,
     texts: &[GoldText],
-    wanted: FitGoal,
     provenance: Provenance,
 ) -> Result<FittedSet, FitError> {
     let first = texts.first().ok_or(FitError::TooFew(0))?;
@@ -106,10 +110,10 @@ pub fn fit_label_set(
         .map(zero_shot_scores)
         .collect();
     let rows: Vec<&GoldEvidence> = held_out.iter().collect();
-    let threshold = match wanted {
-        FitGoal::KeepThreshold => Some(base.threshold),
-        FitGoal::Precision(share) => fit_threshold(&rows, (1.0, 0.0), share),
-        FitGoal::Recall(share) => threshold_for_recall(&rows, share),
+    let threshold = match provenance.target {
+        None => Some(base.threshold),
+        Some(FitTarget::Precision(share)) => fit_threshold(&rows, (1.0, 0.0), share),
+        Some(FitTarget::Recall(share)) => threshold_for_recall(&rows, share),
     };
     let none = texts.iter().filter(|text| text.right.is_empty()).count();
     let set = LabelSet {

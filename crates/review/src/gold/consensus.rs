@@ -98,8 +98,11 @@ pub async fn remove_partly_offered(
     let mut slugs: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for id in offered.values().flatten() {
         if !slugs.contains_key(id) {
-            let labels = store.labels().label_set(*id).await?.labels.into_iter();
-            slugs.insert(*id, labels.map(|label| label.slug).collect());
+            let set = store.labels().unfitted_label_set(*id).await?;
+            slugs.insert(
+                *id,
+                set.labels.into_iter().map(|label| label.slug).collect(),
+            );
         }
     }
     let has_all = |slugs: &BTreeSet<String>| {

@@ -12,6 +12,7 @@ use super::super::gold::{
     FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
 };
 use super::super::{Result, StoreError, Target};
+use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
@@ -39,10 +40,10 @@ type AnswerRow = (
 
 /// The fitted label sets, latest first.
 const FITS: &str =
-    "SELECT id, name, fitted FROM label_sets WHERE fitted IS NOT NULL ORDER BY id DESC";
+    "SELECT id, name, hash, fitted FROM label_sets WHERE fitted IS NOT NULL ORDER BY id DESC";
 
 /// A row of [`FITS`].
-type StoredFit = (i64, String, Json<Value>);
+type StoredFit = (i64, String, String, Json<Value>);
 
 /// Earlier answers, by post and annotator.
 type EarlierAnswers = HashMap<(String, String), Option<String>>;
@@ -281,8 +282,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .context(WHAT)?;
         let mut fits = Vec::new();
-        for (id, name, Json(mut stored)) in rows {
-            let fit = fit_row(id, name, &stored)?;
+        for (id, name, hash, Json(mut stored)) in rows {
+            let fit = fit_row(id, name, &hash, &stored)?;
             if !fit.learned.by.iter().any(|name| name == annotator) {
                 continue;
             }
@@ -311,7 +312,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .context("read the fitted label sets")?;
-        let read = |(id, name, Json(fitted)): StoredFit| fit_row(id, name, &fitted);
+        let read = |(id, name, hash, Json(fitted)): StoredFit| fit_row(id, name, &hash, &fitted);
         rows.into_iter().map(read).collect()
     }
 
@@ -435,13 +436,10 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-fn fit_row(id: i64, name: String, fitted: &Value) -> Result<FitRow> {
+fn fit_row(id: i64, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {
     let learned = Deserialize::deserialize(&fitted["provenance"]);
-    let learned = learned.map_err(|error: serde_json::Error| StoreError::Corrupt {
-        table: "label_sets",
-        row: id.to_string(),
-        detail: error.to_string(),
-    })?;
+    let learned = learned
+        .map_err(|error: serde_json::Error| damaged_fit(id, &name, hash, &error.to_string()))?;
     Ok(FitRow { id, name, learned })
 }
 

@@ -84,6 +84,19 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(id)
     }
 
+    pub async fn replace_fit(&self, id: i64, set: &LabelSet) -> Result<()> {
+        let fitted = set.fitted.as_ref().map(|fitted| {
+            serde_json::to_value(fitted).expect("strings and numbers can be written as JSON")
+        });
+        sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
+            .bind(id)
+            .bind(fitted.map(Json))
+            .execute(&self.pool)
+            .await
+            .map(drop)
+            .context("record the fit")
+    }
+
     pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;

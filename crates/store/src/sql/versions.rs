@@ -20,6 +20,22 @@ const FAILURES: i64 = 10;
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
+/// Length of a displayed hash.
+const SHORT_HASH: usize = 12;
+
+/// Returns the error for a label set whose fit cannot be read, with the commands that replace it.
+pub(super) fn damaged_fit(id: i64, name: &str, hash: &str, error: &str) -> StoreError {
+    let version = hash.get(..SHORT_HASH).unwrap_or(hash);
+    StoreError::Corrupt {
+        table: "label_sets",
+        row: id.to_string(),
+        detail: format!(
+            "what the label set `{name}` (version {version}) learned was edited or damaged: {error}; drop it with \
+             `topicmill labels drop {version}`, after `topicmill labels use` has made another one current"
+        ),
+    }
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub(crate) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
         let decode = |row: &DB::Row| -> Result<LabelSetRow, sqlx::Error> {
@@ -39,13 +55,37 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub(crate) async fn label_set(&self, id: i64) -> Result<LabelSet> {
         const WHAT: &str = "read a label set";
+        let unfitted = self.unfitted_label_set(id).await?;
+        let (fitted, hash): (Option<Json<Value>>, String) =
+            sqlx::query_as::<DB, _>("SELECT fitted, hash FROM label_sets WHERE id = $1")
+                .bind(id)
+                .fetch_one(&self.pool)
+                .await
+                .context(WHAT)?;
+        let Some(Json(fitted)) = fitted else {
+            return Ok(unfitted);
+        };
+        let fitted = serde_json::from_value(fitted).map_err(|error| error.to_string());
+        let fitted = fitted.and_then(|fitted: Fitted| {
+            let checked = fitted.validate(unfitted.labels.len());
+            checked.map(|()| fitted).map_err(|error| error.to_string())
+        });
+        let fitted = fitted.map_err(|error| damaged_fit(id, &unfitted.name, &hash, &error))?;
+        Ok(LabelSet {
+            fitted: Some(fitted),
+            ..unfitted
+        })
+    }
+
+    pub(crate) async fn unfitted_label_set(&self, id: i64) -> Result<LabelSet> {
+        const WHAT: &str = "read a label set";
         let corrupt = |detail: String| StoreError::Corrupt {
             table: "label_sets",
             row: id.to_string(),
             detail,
         };
         let head = sqlx::query::<DB>(
-            "SELECT name, template, mode, threshold, temperature, background_topics, fitted FROM label_sets \
+            "SELECT name, template, mode, threshold, temperature, background_topics FROM label_sets \
               WHERE id = $1",
         )
         .bind(id)
@@ -75,15 +115,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .map(|topics| serde_json::from_value(topics.0))
             .transpose()
             .map_err(|error| corrupt(error.to_string()))?;
-        let fitted: Option<Json<Value>> = head.try_get(6).context(WHAT)?;
-        let fitted: Option<Fitted> = fitted
-            .map(|fitted| serde_json::from_value(fitted.0))
-            .transpose()
-            .map_err(|error| corrupt(format!("`fitted`: {error}")))?;
-        if let Some(fitted) = &fitted {
-            let checked = fitted.validate(labels.len());
-            checked.map_err(|error| corrupt(format!("`fitted` was edited or damaged: {error}")))?;
-        }
         Ok(LabelSet {
             name: head.try_get(0).context(WHAT)?,
             template: head.try_get(1).context(WHAT)?,
@@ -92,7 +123,7 @@ impl<DB: Dialect> SqlStore<DB> {
             temperature: head.try_get(4).context(WHAT)?,
             labels,
             background,
-            fitted,
+            fitted: None,
         })
     }
 

@@ -115,6 +115,8 @@ struct FitFragment {
     query: String,
     /// URL of this fragment.
     poll: String,
+    /// The target of the threshold, which a fit keeps.
+    target: Option<String>,
     fit: Option<FitView>,
 }
 
@@ -202,17 +204,17 @@ impl Review {
         set: &LabelSet,
         answers: usize,
     ) -> FitFragment {
-        let learned = set
-            .fitted
-            .as_ref()
-            .map_or(0, |fitted| fitted.provenance.answers);
+        let provenance = set.fitted.as_ref().map(|fitted| &fitted.provenance);
+        let learned = provenance.map_or(0, |learned| learned.answers);
         let learned = usize::try_from(learned).unwrap_or(usize::MAX);
+        let target = provenance.and_then(|learned| learned.target);
         let pairs = [("as", who)].into_iter().chain(filter.pairs());
         FitFragment {
             token: self.token.clone(),
             who: who.to_owned(),
             query: filter.query(),
             poll: address("/review/fit", pairs),
+            target: target.map(|target| target.to_string()),
             fit: self.fitting.view(answers, learned),
         }
     }

@@ -19,6 +19,8 @@ pub struct ReviewProgress {
     pub agreement: Vec<PairAgreement>,
     /// Quality of the labels.
     pub quality: MeasuredQuality,
+    /// Describes the fit of the label set, with a leading space; empty if it is not fitted.
+    pub fit: String,
 }
 
 impl ReviewQueue {
@@ -40,8 +42,22 @@ impl ReviewQueue {
             disagreements: disagreements.len(),
             agreement,
             quality: quality::measure(&self.store, target, set).await?,
+            fit: fit_in_words(set),
         })
     }
+}
+
+/// Describes the fit of a label set, with a leading space.
+fn fit_in_words(set: &LabelSet) -> String {
+    let Some(fitted) = &set.fitted else {
+        return String::new();
+    };
+    let threshold = match fitted.provenance.target {
+        Some(target) => format!(", with the threshold {:.3} for {target}", set.threshold),
+        None => String::new(),
+    };
+    let answers = display::thousands(fitted.provenance.answers);
+    format!(" The labels are fitted to {answers} answers{threshold}.")
 }
 
 /// The agreement of two annotators, formatted for display.
@@ -112,7 +128,8 @@ impl ProgressView {
             quality: quality.sentence.clone(),
             sentence: format!(
                 "Only randomly sampled posts are representative; close calls and filtered posts are harder than \
-                 most.{disagree}"
+                 most.{disagree}{}",
+                of.fit
             ),
             agreement: of
                 .agreement
