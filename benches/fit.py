@@ -5,6 +5,9 @@
 POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`; a topic that is no slug of PIPELINE counts as none
 of these. For each number of answers, every draw fits the label set anew and labels all posts; the figures are means over the
 draws, with the standard error of the right outcome, on the posts that were not drawn.
+
+With `--select useful`, the program chooses the answers as its review page does, from a random half of the posts, and the other
+half judges; `--select half` chooses them from the same halves at random, to compare.
 """
 
 import argparse
@@ -18,6 +21,10 @@ import time
 import tomllib
 from pathlib import Path
 
+HEAD = """\
+| answers | right outcome | precision | in-scope posts found | calibration error | seconds |
+|---|---|---|---|---|---|"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -27,16 +34,19 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--answers", type=int, nargs="+", default=[20, 50, 100, 200])
     parser.add_argument("--target-precision", type=float)
+    parser.add_argument("--select", choices=["chance", "half", "useful"], default="chance")
     arguments = parser.parse_args()
     slugs = {topic["slug"] for topic in tomllib.loads(arguments.pipeline.read_text())["topic"]}
     posts = [json.loads(line) for line in arguments.posts.read_text().splitlines()]
     gold = [(post["id"], post["topic"] if post["topic"] in slugs else "") for post in posts]
+    if arguments.select != "chance":
+        halves(arguments, posts, dict(gold))
+        return
     with tempfile.TemporaryDirectory() as folder:
         run = Runs(arguments, Path(folder))
         run("import", arguments.posts.resolve(), "--pipeline", arguments.pipeline.resolve())
         run("classify", "--pipeline", arguments.pipeline.resolve())
-        print("| answers | right outcome | precision | in-scope posts found | calibration error | seconds |")
-        print("|---|---|---|---|---|---|")
+        print(HEAD)
         run.row("0", [run.judged(gold)], [0.0])
         for answers in arguments.answers:
             found, took = [], []
@@ -49,6 +59,36 @@ def main() -> None:
                 found.append(run.judged(order[answers:]))
                 run("labels", "use", run.base)
             run.row(str(answers), found, took)
+
+
+def halves(arguments: argparse.Namespace, posts: list[dict], gold: dict[str, str]) -> None:
+    """Judges answers from one half of the posts on the other half."""
+    print(HEAD)
+    for answers in arguments.answers:
+        found, took = [], []
+        for seed in range(arguments.draws):
+            order = posts[:]
+            random.Random(seed).shuffle(order)
+            pool, judges = order[: len(order) // 2], order[len(order) // 2 :]
+            with tempfile.TemporaryDirectory() as folder:
+                run = Runs(arguments, Path(folder))
+                file = Path(folder) / "half.ndjson"
+                for half in pool, judges:
+                    file.write_text("".join(json.dumps(post) + "\n" for post in half))
+                    run("import", file, "--pipeline", arguments.pipeline.resolve())
+                    run("classify", "--pipeline", arguments.pipeline.resolve())
+                    if half is pool and arguments.select == "useful":
+                        run("export", "tasks.json", "--format", "label-studio", "--limit", answers)
+                tasks = Path(folder) / "tasks.json"
+                if tasks.exists():
+                    chosen = [task["data"]["fullname"].removeprefix("t3_") for task in json.loads(tasks.read_text())]
+                else:
+                    chosen = [post["id"] for post in pool[:answers]]
+                began = time.monotonic()
+                run.fit([(name, gold[name]) for name in chosen])
+                took.append(time.monotonic() - began)
+                found.append(run.judged([(post["id"], gold[post["id"]]) for post in judges]))
+        Runs.row(str(answers), found, took)
 
 
 class Runs:
@@ -84,7 +124,8 @@ class Runs:
         of = found["evaluation"]
         return [of["outcome"]["share"], of["precision"]["share"], of["in_scope"]["share"], of["calibration_error"]]
 
-    def row(self, answers: str, found: list[list[float]], took: list[float]) -> None:
+    @staticmethod
+    def row(answers: str, found: list[list[float]], took: list[float]) -> None:
         means = [statistics.mean(column) for column in zip(*found, strict=True)]
         error = statistics.stdev(of[0] for of in found) / len(found) ** 0.5 if len(found) > 1 else 0
         cells = [f"{mean:.3f}" for mean in means]
