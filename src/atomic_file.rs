@@ -108,7 +108,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io:
     persist(file, &path, if_exists)
 }
 
-/// True if an open file is the one at `path`.
+/// Returns true if an open file is the one at `path`.
 pub fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -124,14 +124,14 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// True if the disk is full or a quota is exceeded: a later attempt may succeed.
+/// Returns true if the disk is full or a quota is exceeded: a later attempt may succeed.
 pub fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
 }
 
-/// True if `path` is a device or a pipe. `/dev/stdout` may be a file that the shell has already opened, so it must not
-/// be replaced by a rename.
+/// Returns true if `path` is a device or a pipe. `/dev/stdout` may be a file that the shell has already opened, so it
+/// must not be replaced by a rename.
 fn is_device_or_pipe(path: &Path) -> bool {
     path.starts_with("/dev")
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())

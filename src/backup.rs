@@ -60,7 +60,7 @@ impl BackupError {
         }
     }
 
-    /// True if the disk has no room for the copy.
+    /// Returns true if the disk has no room for the copy.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full(source))
     }

@@ -123,7 +123,7 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// True if the value of a setting must not be shown.
+/// Returns true if the value of a setting must not be shown.
 pub fn is_secret(key: &str) -> bool {
     matches!(
         key,

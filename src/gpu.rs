@@ -165,7 +165,7 @@ fn open_nvml(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError
     Ok((list(&nvml)?, nvml))
 }
 
-/// True if CUDA numbers the GPUs as NVML does. By default CUDA lists the fastest first.
+/// Returns true if CUDA numbers the GPUs as NVML does. By default CUDA lists the fastest first.
 fn is_order_known(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
     let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
     kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))

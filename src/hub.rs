@@ -350,7 +350,7 @@ pub enum PullStep {
     Came(u64),
 }
 
-/// True for `owner/name`, or a name alone.
+/// Returns true for `owner/name`, or a name alone.
 fn is_repository(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()

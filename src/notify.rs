@@ -116,7 +116,7 @@ impl Notify {
     }
 }
 
-/// True if the run succeeded, `None` if it was stopped.
+/// Returns true if the run succeeded, `None` if it was stopped.
 fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
     match status {
         RunStatus::Failed | RunStatus::Crashed => Some(false),

@@ -39,7 +39,7 @@ impl ReportError {
     }
 }
 
-/// True if a file is a report of this program.
+/// Returns true if a file is a report of this program.
 fn is_report(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));

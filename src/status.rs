@@ -217,7 +217,7 @@ impl StatusReport {
         (self.backlog.unlabelled - self.backlog.parked).max(0)
     }
 
-    /// True if a run of the stage is active.
+    /// Returns true if a run of the stage is active.
     pub fn is_running(&self, stage: Stage) -> bool {
         self.running.iter().any(|run| run.stage == stage)
     }

@@ -104,8 +104,8 @@ impl Install {
         Ok([libraries, prefix.join("share/topicmill")])
     }
 
-    /// True if what is installed at `place` is available to the intended users: with --system, to all of them. `data`
-    /// is the target folder. A relative path was found by the system's loader.
+    /// Returns true if what is installed at `place` is available to the intended users: with --system, to all of them.
+    /// `data` is the target folder. A relative path was found by the system's loader.
     fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)

@@ -154,7 +154,7 @@ enum Command {
 }
 
 impl Command {
-    /// True if the command finishes its work in progress after a signal, rather than being dropped at once.
+    /// Returns true if the command finishes its work in progress after a signal, rather than being dropped at once.
     fn drains(&self) -> bool {
         match self {
             Self::Labels(labels::Labels::Evaluate(evaluate)) => evaluate.compute,

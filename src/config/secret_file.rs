@@ -63,7 +63,7 @@ pub(super) fn read_files(
     Ok(warnings)
 }
 
-/// True if a setting may be read from a file.
+/// Returns true if a setting may be read from a file.
 fn may_have_file(key: &str) -> bool {
     is_secret(key) || key == "database.url"
 }

@@ -33,7 +33,7 @@ impl Agreement {
         self.0
     }
 
-    /// True if the scores must be those of float32, not only the labels.
+    /// Returns true if the scores must be those of float32, not only the labels.
     pub fn is_exact(self) -> bool {
         self >= Self::EXACT
     }

@@ -31,7 +31,7 @@ impl CacheFile {
             .unwrap_or_default()
     }
 
-    /// True if the file exists and is not valid.
+    /// Returns true if the file exists and is not valid.
     pub(super) fn is_damaged(&self) -> bool {
         std::fs::read(&self.0).is_ok_and(|bytes| {
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes).is_err()

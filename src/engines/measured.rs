@@ -124,7 +124,7 @@ impl ModelChoice {
         }
     }
 
-    /// True if the installed library is the one that was measured.
+    /// Returns true if the installed library is the one that was measured.
     fn is_installed_library(&self, measured: &Measured) -> bool {
         let here = if measured.config.engine == EngineName::OpenVino {
             load_openvino(self.openvino.as_deref()).map(OpenVino::fingerprint)

@@ -65,7 +65,7 @@ impl Facts {
     }
 }
 
-/// True if a folder is a data set made by `export`.
+/// Returns true if a folder is a data set made by `export`.
 pub(super) fn is_export(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }

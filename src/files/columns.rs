@@ -137,7 +137,7 @@ impl InputColumns {
         needed
     }
 
-    /// True if rows are numbered, because there is no id column.
+    /// Returns true if rows are numbered, because there is no id column.
     pub(super) fn has_row_numbers(&self) -> bool {
         self.id.is_none()
     }
@@ -219,7 +219,7 @@ impl InputColumns {
     }
 }
 
-/// True if the name of the only column looks like a text, which would be lost as a header.
+/// Returns true if the name of the only column looks like a text, which would be lost as a header.
 fn is_prose(name: &str) -> bool {
     name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }

@@ -56,22 +56,22 @@ impl OutputLayout {
         }
     }
 
-    /// True if each row is one JSON object with all details.
+    /// Returns true if each row is one JSON object with all details.
     fn is_json(&self) -> bool {
         matches!(self.format, TableFormat::Ndjson | TableFormat::Json)
     }
 
-    /// True if the lines are the output as they are.
+    /// Returns true if the lines are the output as they are.
     pub(super) fn is_lines(&self) -> bool {
         self.format == TableFormat::Ndjson && self.packing == Compression::Plain
     }
 
-    /// True if input columns are copied from file to file.
+    /// Returns true if input columns are copied from file to file.
     pub(super) fn is_copied(&self) -> bool {
         self.copied
     }
 
-    /// True if the lines contain the input columns.
+    /// Returns true if the lines contain the input columns.
     pub(super) fn keeps_columns(&self) -> bool {
         !self.copied && !self.dropped
     }
@@ -221,7 +221,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     }
 }
 
-/// True if an input is this file, by path or by another hard link.
+/// Returns true if an input is this file, by path or by another hard link.
 fn is_same(input: &Path, real: &Path) -> bool {
     if input.canonicalize().is_ok_and(|input| input == real) {
         return true;

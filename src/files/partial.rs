@@ -107,7 +107,7 @@ impl Partial {
         })
     }
 
-    /// True if there is nothing to resume.
+    /// Returns true if there is nothing to resume.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }

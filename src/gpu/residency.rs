@@ -41,7 +41,8 @@ pub(super) fn verdict(gpus: &[ListedGpu], own: u32, has_host_pid: bool, least: u
     }
 }
 
-/// True if this process is in the initial pid namespace, whose inode number is fixed (`PROC_PID_INIT_INO` of Linux).
+/// Returns true if this process is in the initial pid namespace, whose inode number is fixed (`PROC_PID_INIT_INO` of
+/// Linux).
 pub(super) fn has_host_pid() -> bool {
     let name = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     name.to_str() == Some("pid:[4026531836]")

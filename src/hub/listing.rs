@@ -67,8 +67,8 @@ pub(super) struct Listing {
 }
 
 impl Sibling {
-    /// True if a local file matches the list, by size and hash if these are listed. The hub lists SHA-256 for LFS
-    /// files, and the git blob id for others.
+    /// Returns true if a local file matches the list, by size and hash if these are listed. The hub lists SHA-256 for
+    /// LFS files, and the git blob id for others.
     pub fn matches(&self, path: &Path) -> Result<bool, ModelError> {
         if self.size.is_some_and(|size| size != length(path)) {
             return Ok(false);
@@ -82,7 +82,7 @@ impl Sibling {
         }
     }
 
-    /// True if the list has a hash of the file.
+    /// Returns true if the list has a hash of the file.
     pub fn has_hash(&self) -> bool {
         self.lfs.is_some() || self.blob.is_some()
     }
@@ -209,8 +209,8 @@ impl Listing {
     }
 }
 
-/// True if a name is a plain file in the folder or in its folder `onnx`, on every operating system, and not reserved by
-/// topicmill.
+/// Returns true if a name is a plain file in the folder or in its folder `onnx`, on every operating system, and not
+/// reserved by topicmill.
 fn is_plain(name: &str) -> bool {
     let file = name.strip_prefix("onnx/").unwrap_or(name);
     let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
@@ -277,7 +277,7 @@ fn choose_graphs(
     Ok(files.into_iter().map(str::to_owned).collect())
 }
 
-/// True if a name is a graph in the folder or in `onnx`.
+/// Returns true if a name is a graph in the folder or in `onnx`.
 fn is_graph(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|e| e == "onnx") && is_plain(name)
 }

@@ -77,12 +77,12 @@ pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     Some(next.into())
 }
 
-/// True if a time is so far in the future that it comes from a wrong clock.
+/// Returns true if a time is so far in the future that it comes from a wrong clock.
 pub(super) fn is_from_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
     time.as_datetime() - now.as_datetime() > MAX_CLOCK_SETBACK
 }
 
-/// True if the plan was made with this cron line and time zone.
+/// Returns true if the plan was made with this cron line and time zone.
 pub(super) fn has_same_line(planned: &PlanningState, entry: &Entry) -> bool {
     planned.cron == entry.timetable.line() && planned.timezone == entry.timetable.zone().name()
 }

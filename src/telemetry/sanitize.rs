@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// True for control characters and for characters that change the text direction.
+/// Returns true for control characters and for characters that change the text direction.
 fn is_control_character(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')

@@ -299,14 +299,14 @@ fn an_invalid_background_is_rejected() {
         (
             "background = \"blank.toml\"",
             &[FOOD][..],
-            "the file is empty; say",
+            "the file is empty; use",
         ),
         (
             "background = \"nowhere.toml\"",
             &[FOOD],
             "(os error 2); let this user read it",
         ),
-        ("background = \"redit\"", &[FOOD], "say \\\"reddit\\\""),
+        ("background = \"redit\"", &[FOOD], "use \\\"reddit\\\""),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),
         ("background = 3", &[FOOD], "a text in quotes"),
         (

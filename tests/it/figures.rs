@@ -1,5 +1,5 @@
 //! Tests that figures of the report, the pages, the data card and `status` equal figures that are computed from the
-//! rows, and name the posts that they are of.
+//! rows, and name the posts that they refer to.
 
 use serde_json::{Value, json};
 use topicmill_review::calibrate::Proportion;
@@ -95,7 +95,7 @@ fn has(page: &str, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn percentages_say_of_how_many_and_what_is_left_out() {
+async fn percentages_name_their_total_and_what_is_left_out() {
     let (program, database) = labelled(&mixed()).await;
     let late = lines((0..5).map(|n| post(500 + n, "food", "late", n)));
     let late = program.write("late.ndjson", late);
@@ -136,7 +136,7 @@ async fn percentages_say_of_how_many_and_what_is_left_out() {
         "They cannot for 40 of 80 posts, whose topics are not labels.",
     );
     has(&page, "10 posts without a topic are left out.");
-    // Not the 35 % of science, which is no label, and names the topics that are.
+    // Not science with its 35 %, because it is not a label.
     assert_eq!(posts("topic = 'travel' AND outcome = 'food'"), 2);
     has(
         &page,
@@ -145,7 +145,7 @@ async fn percentages_say_of_how_many_and_what_is_left_out() {
     );
     has(&page, "<td class=\"n\">35 % of 40</td>");
 
-    // A headline about a part of the posts would be taken for one about all.
+    // A headline about some of the posts would be misread as one about all.
     assert!(
         !page.contains("of posts are labelled as their topic"),
         "{page}"
@@ -330,7 +330,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     program.ok(&["export", "never"]);
     has(&program.read("never/README.md"), never);
 
-    // Ben's file is no random sample, Ada's is one. She finds every fifth label wrong.
+    // Ben's file is not a random sample; Ada's is. She finds every fifth label wrong.
     let answer = |id: usize, label: &str, who: &str| format!("k{id:05},{label},{who}\n");
     let outcomes = program.json(&[
         "sql",

@@ -177,17 +177,17 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
         kept[0].contains("ada"),
         "the annotator is recorded: {kept:?}"
     );
-    // The next fit goes without the purged post.
+    // The next fit excludes the purged post.
     let again = scene.json(&["labels", "fit", "--make-current"]);
     assert_eq!(again["answers"], 23);
-    // A purge without gold labels says nothing of fits.
+    // A purge without gold labels does not mention fits.
     let ids = scene.write("ids.txt", "t3_k00029\n");
     let purged = scene.ok(&["purge", "--ids", &ids]);
     assert!(!purged.stderr.contains("keeps what"), "{}", purged.stderr);
 }
 
 #[test]
-fn removing_an_annotators_answers_removes_the_name_from_fits_and_says_what_they_keep() {
+fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_they_keep() {
     for database in databases() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
@@ -689,7 +689,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_meanwhile() {
 }
 
 #[test]
-fn two_fits_at_once_make_one_label_set() {
+fn two_concurrent_fits_make_one_label_set() {
     for database in databases() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);

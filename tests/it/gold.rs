@@ -237,7 +237,7 @@ async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_declared_random_say_nothing_of_others() {
+async fn answers_declared_random_do_not_affect_others() {
     for database in databases() {
         let scene = Scene::new(&database, 40).await;
         let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
@@ -252,7 +252,7 @@ async fn answers_declared_random_say_nothing_of_others() {
                 .code,
             0
         );
-        // A random sample of the user's own. Its rows say that the review page asked about them.
+        // A random sample of the user's own. Its rows name the review page as their source.
         let mine: String = (20..40)
             .map(|i| format!("k{i:05},food,ada,closest,review\n"))
             .collect();

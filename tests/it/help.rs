@@ -26,7 +26,7 @@ fn words(line: &str) -> Vec<String> {
 fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
     check(command, path);
     for below in command.get_subcommands_mut() {
-        // A hidden command only says what replaced it.
+        // A hidden command only names its replacement.
         if below.get_name() != "help" && !below.is_hide_set() {
             let path = [path, &[below.get_name().to_owned()]].concat();
             each(below, &path, check);

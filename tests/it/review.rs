@@ -436,7 +436,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         let scene = Scene::new(&database, 8).await;
         let served = Served::start(&scene, &["--random-share", "0"]);
         let answers = || scene.json(&["labels", "gold", "list"])["answers"].clone();
-        // The form that the open page sends for "none of these". The server, not the form, says whether the post is
+        // The form that the open page sends for "none of these". The server, not the form, decides whether the post is
         // random.
         let form = |page: &str| {
             let hidden = ["token", "who", "post", "text", "set"];
@@ -527,7 +527,7 @@ async fn a_filter_selects_by_label_and_score_and_never_counts_as_random() {
             .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00004'")
             .await;
         let served = Served::start(&scene, &["--random-share", "1"]);
-        // Without a filter, a random post is reserved; a filter asks about others.
+        // Without a filter, a random post is assigned; a filter selects other posts.
         served.get("/review").await;
         let query = "?label=gaming&from=0.3&to=0.5";
         let mut page = served.get(&format!("/review{query}")).await;
@@ -545,7 +545,7 @@ async fn a_filter_selects_by_label_and_score_and_never_counts_as_random() {
         assert_eq!(field(&page, "post"), "t3_k00004");
         let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
         assert_eq!(chosen, json!({"filter": 2}));
-        // The page claims nothing of all posts.
+        // The page has no estimate for all posts.
         let page = served.get("/review").await;
         assert!(
             page.contains("<dd>0</dd><dt>random posts that count</dt>"),
@@ -586,7 +586,7 @@ async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
         let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
         assert_eq!(in_sample(), 8);
         let served = Served::start(&scene, &["--random-share", "0"]);
-        // A close call answered here does not take their weight from the random ones.
+        // A close call answered here does not reduce the weight of the random ones.
         let page = served.get("/review?as=carl").await;
         let page = served.answer(&page, "", &[("none", "1")]).await;
         let shown = "<dd>8</dd><dt>random posts that count</dt>";
@@ -659,7 +659,7 @@ async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_ann
             notice(&page)
         );
         assert!(!page.contains("Agreement"), "{page}");
-        // Ben says the same of two posts, and something else of the one with a note.
+        // Ben gives the same answer to two posts, and another one to the post with a note.
         let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
         let ben = scene.program.write("ben.csv", ben);
         scene.ok(&["labels", "gold", "import", &ben]);
@@ -837,7 +837,7 @@ async fn fit_now_keeps_the_target_of_the_last_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fit_that_fails_says_why_and_changes_nothing() {
+async fn a_failed_fit_reports_why_and_changes_nothing() {
     let database = sqlite();
     // The model has no stored results: the labels are another model's.
     let scene = Scene::new(&database, 40).await;

@@ -129,7 +129,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_forward_clock_jump_runs_each_schedule_once_or_as_catch_up_says() {
+async fn a_forward_clock_jump_runs_each_schedule_by_its_catch_up_policy() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [

@@ -49,7 +49,7 @@ impl Holder {
     }
 }
 
-/// True if a process has a file open, which happens after its signal handlers are installed.
+/// Returns true if a process has a file open, which happens after its signal handlers are installed.
 fn has_open(child: &Child, file: &str) -> bool {
     let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", child.id())) else {
         return false;

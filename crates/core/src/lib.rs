@@ -232,7 +232,7 @@ pub struct Topic {
     pub subreddits: Vec<String>,
     /// Listing to read.
     pub listing: Listing,
-    /// Returns true if the listing was not set explicitly; later runs then read `new`.
+    /// True if the listing was not set explicitly; later runs then read `new`.
     pub is_default_listing: bool,
     /// Number of posts to read, stickied posts not counted.
     pub limit: u32,

@@ -1,4 +1,4 @@
-//! Posts as sources return them, and as the store takes them: with the author and the text hash settled.
+//! Posts as sources return them, and in the form that is stored: with the author policy applied, and the text hashed.
 
 use sha2::{Digest, Sha256};
 

@@ -65,7 +65,7 @@ pub struct ClassifyCounts {
     /// Usage of each GPU during the run.
     #[serde(default)]
     pub gpu: Vec<GpuUsage>,
-    /// The reason for which GPU usage is missing or unreliable.
+    /// The reason why GPU usage is missing or unreliable.
     #[serde(default)]
     pub gpu_note: Option<String>,
     /// With a small model: agreement with the labels of the large model alone.

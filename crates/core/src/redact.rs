@@ -33,7 +33,7 @@ fn keep_if(harmless: bool, text: &str) -> String {
     if harmless { text } else { REDACTED }.to_owned()
 }
 
-/// True if the text has only letters, digits and path separators: nothing that could delimit a password.
+/// Returns true if the text has only letters, digits and path separators: nothing that could delimit a password.
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
@@ -100,7 +100,7 @@ fn redact_userinfo(scheme: &str, userinfo: &str) -> String {
     }
 }
 
-/// True for a comma-separated list of hosts with optional ports. A socket folder has encoded slashes.
+/// Returns true for a comma-separated list of hosts with optional ports. A socket folder has encoded slashes.
 fn is_host(text: &str) -> bool {
     let host_and_port = |text: &str| {
         let (host, port) = match text.rsplit_once(':') {
@@ -121,7 +121,7 @@ fn is_host(text: &str) -> bool {
     text.split(',').all(host_and_port)
 }
 
-/// True for a known, harmless connection parameter with a valid value.
+/// Returns true for a known, harmless connection parameter with a valid value.
 fn is_harmless_parameter(name: &str, value: &str) -> bool {
     match name {
         "application_name" | "dbname" | "host" | "hostaddr" | "user" => is_plain(value),

@@ -73,7 +73,7 @@ sources! {
 }
 
 impl SourceKind {
-    /// True if its posts are on Reddit now; see [`SourceTraits::is_live`].
+    /// Returns true if its posts are on Reddit now; see [`SourceTraits::is_live`].
     pub const fn is_live(self) -> bool {
         self.traits().is_live
     }

@@ -34,7 +34,7 @@ pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
     }
 }
 
-/// True if the host of the URL is a loopback address or `localhost`.
+/// Returns true if the host of the URL is a loopback address or `localhost`.
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');

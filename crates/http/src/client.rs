@@ -110,12 +110,12 @@ impl HttpError {
         }
     }
 
-    /// True if the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
     }
 
-    /// True if no connection to the site could be made.
+    /// Returns true if no connection to the site could be made.
     pub fn is_unreachable(&self) -> bool {
         let Self::GaveUp { source, .. } = self else {
             return false;
@@ -123,7 +123,7 @@ impl HttpError {
         source.as_ref().is_some_and(reqwest::Error::is_connect)
     }
 
-    /// True if the cause is a rate limit.
+    /// Returns true if the cause is a rate limit.
     pub fn is_rate_limit(&self) -> bool {
         match self {
             Self::GaveUp { is_rate_limit, .. } => *is_rate_limit,

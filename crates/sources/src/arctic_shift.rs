@@ -278,7 +278,7 @@ fn judge(
     })
 }
 
-/// True for messages such as `Timeout. Maybe slow down a bit` and `Query timed out`.
+/// Returns true for messages such as `Timeout. Maybe slow down a bit` and `Query timed out`.
 fn reports_overload(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     ["timeout", "timed out", "slow down"]

@@ -1,4 +1,4 @@
-//! Decides what to do with a response: accept it, retry, or fail. Pure: the client waits.
+//! Decides what to do with a response: accept it, retry, or fail. No I/O: the client does the waiting.
 
 use std::time::Duration;
 

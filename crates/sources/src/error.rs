@@ -11,7 +11,7 @@ pub enum SourceError {
     /// No usable response.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// An invalid setting; the text says how to fix it.
+    /// An invalid setting, with advice on how to fix it.
     #[error("{0}")]
     Setting(String),
     /// No Reddit application is configured.
@@ -115,7 +115,7 @@ impl SourceError {
         }
     }
 
-    /// True if all other requests would fail too: without a token, or a connection to the source.
+    /// Returns true if all other requests would fail too: without a token, or a connection to the source.
     pub fn affects_all_topics(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,
@@ -124,7 +124,7 @@ impl SourceError {
         }
     }
 
-    /// True if a later attempt may succeed.
+    /// Returns true if a later attempt may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Token(error) => error.is_transient(),

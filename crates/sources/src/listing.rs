@@ -37,8 +37,8 @@ impl From<serde_json::Error> for ListingError {
 
 /// Decodes a listing, or an array of listings, as of a comments page.
 ///
-/// Of a comments page, comments are skipped; in a listing, a child that is not a post is rejected. `after` is that of
-/// the last listing.
+/// The comments of a comments page are skipped; in a listing, a child that is not a post is rejected. `after` is that
+/// of the last listing.
 ///
 /// # Errors
 /// [`ListingError`] if the text is not a listing; an invalid child is only rejected.
@@ -133,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn half_a_surrogate_pair_costs_one_character() {
+    fn a_lone_surrogate_becomes_a_replacement_character() {
         let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
             {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1700000000}},
             {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_children_cost_only_themselves() {
+    fn an_invalid_child_does_not_affect_the_others() {
         let t3 = json!({"kind": "t3", "data": {
             "id": "abc1", "permalink": "/r/climate/comments/abc1/a/", "title": "A", "created_utc": 1.5e9,
         }});
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comments_page_gives_its_post_and_passes_over_the_comments() {
+    fn a_comments_page_yields_its_post_and_no_comments() {
         let page = json!([
             {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
                 "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1_700_000_000}}]}},

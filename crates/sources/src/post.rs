@@ -250,7 +250,7 @@ fn subreddit_of_permalink(permalink: &str) -> Option<String> {
     (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// True if a post links to its own permalink, which replaces a missing `is_self`.
+/// Returns true if a post links to its own permalink, which replaces a missing `is_self`.
 fn is_own_permalink(url: Option<&str>, permalink: Option<&str>) -> bool {
     match (url, permalink) {
         (None, _) => true,

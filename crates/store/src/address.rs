@@ -49,8 +49,8 @@ impl Address {
         }
     }
 
-    /// True if a path is the database file, or a file that SQLite keeps next to it. Replacing one of these would leave
-    /// open connections with a file that has no name.
+    /// Returns true if a path is the database file, or a file that SQLite keeps next to it. Replacing one of these
+    /// would leave open connections with a file that has no name.
     pub fn includes(&self, path: &Path) -> bool {
         let Self::File(database) = self else {
             return false;

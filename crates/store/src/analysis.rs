@@ -1,7 +1,7 @@
 //! Named queries: the files of `pipelines/analysis`, which are built in, and those of the same folder in the working
 //! directory, which take precedence.
 //!
-//! The first comment line of a query says what it answers. [`schema`] describes the tables.
+//! The first comment line of a query states the question that it answers. [`schema`] describes the tables.
 
 pub mod schema;
 

@@ -97,7 +97,7 @@ store_methods! {
     fn checkpoint(&self) -> bool;
     /// Copies as much of the log into the file as possible without waiting.
     fn checkpoint_passive(&self) -> ();
-    /// Stores a value of this database under a key. It must not contain anything of a post.
+    /// Stores a value of this database under a key. It must not contain content of a post.
     fn set_meta(&self, key: &str, value: &str) -> ();
     /// Stores a value, and returns true, unless it is stored already. Of several concurrent calls, one returns true.
     fn set_meta_if_changed(&self, key: &str, value: &str) -> bool;
@@ -153,8 +153,8 @@ facade! {
     /// Writes the runs of a plan, and leaves existing rows as they are. Returns false, and writes nothing, if another
     /// process planned the schedule meanwhile.
     fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> bool;
-    /// Records that a run failed whose lease has expired, and which has then crashed `max_crashes` processes. Returns
-    /// its key and its due time.
+    /// Records the failure of a run whose lease has expired, and which has crashed `max_crashes` processes by then.
+    /// Returns its key and its due time.
     fn fail_crashing_scheduled_run(&self, name: &str, max_crashes: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
     /// Claims a run of a schedule: the one whose lease has expired, or else the earliest waiting run that is due,
     /// unless another run of the schedule is in progress.
@@ -220,7 +220,7 @@ facade! {
     fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
     /// Returns summaries of those posts that are stored, in no particular order.
     fn post_summaries(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostSummary>;
-    /// Returns everything that is stored of a post.
+    /// Returns everything that is stored about a post.
     fn post_details(&self, fullname: &Fullname) -> Option<PostDetails>;
     /// Returns a marker that changes with each write of a run.
     fn change_marker(&self) -> ChangeMarker;
@@ -257,7 +257,8 @@ facade! {
     fn count_purged(&self) -> u64;
     /// Counts the posts that have a tombstone.
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
-    /// True if something was purged since the files were last rewritten, so that they may still contain its bytes.
+    /// Returns true if something was purged since the files were last rewritten, so that they may still contain its
+    /// bytes.
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database files without purged data. Meanwhile, SQLite blocks writers, and PostgreSQL blocks all use
     /// of one table at a time.
@@ -360,7 +361,7 @@ facade! {
     /// Deletes the logits and vectors of a model for texts whose hash begins with the byte `first`. Without a model,
     /// deletes the logits of all models for these texts and some hypotheses. Returns the number of rows.
     fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
-    /// Deletes the label set or the model with everything that is left of it, and hypotheses that are no longer used.
+    /// Deletes the label set or the model with its remaining rows, and hypotheses that are no longer used.
     fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> ();
 }
 
@@ -371,7 +372,7 @@ facade! {
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Returns the stored vectors of texts by a model, in order.
     fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
-    /// True if any vector of a text by a model is stored.
+    /// Returns true if any vector of a text by a model is stored.
     fn has_vectors(&self, model: i64) -> bool;
     /// Returns the stored vectors of labels, by their keys in `hypotheses`, in order.
     fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;

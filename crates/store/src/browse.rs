@@ -29,7 +29,7 @@ pub struct PostSummary {
     pub text_purged: bool,
 }
 
-/// A post with everything that is stored of it.
+/// A post with everything that is stored about it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PostDetails {
     /// The entry in a list.

@@ -48,7 +48,7 @@ impl Values<'_> {
         Self::Integer(vec![Some(value); rows])
     }
 
-    /// True if all rows have the same value. Always false for floats, because zero has two signs.
+    /// Returns true if all rows have the same value. Always false for floats, because zero has two signs.
     fn are_equal(&self) -> bool {
         fn one<T: PartialEq>(values: &[T]) -> bool {
             values.iter().skip(1).all(|value| *value == values[0])
@@ -87,7 +87,7 @@ pub struct Insert<'a> {
 }
 
 impl Insert<'_> {
-    /// Inserts the rows into a PostgreSQL table, in order, and returns what `RETURNING` in `on_conflict` says.
+    /// Inserts the rows into a PostgreSQL table, in order, and returns the rows of `RETURNING` in `on_conflict`.
     ///
     /// # Errors
     /// Errors of the server.
@@ -176,7 +176,7 @@ impl Insert<'_> {
         Ok(())
     }
 
-    /// Inserts the rows into a SQLite table, in order, and returns what `RETURNING` in `on_conflict` says.
+    /// Inserts the rows into a SQLite table, in order, and returns the rows of `RETURNING` in `on_conflict`.
     ///
     /// # Errors
     /// Errors of the database.

@@ -18,7 +18,7 @@ use self::shape::{TableShape, identities, shapes};
 use super::driver_error::ErrorContext;
 use super::{Result, Store, StoreError};
 
-const WHAT_READ: &str = "read what is copied";
+const WHAT_READ: &str = "read the database to copy";
 const WHAT_WRITE: &str = "write the copy";
 /// Bytes per message to the server.
 const BYTES_AT_ONCE: usize = 256 * 1024;

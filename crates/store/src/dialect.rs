@@ -154,7 +154,7 @@ pub trait Dialect:
     fn bucket(step: TimeStep) -> (&'static str, &'static str);
     /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
-    /// Inserts rows in order, and returns what `RETURNING` in `on_conflict` says.
+    /// Inserts rows in order, and returns the rows of `RETURNING` in `on_conflict`.
     fn insert_returning(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
@@ -179,7 +179,7 @@ pub trait Dialect:
         pool: &Pool<Self>,
         migrator: &Migrator,
     ) -> impl Future<Output = Result<(), MigrateError>> + Send;
-    /// Opens the database; creates it if `access` says so.
+    /// Opens the database; creates it if `access` allows that.
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 

@@ -189,22 +189,22 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     }
 }
 
-/// True if a lock timed out.
+/// Returns true if a lock timed out.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::Busy
 }
 
-/// True if another writer stored the key first.
+/// Returns true if another writer stored the key first.
 pub(super) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Taken)
 }
 
-/// True if the server has no database of this name.
+/// Returns true if the server has no database of this name.
 pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::NoDatabase
 }
 
-/// True for a deadlock or a serialization failure: a retry of the transaction may succeed.
+/// Returns true for a deadlock or a serialization failure: a retry of the transaction may succeed.
 fn is_conflict(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Conflict)
 }
@@ -232,7 +232,7 @@ impl ConflictRetries {
     }
 }
 
-/// True if the failure is transient.
+/// Returns true if the failure is transient.
 pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,

@@ -248,7 +248,7 @@ impl StoreError {
         }
     }
 
-    /// True if a retry may succeed: the connection broke, the server restarts, the wait was cancelled, or two
+    /// Returns true if a retry may succeed: the connection broke, the server restarts, the wait was cancelled, or two
     /// transactions were in a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {

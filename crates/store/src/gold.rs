@@ -74,7 +74,7 @@ pub enum FilterLabel {
 pub struct ForgottenGold {
     /// Removed answers.
     pub answers: u64,
-    /// Label sets that were fitted to answers of this annotator, whom they named until now.
+    /// Label sets that were fitted to answers of this annotator, and named the annotator until now.
     pub fits: Vec<FitRow>,
 }
 
@@ -101,7 +101,7 @@ impl FitRow {
     }
 }
 
-/// A post as the review page crossposts it, and its label.
+/// A post as the review page shows it, and its label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReviewPost {
     pub fullname: Fullname,

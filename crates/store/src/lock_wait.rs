@@ -22,7 +22,7 @@ pub(super) const STEP: Duration = Duration::from_secs(3);
 #[error("the command was cancelled")]
 pub struct Cancelled;
 
-/// True if the root cause of an error is [`Cancelled`].
+/// Returns true if the root cause of an error is [`Cancelled`].
 pub fn is_cancelled(error: &(dyn Error + 'static)) -> bool {
     error.is::<Cancelled>() || error.source().is_some_and(is_cancelled)
 }

@@ -101,7 +101,7 @@ impl PostOutcome {
         }
     }
 
-    /// True if the model scored it.
+    /// Returns true if the model scored it.
     pub fn is_scored(self) -> bool {
         matches!(self, Self::Labelled | Self::Other | Self::Unsure)
     }

@@ -301,7 +301,7 @@ pub struct UnfinishedRun {
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_mins(10);
 
 impl UnfinishedRun {
-    /// True if it may still be running.
+    /// Returns true if it may still be running.
     pub fn is_alive(&self) -> bool {
         self.heartbeat_age < HEARTBEAT_TIMEOUT
     }

@@ -80,7 +80,7 @@ pub struct LastRun {
 }
 
 impl LastRun {
-    /// True if it failed or crashed.
+    /// Returns true if it failed or crashed.
     pub fn is_bad(&self) -> bool {
         matches!(self.status, RunStatus::Failed | RunStatus::Crashed)
     }

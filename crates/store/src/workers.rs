@@ -27,8 +27,8 @@ fn pid_namespace() -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// True if a worker was a process of this machine and has exited. False for workers of other machines, and if `/proc`
-/// does not identify the machine.
+/// Returns true if a worker was a process of this machine and has exited. False for workers of other machines, and if
+/// `/proc` does not identify the machine.
 ///
 /// Asks the kernel rather than `/proc`, which may hide processes of other users (`hidepid=2`). If the process id was
 /// reused, the worker seems to run, and its leases expire by time.
@@ -36,8 +36,8 @@ pub fn has_worker_exited(worker: &str, me: &str) -> bool {
     local_pid(worker, me).is_some_and(has_process_exited)
 }
 
-/// True if a lease seems to have expired, but belongs to another running process of this machine, so that only the
-/// clocks of the two processes differ.
+/// Returns true if a lease seems to have expired, but belongs to another running process of this machine, so that only
+/// the clocks of the two processes differ.
 pub(super) fn only_clocks_differ(worker: &str, expired: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     let other = local_pid(worker, &worker_name()).filter(|pid| *pid != process::id());
     now - expired < MAX_CLOCK_SKEW && other.is_some_and(|pid| !has_process_exited(pid))
@@ -51,7 +51,7 @@ fn local_pid(worker: &str, me: &str) -> Option<u32> {
     (place == here && boot_is_known).then_some(pid)
 }
 
-/// True if this machine has no process with this id.
+/// Returns true if this machine has no process with this id.
 #[cfg(unix)]
 pub fn has_process_exited(pid: u32) -> bool {
     use rustix::process::{Pid, test_kill_process};

@@ -98,7 +98,7 @@ impl Csv {
         read.map_err(io_error)
     }
 
-    /// True if the file probably ended inside an unclosed quote.
+    /// Returns true if the file probably ended inside an unclosed quote.
     fn has_open_quote(&self) -> bool {
         self.is_long && self.reader.get_ref().quotes % 2 == 1
     }

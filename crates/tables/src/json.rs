@@ -12,7 +12,7 @@ pub use self::records::{JsonItem, JsonPosition, JsonRecords};
 use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;
 
-/// True if text that starts with these bytes looks like a JSON object, or an array of objects.
+/// Returns true if text that starts with these bytes looks like a JSON object, or an array of objects.
 pub(super) fn looks_like_json(start: &[u8]) -> bool {
     let next = start
         .get(1..)

@@ -7,7 +7,7 @@ use crate::{Row, TableError};
 /// The longest line that is held in memory. No post is this long, but a file may lack line ends.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// True if the content is damaged or truncated; false for an I/O error of the operating system.
+/// Returns true if the content is damaged or truncated; false for an I/O error of the operating system.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     // Only errors of the operating system have an error number.

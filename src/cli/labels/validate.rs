@@ -230,7 +230,7 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     found
 }
 
-/// True if two labels differ only in word order, plural, articles and conjunctions, or by a typo.
+/// Returns true if two labels differ only in word order, plural, articles and conjunctions, or by a typo.
 fn nearly_same(a: &str, b: &str) -> bool {
     let (a, b) = (normalize(a), normalize(b));
     let longer = a.chars().count().max(b.chars().count());

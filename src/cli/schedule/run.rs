@@ -146,7 +146,7 @@ impl WatchedFile {
         Some((found.modified().ok()?, found.len()))
     }
 
-    /// True if the file has changed since the last call.
+    /// Returns true if the file has changed since the last call.
     fn has_changed(&mut self) -> bool {
         let found = self.read_metadata();
         let changed = found != self.seen;

@@ -86,7 +86,7 @@ impl ModelFlags {
         }
     }
 
-    /// True if a precision is given.
+    /// Returns true if a precision is given.
     pub fn has_precision(&self) -> bool {
         self.precision.is_some()
     }

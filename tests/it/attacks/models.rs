@@ -405,7 +405,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     }
 }
 
-/// True if the test may change the owner of files.
+/// Returns true if the test may change the owner of files.
 fn can_chown() -> bool {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(4_242), None).is_ok()

@@ -3,7 +3,7 @@
 //! The store's methods stand for the stages. On PostgreSQL, a proxy pauses one stage before its first statement,
 //! then before its second, and so on, until it finishes without a pause; meanwhile the other one finishes or
 //! waits for a lock. SQLite has one writer at a time, whose transaction no other writer interrupts: there the
-//! pause comes before each method call. `docs/concurrency.md` says why each pair is safe.
+//! pause comes before each method call. `docs/concurrency.md` explains why each pair is safe.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,8 @@ pub fn library() -> PathBuf {
         .unwrap_or_default()
 }
 
-/// True if ONNX Runtime is available. If not, a test fails on CI and is skipped with a conspicuous line elsewhere.
+/// Returns true if ONNX Runtime is available. If not, a test fails on CI and is skipped with a conspicuous line
+/// elsewhere.
 pub fn has_onnx_runtime(test: &str) -> bool {
     match load_runtime(None) {
         Ok(_) => true,
@@ -45,8 +46,8 @@ pub fn has_onnx_runtime(test: &str) -> bool {
     }
 }
 
-/// True if OpenVINO is available too. If not, a test fails if `TOPICMILL_OPENVINO_TESTS` is `must`, and is skipped
-/// with a conspicuous line elsewhere.
+/// Returns true if OpenVINO is available too. If not, a test fails if `TOPICMILL_OPENVINO_TESTS` is `must`, and is
+/// skipped with a conspicuous line elsewhere.
 pub fn has_openvino(test: &str) -> bool {
     let Err(error) = load_openvino(None) else {
         return has_onnx_runtime(test);

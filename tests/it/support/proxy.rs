@@ -96,7 +96,7 @@ impl Gate {
         self.lock().held.clone()
     }
 
-    /// True if no pause is set.
+    /// Returns true if no pause is set.
     pub fn is_open(&self) -> bool {
         self.lock().let_pass.is_none()
     }
@@ -106,7 +106,7 @@ impl Gate {
         self.lock().to_lose = Some(part.to_owned());
     }
 
-    /// True if the statement was lost.
+    /// Returns true if the statement was lost.
     pub fn has_lost(&self) -> bool {
         self.lock().to_lose.is_none()
     }

@@ -71,7 +71,7 @@ fn empty(path: &Path) -> FileError {
     ))
 }
 
-/// True if zstd could not allocate its window. The crate reports errors as text only.
+/// Returns true if zstd could not allocate its window. The crate reports errors as text only.
 fn is_window(error: &io::Error) -> bool {
     error.to_string().contains("Allocation error")
 }
@@ -92,7 +92,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// True if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised.
+    /// Returns true if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised.
     pub fn is_resumed(&self, path: &Path) -> bool {
         self.is_dump && path.is_file()
     }

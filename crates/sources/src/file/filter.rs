@@ -67,13 +67,13 @@ impl Filter {
         format!("{names:?} {} {}", self.from, self.until)
     }
 
-    /// True if the post matches the filter.
+    /// Returns true if the post matches the filter.
     pub fn matches(&self, post: &Post) -> bool {
         self.matches_name(post.subreddit.as_bytes())
             && self.matches_secs(post.created_at.as_datetime().timestamp())
     }
 
-    /// False only if the line, a row in JSON, certainly does not match.
+    /// Returns false only if the line, a row in JSON, certainly does not match.
     ///
     /// A key may occur repeatedly, also in the parent of a crosspost: one matching value suffices. A quoted key cannot
     /// be part of a text, in which quotes are escaped.
@@ -141,7 +141,7 @@ fn leading_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// True if one of the values of a key matches, or if the key is missing.
+/// Returns true if one of the values of a key matches, or if the key is missing.
 fn any_value_matches(
     key: &Finder<'_>,
     line: &[u8],

@@ -55,7 +55,7 @@ pub trait PostRows: Send {
     fn resume(&mut self, _position: Position) {}
     /// Returns the number of values that are NULL because the file has `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
-    /// True if reading ended because the rest cannot be read.
+    /// Returns true if reading ended because the rest cannot be read.
     fn broken(&self) -> bool {
         false
     }

@@ -90,7 +90,7 @@ impl Field {
     }
 }
 
-/// True if a text is a word for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
+/// Returns true if a text is a word for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
 pub(crate) fn is_null(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
@@ -234,7 +234,7 @@ impl Fields {
         }
     }
 
-    /// True if a thing or its data is a comment: it has a body and a link id, but no title.
+    /// Returns true if a thing or its data is a comment: it has a body and a link id, but no title.
     pub(crate) fn is_comment(&self) -> bool {
         let body = self.body.is_present() && self.link_id.is_present() && !self.title.is_present();
         self.kind.str() == Some("t1") || body
@@ -274,13 +274,14 @@ impl Fields {
         time_of_post(value.ok_or("no `created_utc`")?)
     }
 
-    /// True if a dump marks the post as removed; dumps since November 2023 do so instead of `removed_by_category`.
+    /// Returns true if a dump marks the post as removed; dumps since November 2023 do so instead of
+    /// `removed_by_category`.
     pub(super) fn removed_in_dump(&self) -> bool {
         let meta = self.meta.fields();
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// True if an archive read the post before anybody had voted, and only once.
+    /// Returns true if an archive read the post before anybody had voted, and only once.
     pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta

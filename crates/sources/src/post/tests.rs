@@ -25,7 +25,7 @@ fn post(data: Value) -> Result<Post, String> {
 }
 
 #[test]
-fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
+fn escaped_texts_are_decoded_once_and_only_for_sources_that_escape() {
     let escaped = json!({
         "title": "Bread &amp;amp; salt &lt;3", "selftext": "&gt; quoted &#39;so&#x27; \
             &quot;&quot;&nbsp;&#x200B;&hellip;",
@@ -38,12 +38,12 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
     let url = decoded.url.as_deref();
     assert_eq!(url, Some("https://a.example/?x=1&y=2&copy=3&amp;"));
     assert_eq!(decoded.flair.as_deref(), Some("Q&A"));
-    // What is no reference stays, and nothing that PostgreSQL refuses comes of one.
+    // Text that is not a reference stays, and no reference becomes a character that PostgreSQL rejects.
     let plain = "a & b; &c &unknown; &#0; &#xD800; &#; &amp";
     assert_eq!(post(json!({"title": plain})).unwrap().title, plain);
     let blank = post(json!({"title": "&nbsp;", "selftext": "&#32;"}));
     assert_eq!(blank.unwrap_err(), "neither `title` nor `selftext`");
-    // Reddit's API is asked for texts as they are, and who wrote `&amp;` there meant it.
+    // Reddit's API is requested to send raw texts, in which `&amp;` is literal.
     let mut live = escaped;
     for (name, value) in [
         ("id", json!("a")),
@@ -98,7 +98,7 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
 }
 
 #[test]
-fn names_are_stored_without_what_is_written_around_them() {
+fn names_are_stored_without_prefixes_and_spaces() {
     let subreddit = |name: &str| post(json!({ "subreddit": name })).map(|post| post.subreddit);
     for name in "food; food ;r/food;/r/food/;R/food;https://www.reddit.com/r/food/".split(';') {
         assert_eq!(subreddit(name).as_deref(), Ok("food"), "{name}");
@@ -128,14 +128,14 @@ fn names_are_stored_without_what_is_written_around_them() {
 }
 
 #[test]
-fn words_for_nothing_are_nothing_where_a_word_has_a_meaning() {
+fn words_for_null_are_null_except_in_free_text() {
     let odd = json!({"removed_by_category": "NaN", "crosspost_parent": "nan", "score": "NaN"});
     let odd = post(odd).unwrap();
     assert_eq!(
         (odd.score, odd.crosspost_parent, odd.removed),
         (None, None, false)
     );
-    // In JSON a text is what somebody wrote: `NA` is a flair, and `n/a` a body.
+    // In JSON, texts are literal: `NA` is a flair, and `n/a` a body.
     let texts = post(json!({"selftext": "n/a", "link_flair_text": "NA", "title": "None"})).unwrap();
     assert_eq!(
         (texts.title.as_str(), texts.selftext.as_str()),
@@ -145,7 +145,7 @@ fn words_for_nothing_are_nothing_where_a_word_has_a_meaning() {
 }
 
 #[test]
-fn names_ids_and_subreddits_are_found_where_they_are() {
+fn missing_names_and_subreddits_are_derived_from_other_fields() {
     assert_eq!(post(json!({})).unwrap().fullname.as_str(), "t3_abc1");
     assert_eq!(
         post(json!({"id": "t3_abc1"})).unwrap().fullname.as_str(),
@@ -172,7 +172,7 @@ fn names_ids_and_subreddits_are_found_where_they_are() {
     );
     let lost = post(json!({"subreddit": null, "permalink": "/comments/abc1/x/"}));
     assert_eq!(lost.unwrap_err(), "no `subreddit`, nor one in `permalink`");
-    // A path is one already, whatever it holds, and an address without a path names no post.
+    // A path stays unchanged, whatever it contains, and a URL without a path names no post.
     let path = "/r/climate/comments/abc1/see_http://a.example/";
     let kept = post(json!({"permalink": path})).unwrap();
     assert_eq!(kept.permalink.as_deref(), Some(path));
@@ -249,7 +249,7 @@ fn only_links_keep_their_url() {
 }
 
 #[test]
-fn of_a_field_that_is_there_twice_the_last_one_counts() {
+fn the_last_of_repeated_fields_counts() {
     let row = r#"{"title":"first","titl\u0065":"last","media":{"title":"no"},"_meta":{"x":1}}"#;
     let fields: Fields = serde_json::from_str(row).unwrap();
     assert_eq!(fields.title.str(), Some("last"));

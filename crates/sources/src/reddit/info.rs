@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_be_gone_is_told_from_the_others() {
+    fn every_kind_of_removal_is_recognised() {
         let (deleted, removed) = (
             PostState::Gone(PurgeReason::Deleted),
             PostState::Gone(PurgeReason::Removed),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crosspost_tells_that_its_post_is_gone() {
+    fn a_crosspost_reveals_that_its_parent_is_gone() {
         let answer = |parent: Value, other: Value| {
             let crosspost =
                 json!({"name": "t3_x", "title": "X", "crosspost_parent_list": [parent]});
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_cannot_be_told_leaves_the_answer_without_a_word() {
+    fn an_invalid_child_makes_the_whole_response_inconclusive() {
         let answer = |children: Value| {
             let listing = json!({"kind": "Listing", "data": {"children": children}});
             parse_info(listing.to_string().as_bytes())

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_the_answer_asks_and_the_settings_allow() {
+    fn a_wait_is_as_long_as_the_response_requests_and_the_settings_allow() {
         let (after, reset) = ("retry-after", "x-ratelimit-reset");
         for (status, headers, wait) in [
             (429, &[(after, "4"), (reset, "37")][..], Some(4)),

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reddits_form_of_a_user_agent_passes() {
+    fn only_user_agents_in_reddits_format_are_accepted() {
         for good in [
             "linux:topicmill:v0.1.0 (by /u/someone)",
             "server:org.example.mill:1.2 (by /u/a-b_c)",

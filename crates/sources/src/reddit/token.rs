@@ -31,7 +31,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Records that the API has answered a request with this token.
+    /// Records that the API has accepted a request with this token.
     pub(super) fn set_accepted(&self) {
         self.accepted.store(true, Ordering::Relaxed);
     }

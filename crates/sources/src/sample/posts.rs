@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_post_with_an_id_of_its_own() {
+    fn every_line_is_a_post_with_a_unique_id() {
         let mut seen = HashSet::new();
         for (subreddit, entries) in load(now()) {
             assert_eq!(entries.len(), 32, "r/{subreddit}");

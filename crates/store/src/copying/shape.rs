@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use super::super::driver_error::ErrorContext;
 use super::super::{Result, StoreError};
 
-const WHAT: &str = "read which tables there are";
+const WHAT: &str = "list the tables";
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl TableShape {
-    /// True if a new database has rows in this table, which are replaced.
+    /// Returns true if a new database has rows in this table, which are replaced.
     pub(super) fn is_seeded(&self) -> bool {
         self.name == "meta"
     }

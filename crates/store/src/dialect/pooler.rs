@@ -16,13 +16,13 @@ const SECOND: Duration = Duration::from_secs(5);
 const SET_MARKER: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
 const READ_MARKER: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
 
-/// True if a connection's parameters did not reach the server: the driver requests `extra_float_digits = 2`.
+/// Returns true if a connection's parameters did not reach the server: the driver requests `extra_float_digits = 2`.
 pub(super) async fn is_pooled_connection(connection: &mut PgConnection) -> bool {
     let digits = text(connection, "SHOW extra_float_digits").await;
     digits.is_ok_and(|digits| digits != "2")
 }
 
-/// True if a pooler rejected a startup parameter that a server accepts.
+/// Returns true if a pooler rejected a startup parameter that a server accepts.
 pub(super) fn rejects_parameters(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
         error.code().as_deref() == Some("08P01") && error.message().contains("startup parameter")
@@ -66,7 +66,7 @@ pub(super) fn split_options(url: &str) -> (String, String) {
     (format!("{base}?{}", others.join("&")), set)
 }
 
-/// True if each connection has its own session. Also applies `session`, so that an error in it is reported now.
+/// Returns true if each connection has its own session. Also applies `session`, so that an error in it is reported now.
 pub(super) async fn has_own_sessions(
     one: &mut PgConnection,
     options: &PgConnectOptions,

@@ -64,7 +64,7 @@ const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca,
     statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
     options";
 
-/// True if a URL has a parameter that the driver ignores.
+/// Returns true if a URL has a parameter that the driver ignores.
 fn has_unknown_parameter(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| {
         url.query_pairs().any(|(name, _)| {
@@ -283,11 +283,11 @@ fn read(url: &str) -> Result<PgConnectOptions> {
         whole.push_str("host=");
         whole.push_str(host);
     }
-    PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, why(&error))(error))
+    PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, url_advice(&error))(error))
 }
 
 /// Returns advice for a URL that cannot be parsed, without the driver's message, which quotes values.
-fn why(error: &sqlx::Error) -> &'static str {
+fn url_advice(error: &sqlx::Error) -> &'static str {
     let message = error.to_string();
     if message.contains("ssl_mode") {
         "its `sslmode` must be disable, allow, prefer, require, verify-ca or verify-full"
@@ -347,7 +347,7 @@ impl Listener {
     pub(crate) async fn changed(&mut self) -> Result<()> {
         // `None` means that the connection broke, so that a notification may have been missed.
         self.0.try_recv().await.map_err(watching)?;
-        // Further notifications are the same news.
+        // Further notifications carry no more information.
         while self.0.next_buffered().is_some() {}
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 /// Attempts to open a file that others open at the same time, 20 ms apart. Each time, one of them succeeds.
 const OPENING_TRIES: u32 = 500;
 /// Timeout for a writer while a file is inspected.
-const LOOKING: Duration = Duration::from_secs(1);
+const INSPECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Page cache of a writer, in negative KiB.
 const CACHE: &str = "-16384";
 /// Page cache of a reader, in negative KiB.
@@ -192,13 +192,13 @@ async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     }
 }
 
-/// True if a file has tables, but not those of every version of topicmill.
+/// Returns true if a file has tables, but not those of every version of topicmill.
 ///
 /// Queries SQLite instead of reading the file, because closing another handle of the file drops all locks of the
 /// process (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
 async fn has_foreign_tables(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
     let alone = options.clone().create_if_missing(false);
-    let mut connection = alone.busy_timeout(LOOKING).connect().await?;
+    let mut connection = alone.busy_timeout(INSPECTION_TIMEOUT).connect().await?;
     let others = "SELECT COUNT(*) > 0 AND SUM(name IN ('_sqlx_migrations', 'pair_logits', 'current_target')) < 3 \
                     FROM sqlite_master";
     let others = sqlx::query_scalar(others).fetch_one(&mut connection).await;
@@ -241,14 +241,14 @@ async fn connect_with_retries(
     }
 }
 
-/// True if the database file exists and has no content in a write-ahead log.
+/// Returns true if the database file exists and has no content in a write-ahead log.
 pub(crate) fn has_no_wal(path: &Path) -> bool {
     let log = std::fs::metadata(format!("{}-wal", path.display()));
     path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
 /// Poll interval of a watch.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Detects writes of other connections by a counter of SQLite.
 pub struct FileWatch {
@@ -306,7 +306,7 @@ impl FileWatch {
                 self.version = version;
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

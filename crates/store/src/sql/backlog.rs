@@ -95,8 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
         // Also renews an expired lease: its row exists until another worker takes it over, and only the row counts. A
-        // delayed renewal must not shorten a later one. A much later expiry was set by a clock that has been set back
-        // since.
+        // delayed renewal must not shorten a later one. A much later expiry was written before the clock was set back.
         sqlx::query::<DB>(
             "UPDATE leases SET expires_at = \
                     CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
@@ -157,8 +156,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// True if a lease may be reclaimed. Without a shared clock, the lease of a running process of this machine may
-    /// not.
+    /// Returns true if a lease may be reclaimed. Without a shared clock, the lease of a running process of this machine
+    /// may not.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }

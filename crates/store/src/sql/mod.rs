@@ -143,12 +143,12 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
     }
 }
 
-/// True if the error is a missing privilege.
+/// Returns true if the error is a missing privilege.
 fn is_forbidden(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied(_))
 }
 
-/// True if a post comes from a file or an archive, and its stored version from Reddit itself.
+/// Returns true if a post comes from a file or an archive, and its stored version from Reddit itself.
 fn is_older(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
@@ -280,7 +280,7 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
     }
 
-    /// True if the first migration of the database differs from that of this program.
+    /// Returns true if the first migration of the database differs from that of this program.
     async fn is_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
         let first = migrator.iter().next().expect("there is a schema");
         sqlx::query_scalar::<DB, i64>(

@@ -32,7 +32,7 @@ RETURNING next_at, held_until";
 const LOOK: &str = "SELECT next_at, held_until FROM quotas WHERE id = $1";
 
 /// Blocks all requests. `$2` is now, `$3` the end of the block, `$4` the latest plausible time.
-const LOCK_KEY: &str = "\
+const THROTTLE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
     ON CONFLICT (id) DO UPDATE SET held_until = $3 \
  WHERE quotas.held_until < $3 OR quotas.held_until > $4";
@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
-        sqlx::query::<DB>(LOCK_KEY)
+        sqlx::query::<DB>(THROTTLE)
             .bind(id)
             .bind(now)
             // Bounded, so that one wrong `Retry-After` cannot stop all processes for days.

@@ -62,7 +62,7 @@ pub(super) struct StoredPost {
 }
 
 impl StoredPost {
-    /// True if the post has changed.
+    /// Returns true if the post has changed.
     pub fn has_changed(&self, now: &Self) -> bool {
         now.content != self.content || now.text_hash != self.text_hash
     }
@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(next.is_none_or(|next| next.as_str() > last))
     }
 
-    /// Selects and locks those posts that are stored.
+    /// Selects and locks the posts that are stored.
     pub(super) async fn stored_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,

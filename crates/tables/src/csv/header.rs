@@ -16,7 +16,7 @@ pub(super) const MAX_COLUMNS: usize = 10_000;
 /// Supported delimiters, the most likely first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// True if the text starts with a header row that has a common column name.
+/// Returns true if the text starts with a header row that has a common column name.
 pub(crate) fn has_header_row(start: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
     let line = first_line(start);
@@ -26,7 +26,7 @@ pub(crate) fn has_header_row(start: &[u8]) -> bool {
     names.len() > 1 && names.iter().any(is_known)
 }
 
-/// True if the first line is prose (has spaces and no delimiter), rather than a header row.
+/// Returns true if the first line is prose (has spaces and no delimiter), rather than a header row.
 pub(crate) fn is_prose(start: &[u8]) -> bool {
     let line = first_line(start).trim_ascii();
     let has_space = line.contains(&b' ');

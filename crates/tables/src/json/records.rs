@@ -98,7 +98,7 @@ impl JsonRecords {
         self.resumed = Some(place);
     }
 
-    /// True if the records are elements of an array.
+    /// Returns true if the records are elements of an array.
     pub fn is_array(&self) -> bool {
         self.is_array == Some(true)
     }

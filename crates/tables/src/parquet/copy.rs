@@ -43,7 +43,7 @@ impl ParquetSource {
         self.fields().iter().map(|field| field.name())
     }
 
-    /// True if both files have the same columns.
+    /// Returns true if both files have the same columns.
     pub fn has_same_schema(&self, other: &Self) -> bool {
         self.fields() == other.fields()
     }
