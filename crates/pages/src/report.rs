@@ -70,7 +70,7 @@ impl ReportOptions {
         })
     }
 
-    fn question(&self) -> ReportQuery {
+    fn query(&self) -> ReportQuery {
         // The latest time that both databases can store, because years have four digits.
         let end = Timestamp::from_epoch_secs(253_402_300_799).expect("it is a date");
         let until = self.until.unwrap_or(end);
@@ -95,7 +95,7 @@ impl ReportOptions {
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
-    let question = options.question();
+    let question = options.query();
     let mut sums = store.status().report_sums(&question).await?;
     sums.closest = diversify(std::mem::take(&mut sums.closest));
     sums.most_confident = diversify(std::mem::take(&mut sums.most_confident));

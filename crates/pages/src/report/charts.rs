@@ -26,7 +26,7 @@ pub struct Chart {
     /// Title.
     pub title: String,
     /// Explanation of how to read the chart.
-    pub read: String,
+    pub explanation: String,
     /// Data of the chart.
     pub table: ChartTable,
     wide: Svg,
@@ -36,13 +36,13 @@ pub struct Chart {
 impl Chart {
     /// Returns HTML with both drawings; the style sheet shows one of them.
     pub fn html(&self) -> String {
-        let alt = format!("{}. {}", self.title, self.read);
+        let alt = format!("{}. {}", self.title, self.explanation);
         self.wide.inline("wide", &alt) + self.narrow.inline("narrow", &alt).as_str()
     }
 
     /// Returns the wide drawing as an SVG file.
     pub fn file(&self) -> String {
-        self.wide.alone(&self.title, &self.read)
+        self.wide.alone(&self.title, &self.explanation)
     }
 }
 

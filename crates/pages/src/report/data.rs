@@ -9,7 +9,7 @@ use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 /// Bins of a score histogram.
 pub const BINS: usize = 50;
 
-/// The two periods that a change is measured between.
+/// The two periods between which a change is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
     /// The earlier and the later half of the time range.

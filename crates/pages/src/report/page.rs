@@ -88,7 +88,7 @@ struct Body {
 #[derive(Template)]
 #[template(path = "report/page.html")]
 struct Page {
-    sign: &'static str,
+    generator: &'static str,
     title: String,
     style: &'static str,
     body: String,
@@ -97,7 +97,7 @@ struct Page {
 /// Renders the report as a self-contained HTML page.
 pub fn render_page(report: &Report) -> String {
     let page = Page {
-        sign: GENERATOR,
+        generator: GENERATOR,
         title: headline::headline(report),
         style: display::STYLE,
         body: render_body(report, None),

@@ -240,19 +240,19 @@ impl Svg {
     }
 
     /// Returns the image as an SVG file with a title and colours.
-    pub fn alone(&self, title: &str, read: &str) -> String {
+    pub fn alone(&self, title: &str, explanation: &str) -> String {
         const MARGIN: f64 = 16.0;
         const HEAD: f64 = 30.0;
         let (w, h) = (self.width + 2.0 * MARGIN, self.height + 2.0 * MARGIN + HEAD);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart alone\" viewBox=\"0 0 {w:.0} {h:.0}\" \
-             width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\"><!-- {sign} \
-             --><title>{title}</title><desc>{read}</desc><style>{tokens}{chart}</style><rect class=\"ground\" \
+             width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\"><!-- {generator} \
+             --><title>{title}</title><desc>{explanation}</desc><style>{tokens}{chart}</style><rect class=\"ground\" \
              width=\"{w:.0}\" height=\"{h:.0}\"/><text class=\"strong\" x=\"{MARGIN}\" y=\"{y}\">{shown}</text><g \
              transform=\"translate({MARGIN},{top})\">{body}</g></svg>\n",
-            sign = super::GENERATOR,
+            generator = super::GENERATOR,
             title = escape(title),
-            read = escape(read),
+            explanation = escape(explanation),
             tokens = display::TOKENS,
             chart = display::CHART,
             y = MARGIN + 12.0,

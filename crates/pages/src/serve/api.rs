@@ -42,7 +42,7 @@ async fn openapi() -> Response {
 async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, PageError> {
     serving.index.ready().await?;
     let columns = serving.index.columns();
-    let standing = serving.index.progress();
+    let progress = serving.index.progress();
     let outcomes: Vec<Value> = columns
         .count_outcomes()
         .into_iter()
@@ -52,8 +52,8 @@ async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, PageErro
     let (first, last) = columns.span().unzip();
     let runs = serving.store.runs().recent_runs(None, 5).await?;
     Ok(Json(json!({
-        "posts": standing.posts,
-        "searched": standing.searched,
+        "posts": progress.posts,
+        "searched": progress.searched,
         "first": first.and_then(time),
         "last": last.and_then(time),
         "outcomes": outcomes,

@@ -141,7 +141,7 @@ fn is_protected(uri: &Uri) -> bool {
         || (path == "/sql" && uri.query().is_some())
 }
 
-/// Passes an authorised request on, or responds with an error.
+/// Forwards an authorised request, or responds with an error.
 pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());

@@ -194,11 +194,11 @@ impl Server {
         let clock = Arc::clone(&self.serving.clock);
         // Separate tasks, so that a long search delays neither connections nor shutdown.
         let index = Arc::clone(&self.serving.index);
-        let keeping =
+        let refreshing =
             tokio::spawn(index.refresh_forever(self.serving.store.clone(), Arc::clone(&clock)));
-        let keeping = AbortOnDropHandle::new(keeping);
-        let drawing = tokio::spawn(pages::overview::render_forever(Arc::clone(&self.serving)));
-        let drawing = AbortOnDropHandle::new(drawing);
+        let refreshing = AbortOnDropHandle::new(refreshing);
+        let rendering = tokio::spawn(pages::overview::render_forever(Arc::clone(&self.serving)));
+        let rendering = AbortOnDropHandle::new(rendering);
         let fits = TaskTracker::new();
         let review = review::router(self.review, &self.serving.clock, fits.clone());
         let router = router(Arc::clone(&self.serving), self.guard, review);
@@ -212,8 +212,8 @@ impl Server {
         };
         let ended = tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
-            ended = keeping => unreachable!("the index task never ends: {ended:?}"),
-            ended = drawing => unreachable!("the overview task never ends: {ended:?}"),
+            ended = refreshing => unreachable!("the index task never ends: {ended:?}"),
+            ended = rendering => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         };
         // A stopped fit still stores its work in progress.

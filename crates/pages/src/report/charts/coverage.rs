@@ -41,7 +41,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "coverage",
         title: "Collected posts".to_owned(),
-        read: format!(
+        explanation: format!(
             "Each row is a topic and each cell a {}. Darker cells have more posts, relative to the largest cell of \
              the topic. {} of {} cells are empty. {gaps}",
             report.axis.unit(),

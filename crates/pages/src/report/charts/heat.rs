@@ -58,7 +58,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "topics-against-labels",
         title: "Topics against labels".to_owned(),
-        read: format!(
+        explanation: format!(
             "Each row is the topic that posts were collected for, and each column the label that they got. Shades \
              and numbers are percentages of the row; its number of posts is in brackets.{}{}",
             left_out(report, &rows),

@@ -42,7 +42,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "mix-of-labels",
         title: "Change in label mix".to_owned(),
-        read: format!("{} {}", read(&drift), legend(&drift, before, after)),
+        explanation: format!("{} {}", describe(&drift), legend(&drift, before, after)),
         table: ChartTable::new(1, &head, rows),
         wide: draw(&lines, period, WIDE, 230.0),
         narrow: draw(&lines, period, NARROW, 130.0),
@@ -59,7 +59,7 @@ fn legend(drift: &Drift, before: &str, after: &str) -> String {
 }
 
 /// Returns a sentence with the drift index and its interpretation.
-fn read(drift: &Drift) -> String {
+fn describe(drift: &Drift) -> String {
     let (before, after) = (thousands(drift.before), thousands(drift.after));
     let verdict = match drift.verdict() {
         DriftVerdict::Chance => format!(

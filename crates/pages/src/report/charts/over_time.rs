@@ -40,7 +40,7 @@ pub fn posts(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "posts-over-time",
         title: "Posts over time".to_owned(),
-        read: format!(
+        explanation: format!(
             "Each column is a {}. Posts are counted by the time of posting (UTC), not of collection.{}",
             report.axis.unit(),
             report.axis.about_columns()
@@ -106,7 +106,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
-        read: format!(
+        explanation: format!(
             "Posts per {}, and the label's share of {} labelled posts. All charts share one scale.{}{rest}",
             report.axis.unit(),
             thousands(report.scored()),

@@ -55,7 +55,7 @@ pub fn all(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "scores",
         title: "Score distribution".to_owned(),
-        read: format!(
+        explanation: format!(
             "The score of each post's best label, including posts that did not get that label. {}",
             none(report, scored)
         ),
@@ -179,7 +179,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "scores-by-label",
         title: "Scores by label".to_owned(),
-        read: format!(
+        explanation: format!(
             "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A long \
              bar with low scores suggests that the label text could be more specific.{}",
             match report.posts_with(PostOutcome::Other) {

@@ -110,7 +110,7 @@ impl From<StoreError> for PageError {
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::warn!("cannot answer a request: {error}");
+            tracing::warn!("cannot respond to a request: {error}");
         }
         Self(status, error.to_string())
     }

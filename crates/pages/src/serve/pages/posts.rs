@@ -70,7 +70,7 @@ pub async fn page(
     let listed = listing::list(&serving, &parameters).await?;
     // `list` does not wait for the index if the search has no words.
     serving.index.ready().await?;
-    let standing = serving.index.progress();
+    let progress = serving.index.progress();
     let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
@@ -78,7 +78,7 @@ pub async fn page(
     let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });
-    let hint = hint(parameters.text("q"), standing, listed.total_is_cut);
+    let hint = hint(parameters.text("q"), progress, listed.total_is_cut);
     let columns = serving.index.columns();
     let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
     subreddits.sort_unstable();
@@ -90,7 +90,7 @@ pub async fn page(
         facets: facets(&serving, &parameters).await?,
         sorts: sorts(&parameters),
         total: display::thousands(listed.total),
-        all: display::thousands(standing.posts as u64),
+        all: display::thousands(progress.posts as u64),
         hint,
         lines: listed.posts.iter().map(PostLine::new).collect(),
         next: listed
@@ -106,7 +106,7 @@ pub async fn page(
 }
 
 /// Returns a hint about the search, if any.
-fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
+fn hint(q: &str, progress: SearchProgress, is_cut: bool) -> Option<String> {
     if q.is_empty() {
         return None;
     }
@@ -117,7 +117,7 @@ fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
         posts,
         searched,
         to_search,
-    } = standing;
+    } = progress;
     if searched < posts {
         let (shown, all) = (
             display::thousands(searched as u64),

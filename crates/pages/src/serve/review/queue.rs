@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::state::{Assignment, QueueState, drawn_as};
+use self::state::{Assignment, QueueState, reason_and_source};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
@@ -232,7 +232,7 @@ impl ReviewQueue {
             })
         {
             // A correction, or a form that was sent twice.
-            (answer.chosen, answer.source) = drawn_as(&earlier.answer);
+            (answer.chosen, answer.source) = reason_and_source(&earlier.answer);
         }
         let post = &answer.fullname;
         // The answer is about the text that was shown.

@@ -46,7 +46,7 @@ pub struct Assignment {
 
 /// Returns the reason and the source of an answer that replaces an earlier one. A random post of a file keeps its
 /// source, because a post that was drawn here would make all posts before it part of the random sample.
-pub fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
+pub fn reason_and_source(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
         _ => GoldSource::Review,
@@ -57,7 +57,7 @@ pub fn drawn_as(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
 impl Assignment {
     /// Assigns the post of an earlier answer.
     pub fn again(answer: &GoldAnswer, filter: Option<ReviewFilter>, since: DateTime<Utc>) -> Self {
-        let (chosen, source) = drawn_as(answer);
+        let (chosen, source) = reason_and_source(answer);
         Self {
             post: answer.fullname.clone(),
             chosen,
