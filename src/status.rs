@@ -199,14 +199,7 @@ impl StatusReport {
             other_labels,
             gaps: store.posts().gaps().await?,
             runs,
-            quality: match quality::of_current_labels(store).await {
-                // The rest is needed most if something is damaged.
-                Err(error @ StoreError::Corrupt { .. }) => {
-                    tracing::warn!("the quality of the labels is unknown: {error}");
-                    None
-                }
-                quality => quality?,
-            },
+            quality: measured_quality(store).await?,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
             defaults: ConfiguredDefaults::default(),
         })
@@ -270,4 +263,16 @@ fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestam
 )]
 fn seconds(posts: i64, pace: f64) -> Option<u64> {
     (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)
+}
+
+/// Measures the quality of the current labels. A damaged label set gives `None`, because the rest of the status is
+/// needed most then.
+async fn measured_quality(store: &Store) -> Result<Option<MeasuredQuality>, StoreError> {
+    match quality::of_current_labels(store).await {
+        Err(error @ StoreError::Corrupt { .. }) => {
+            tracing::warn!("the quality of the labels is unknown: {error}");
+            Ok(None)
+        }
+        quality => quality,
+    }
 }

@@ -165,10 +165,10 @@ pub(super) async fn hold_out(
     mut labels: GoldLabels,
     sets: &[&LabelSet],
 ) -> Result<GoldLabels, CliError> {
-    let fitted = sets
+    let mut fitted = sets
         .iter()
         .filter_map(|set| Some((&set.name, set.fitted.as_ref()?)));
-    let Some((name, fitted)) = fitted.last() else {
+    let Some((name, fitted)) = fitted.next_back() else {
         return Ok(labels);
     };
     // The topics were not learned.
