@@ -439,7 +439,8 @@ async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
             .ok(&["classify", "--pipeline", &scene.first, "--make-current"])
             .expect_stderr("without a fit");
         assert_eq!(current(), ["first"]);
-        database.run("UPDATE current_target SET label_set_id = (SELECT id FROM label_sets WHERE fitted IS NOT NULL)").await;
+        database.run("UPDATE current_target SET label_set_id = (SELECT id FROM label_sets WHERE fitted IS NOT \
+            NULL)").await;
         scene.ok(&["labels", "drop", &version, "--yes", "--current"]);
         assert_eq!(names(), ["first"]);
     }

@@ -30,9 +30,9 @@ const WEAKEST_TIMES_ANSWERS: f64 = 20.0;
 const SCALE_PENALTY: f64 = 4.0;
 /// Penalty on the bias.
 const BIAS_PENALTY: f64 = 1.0;
-/// Parts of the answers in cross-validation.
+/// Folds of cross-validation.
 const FOLDS: usize = 5;
-/// Up to this many answers, cross-validation is repeated with other parts, because one division is a matter of chance.
+/// Up to this many answers, cross-validation is repeated with other folds, because one division is a matter of chance.
 const REPEATED_UP_TO: usize = 200;
 /// Repeats of cross-validation for few answers.
 const REPEATS: u64 = 3;
@@ -68,7 +68,7 @@ pub enum Link {
 pub struct Parameters {
     /// Factor of the zero-shot logit, for each class; 1 if the model has vectors.
     pub scale: Array1<f64>,
-    /// Summand, for each class.
+    /// Added to the logit, for each class.
     pub bias: Array1<f64>,
     /// Factors of the vector: classes × dimensions.
     pub weights: Array2<f64>,
@@ -81,7 +81,7 @@ pub struct Fit {
     pub parameters: Parameters,
     /// The penalty on the weights that cross-validation chose.
     pub strength: f64,
-    /// Logits of each answer by a fit to the other parts: answers × classes.
+    /// Logits of each answer by a fit to the other folds: answers × classes.
     pub held_out: Array2<f64>,
     /// Log-likelihood of each held-out answer, less that of its zero-shot scores.
     pub gains: Vec<f64>,
@@ -99,7 +99,7 @@ impl Fit {
 /// An error that prevents a fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
-    /// Fewer texts than parts.
+    /// Fewer texts than folds.
     #[error("{0} different texts have answers; at least {FOLDS} are needed")]
     TooFew(usize),
     /// All answers are of one class.
@@ -184,7 +184,7 @@ pub fn logits(parameters: &Parameters, prior: &Array2<f64>, vectors: &Array2<f64
     logits
 }
 
-/// Fits each part's complement with each strength; returns the logits of the part's rows, one matrix for each strength.
+/// Fits the complement of each fold with each strength; returns the logits of its rows, one matrix for each strength.
 fn cross_validate(
     problem: &Problem,
     strengths: &[f64],
@@ -216,7 +216,7 @@ fn cross_validate(
     })
 }
 
-/// Returns the part of each answer. Equal texts are in one part, and parts have the same size, give or take a text.
+/// Returns the fold of each answer. Equal texts are in one fold, and the numbers of texts differ by at most one.
 fn folds(answers: &[Answer], round: u64) -> Vec<usize> {
     let mut texts: Vec<&TextHash> = answers.iter().map(|answer| &answer.text_hash).collect();
     texts.sort_unstable();
@@ -234,7 +234,7 @@ fn folds(answers: &[Answer], round: u64) -> Vec<usize> {
     answers.iter().map(part).collect()
 }
 
-/// Returns the rows of a part, in order.
+/// Returns the rows of a fold, in order.
 fn held_out_rows(fold_of: &[usize], fold: usize) -> impl Iterator<Item = usize> {
     (0..fold_of.len()).filter(move |row| fold_of[*row] == fold)
 }

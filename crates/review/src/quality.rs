@@ -199,7 +199,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    fn say(
+    fn sentence_for(
         sample: Option<QualitySample>,
         outcome: (usize, usize),
         precision: (usize, usize),
@@ -214,25 +214,25 @@ mod tests {
     fn the_sentence_names_the_number_and_the_choice_of_the_answers() {
         use QualitySample::{Random, Selected};
         assert_eq!(
-            say(Some(Random), (101, 120), (63, 90), 160, 0),
+            sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),
             // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
             "84 % right (77 to 90), of 120 random answers; 70 % of 90 given labels are right"
         );
         assert_eq!(
-            say(Some(Random), (1, 1), (0, 0), 1, 0),
+            sentence_for(Some(Random), (1, 1), (0, 0), 1, 0),
             "100 % right (21 to 100), of 1 random answer; none of these posts got a label"
         );
         assert_eq!(
-            say(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
+            sentence_for(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
             "over 99 % right (99 to over 99), of 1000 random answers; 100 % of 1 given label is right"
         );
         assert_eq!(
-            say(Some(Selected), (2, 8), (2, 4), 8, 0),
+            sentence_for(Some(Selected), (2, 8), (2, 4), 8, 0),
             "25 % right (7 to 59), of 8 answers about posts that were not drawn at random (no estimate for all posts); \
              50 % of 4 given labels are right"
         );
         assert_eq!(
-            say(None, (0, 0), (0, 0), 0, 0),
+            sentence_for(None, (0, 0), (0, 0), 0, 0),
             "never measured: answer 100 posts, 10 minutes"
         );
         for (answered, used, expected) in [
@@ -252,7 +252,7 @@ mod tests {
                 "not measured: the answered post has no label to compare: ",
             ),
         ] {
-            assert!(say(None, (0, 0), (0, 0), answered, used).starts_with(expected));
+            assert!(sentence_for(None, (0, 0), (0, 0), answered, used).starts_with(expected));
         }
     }
 }

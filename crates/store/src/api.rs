@@ -307,7 +307,8 @@ facade! {
     fn ensure_model(&self, model: &ModelRow) -> i64;
     /// Returns the key of a label set, and inserts it with its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
-    /// Stores the fit of a label set again: a version that is stored already may have another provenance, or be damaged.
+    /// Stores the fit of a label set again: a version that is stored already may have another provenance, or be
+    /// damaged.
     fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
     /// Returns the keys of hypotheses, in order, and inserts them if necessary.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
