@@ -51,7 +51,7 @@ pub enum Shapes {
     },
 }
 
-/// Widths per doubling, from 64 on, so that padding adds at most an eighth. See benches/results/shapes.md for the cost
+/// Widths per doubling, from 64 on, so that padding adds at most an eighth. See benches/results/gpu.md for the cost
 /// on real lengths, and for other values.
 const STEPS: usize = 8;
 /// Widths are multiples of this: GPU matrix units work on blocks of eight.
