@@ -51,7 +51,7 @@ impl OpenVino {
     }
 
     /// Returns true if bfloat16 is probably faster than float32 on this CPU. On Intel this requires AMX, which a
-    /// virtual machine may hide. Without AMX, bf16 took 1.5 times as long as float32 (benches/results/openvino.md).
+    /// virtual machine may hide. Without AMX, bf16 took 1.5 times as long as float32 (benches/results/graphs.md).
     pub fn has_fast_bf16(&self) -> bool {
         self.has_bf16 && !is_intel_without_amx()
     }
