@@ -13,7 +13,7 @@ use crate::score::Outcome;
 /// Default padded tokens of a batch on a CPU, per thread. Small sorted batches stay in cache and need little padding;
 /// smaller ones leave a thread underused (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
-/// Maximum default of padded tokens on a CPU, for any number of threads; more are slower (benches/results/sweep.md).
+/// Maximum default of padded tokens on a CPU, for any number of threads; more are slower (benches/results/stages.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
 /// Default padded tokens of a batch on a GPU, enough to hide the launch overhead.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
