@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Simulate machines that disappear: the share of paid time that is wasted, by lease and window.
+"""Simulate spot machines: the share of paid time that is wasted, by lease and window.
 
     python3 benches/spot.py [--check]
 
-Nothing is measured here: the program's own constants are read from its source, so that the figures follow them, and the
-rest is arithmetic with a fixed seed. Standard library only. `--check` computes the defaults alone and exits with 1 if one
-of them wastes 5 % or more.
+The simulation reads the program's constants from its source; the rest is arithmetic with a fixed seed. It needs only the
+standard library. `--check` simulates the defaults alone, and exits with 1 if one of them wastes 5 % or more.
 
-The machine-seconds that are paid for are the time from a machine's start to its end or to the end of the job. All are
-waste but those that computed what is in the result: `start` is a machine's way to its first post, `again` what was computed
-and not stored when a machine vanished, `idle` the time without a post to compute, until the whole job is done.
+A machine is paid from its start to its end, or to the end of the job. All paid time is waste, except for the computation
+of posts in the result: `start` is the time until a machine's first post, `again` the computation that was lost with a
+machine, and `idle` the time without posts until the whole job is done.
 
-Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease
-expires; they are then claimed after all others, in small windows, which are not overlapped with writing.
+Workers on PostgreSQL claim windows of posts, and hold a few at a time. The posts of a reclaimed machine are free when its
+lease expires. They are then claimed after all others, in small windows that do not overlap with writing.
 """
 
 import argparse
@@ -65,8 +64,8 @@ class Program:
 
 @dataclass(frozen=True)
 class World:
-    """What is assumed. 109 posts/s: benches/results/stages.md, two cores, the default model. 0.4 s: a claim and a write of a
-    window without overlap (benches/results/store.md has 0.19 s for 1,000 posts with the server beside the worker)."""
+    """Assumptions. 109 posts/s: the default model on two cores (benches/results/stages.md). 0.4 s: a claim and a write of a
+    window without overlap (benches/results/store.md: 0.19 s for 1,000 posts, with the server on the same machine)."""
 
     machines: int = 100
     posts: int = 211_000_000
@@ -215,14 +214,14 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
 
 def table(title: str, columns: str, rows) -> None:
     """Prints one table."""
-    print(f"\n## {title}\n\n| {columns} | the job takes | vanished | start | again | idle | waste |")
+    print(f"\n## {title}\n\n| {columns} | duration | reclaimed | start | again | idle | waste |")
     print(f"|{'---|' * (columns.count('|') + 7)}")
     for name, bill in rows:
         print(f"| {name} | {bill.row()} |")
 
 
-# Posts a second of two cores, and posts of a window, of which the program lets no window have more than 4,096 rows: docs/benchmarks.md
-# says where they come from. The job is made smaller by as much as the model is slower.
+# Posts per second on two cores (docs/benchmarks.md), and posts per window, which has at most 4,096 rows. The number of
+# posts is reduced in proportion to the speed.
 MODELS = {
     "the default model": (109.0, 1_024),
     "BART-large's size, a shortlist of 4 of 16 labels": (0.60, 1_024),
@@ -241,14 +240,14 @@ def main() -> None:
     for lives in ("exponential", "bursts"):
         here = replace(world, lives=lives)
         defaults.append((lives, max((on_postgres(program, here, seed) for seed in SEEDS), key=Bill.waste)))
-    table("The defaults, the worst of three seeds", "lives", defaults)
+    table("Defaults, worst of three seeds", "lives", defaults)
     if arguments.check:
         worst = max(bill.waste() for _, bill in defaults)
-        print(f"\nthe worst of them wastes {worst:.1%}; the limit is {LIMIT:.0%}")
+        print(f"\nthe worst case wastes {worst:.1%}; the limit is {LIMIT:.0%}")
         sys.exit(worst >= LIMIT)
     bursts = replace(world, lives="bursts")
     table(
-        "The lease and the window",
+        "Lease and window",
         "lease | window",
         (
             (f"{lease} s | {window:,}", on_postgres(replace(program, lease_secs=lease, window=window), bursts))
@@ -262,7 +261,7 @@ def main() -> None:
         slower.append((name, on_postgres(replace(program, window=window), slow)))
     table("Slower models", "model", slower)
     table(
-        "How long machines live and take to start",
+        "Lifetime and start",
         "life | start",
         (
             (f"{life / 3600:g} h | {start} s", on_postgres(program, replace(bursts, life_secs=life, start_secs=start)))
