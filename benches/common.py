@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
-WORDS = [word for word in (TOP / "models/README.md").read_text(encoding="utf-8").lower().split() if word.isalpha()]
+WORDS = [word for word in (TOP / "LICENSE-APACHE").read_text(encoding="utf-8").lower().split() if word.isalpha()]
 
 
 def timed(command: list, **options) -> tuple[float, float, int]:

@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-WORDS = (TOP / "models/README.md").read_text(encoding="utf-8").split()
+WORDS = (TOP / "LICENSE-APACHE").read_text(encoding="utf-8").split()
 # Each host has a subnet of 10.79.0.0/16, with an address for the server and one for itself.
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
