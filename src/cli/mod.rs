@@ -109,7 +109,7 @@ enum Command {
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
-    /// Create, check, compare, calibrate and evaluate label sets
+    /// Create, check, compare, evaluate, calibrate and fit label sets
     #[command(subcommand)]
     Labels(labels::Labels),
     /// Label texts in files, without a database

@@ -154,7 +154,11 @@ impl Printout {
                 text += &wrap(heading);
             }
             if !table.rows.is_empty() {
-                text += &aligned_table(table);
+                text += &if tables::has_intervals(table) {
+                    wrapped_table(table)
+                } else {
+                    aligned_table(table)
+                };
             }
             text
         });

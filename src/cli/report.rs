@@ -18,7 +18,7 @@ use topicmill_store::Access;
   topicmill report week.html --since 7d --svg charts")]
 pub struct Report {
     /// Write the page to this file; an existing report is replaced
-    #[arg(value_name = "OUT")]
+    #[arg(value_name = "OUT", default_value = "report.html")]
     out: PathBuf,
     /// Show only posts created at or after this time, and compare them with the previous period of the same length: a
     /// day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w

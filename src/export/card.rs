@@ -30,6 +30,8 @@ pub(super) struct Facts {
     mode: String,
     threshold: f64,
     labels: Vec<Label>,
+    /// Number of gold labels that the label set was fitted to.
+    fitted_to: Option<u64>,
     reconciled_at: Option<Timestamp>,
     quality: MeasuredQuality,
 }
@@ -59,6 +61,7 @@ impl Facts {
             mode: set.mode.to_string(),
             threshold: set.threshold,
             labels: set.labels.clone(),
+            fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
             reconciled_at,
             quality: quality::measure(store, subject.target, set).await?,
         })
@@ -193,12 +196,15 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
          tags:\n- reddit\n- topicmill\n\
          dataset_info:\n  features:\n{features}\
          configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
-         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it.\n\n\
+         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it{fit}.\n\n\
          Quality of the labels: {quality}\n\n",
         name = quoted(&facts.label_set),
         title = cell(&facts.label_set),
         features = features(columns, &facts.labels),
         files = files.collect::<String>(),
+        fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
+            ", corrected by a fit to {answers} gold labels (on the posts with these, labels look better than on others)"
+        )),
         quality = quality_line(&facts.quality),
     )
 }

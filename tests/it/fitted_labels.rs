@@ -342,7 +342,15 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let some = first(&scene, "some.csv", 24);
         let all = scene.read("some.csv");
         scene.ok(&["labels", "gold", "import", &some, "--random"]);
+        let few = "`db` has 24 gold posts, and calibration needs at least 30";
+        scene.run(&["labels", "calibrate"]).expect_exit(2, few);
         scene.ok(&["labels", "fit", "--make-current"]);
+        scene.ok(&["export", "data-set"]);
+        let card = scene.read("data-set/README.md");
+        assert!(
+            card.contains(", corrected by a fit to 24 gold labels"),
+            "{card}"
+        );
         let evaluate = ["labels", "evaluate", "--gold", "db"];
         // The same answers in a file are not others.
         for gold in ["db", &some] {

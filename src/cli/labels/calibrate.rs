@@ -18,6 +18,7 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::{
     Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Quality, Setting, TEMPERATURES, calibrate,
 };
+use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_review::rescore;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
@@ -39,7 +40,7 @@ pub struct Calibrate {
     /// Fit to these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
     /// `label` (a slug or a label's text; empty means none of these); or `topic`, the topic that each post was
     /// collected for
-    #[arg(long, value_name = "FILE|db|topic")]
+    #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
@@ -225,6 +226,14 @@ impl Calibrate {
         }
         let unknown = gold.len() - posts.len();
         let unscored = posts.len() - rows.len();
+        if rows.len() < MIN_ROWS && unknown + unscored == 0 {
+            return Err(CliError::Usage(format!(
+                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: answer more with `{REVIEW_COMMAND}`, \
+                 or try `topicmill labels fit`",
+                self.gold,
+                rows.len()
+            )));
+        }
         if rows.len() < MIN_ROWS {
             return Err(CliError::Usage(format!(
                 "only {} of the {} gold posts in `{}` can be used, at least {MIN_ROWS} are needed: {unknown} are not \

@@ -33,7 +33,7 @@ pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file
     /// with `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic
     /// that each post was collected for
-    #[arg(long, value_name = "FILE|db|topic")]
+    #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]

@@ -422,6 +422,11 @@ fn settings(set: &LabelSet) -> Vec<(String, Value)> {
     let all = all.as_object().cloned().unwrap_or_default().into_iter();
     let shown = all.map(|(what, value)| match what.as_str() {
         "hash" => ("version".to_owned(), json!(short_hash(&set.hash()))),
+        "fitted_to" if !value.is_null() => {
+            let (answers, at) = (&value["answers"], value["at"].as_str().unwrap_or_default());
+            let day = at.get(..10).unwrap_or_default();
+            (what, json!(format!("{answers} gold labels, {day}")))
+        }
         _ => (what, value),
     });
     shown.collect()

@@ -62,9 +62,22 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     }
     for row in &table.rows {
         let cells = row.iter().zip(&decimals);
-        out.add_row(cells.map(|(value, decimals)| aligned(value, &cell_text(value, *decimals))));
+        out.add_row(cells.map(|(value, decimals)| {
+            let text = cell_text(value, *decimals);
+            match width {
+                // Names wrap, figures do not.
+                Some(_) if is_figure(value) => aligned(value, &text.replace(' ', "\u{a0}")),
+                _ => aligned(value, &text),
+            }
+        }));
     }
-    lines(&out)
+    lines(&out).replace('\u{a0}', " ")
+}
+
+/// Returns true if a table has numbers with intervals, which need room.
+pub fn has_intervals(table: &Table) -> bool {
+    let mut cells = table.rows.iter().flatten();
+    cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
 }
 
 /// Formats each row as one line of at most `width` columns.
@@ -79,7 +92,7 @@ fn cut(table: &Table, width: usize) -> String {
     let wants = |column: usize, readable: usize| {
         let (mut texts, mut numbers) = (0, 0);
         for (values, row) in table.rows.iter().zip(&rows) {
-            let is_number = values.get(column).is_some_and(Value::is_number);
+            let is_number = values.get(column).is_some_and(is_figure);
             let widest = if is_number { &mut numbers } else { &mut texts };
             let wide = row.get(column).map_or(0, |text| terminal::columns(text));
             *widest = wide.max(*widest);
@@ -196,6 +209,15 @@ fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
     needed.max().unwrap_or(0)
 }
 
+/// Returns true for a number, a time, and a number with an interval, such as `0.84 (0.77–0.90)`.
+fn is_figure(value: &Value) -> bool {
+    let is_part = |c: char| c.is_ascii_digit() || ".,()–−+ %-:TZ".contains(c);
+    match value {
+        Value::String(text) => !text.is_empty() && text.chars().all(is_part),
+        value => value.is_number(),
+    }
+}
+
 /// Right-aligns numbers.
 fn aligned(value: &Value, text: &str) -> Cell {
     let cell = Cell::new(text);
@@ -294,6 +316,28 @@ mod tests {
             assert!(text.contains("1234567"), "a number is whole: {text}");
             assert!(text.contains("…\n") || text.contains("… "), "{text}");
             assert!(!text.contains('\u{1b}'), "{text}");
+        }
+        let interval = "0.842 (0.77–0.90)";
+        let difference = "−0.060 (−0.11–0.02)";
+        let estimates = Table {
+            columns: ["figure", "first", "second", "difference"]
+                .map(String::from)
+                .to_vec(),
+            rows: vec![vec![
+                json!("accuracy (including none of these)"),
+                json!(interval),
+                json!(interval),
+                json!(difference),
+            ]],
+        };
+        assert!(has_intervals(&estimates) && !has_intervals(&sample()));
+        let wrapped = wrapped_cells(&estimates, Some(80));
+        for text in [cut(&estimates, 80), wrapped.clone()] {
+            assert_eq!(text.matches(interval).count(), 2, "{text}");
+            assert!(text.contains(difference), "{text}");
+        }
+        for word in ["accuracy", "(including", "none", "these)"] {
+            assert!(wrapped.contains(word), "{wrapped}");
         }
         let list = cut(&table, 25);
         assert!(list.contains(" n         1234567\n"), "{list}");

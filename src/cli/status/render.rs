@@ -12,7 +12,7 @@ use topicmill_store::{LastRun, StageRuns};
 /// The width of the first column: the longest heading and two spaces.
 const INDENT: usize = 13;
 /// The maximum number of lines per question; `--format json` has everything.
-const MOST_LINES: usize = 2;
+const MOST_LINES: usize = 3;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
