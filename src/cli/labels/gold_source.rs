@@ -237,10 +237,15 @@ pub(super) async fn resolve(
     if !gold.unknown_labels.is_empty() {
         let rows: usize = gold.unknown_labels.values().sum();
         let words: Vec<String> = gold.unknown_labels.keys().take(NAMED).cloned().collect();
+        let other_names = if labels.topics_of.is_some() {
+            "; where a topic is a label under another name, right labels count as wrong"
+        } else {
+            ""
+        };
         tracing::warn!(
             rows,
             labels = gold.unknown_labels.len(),
-            "gold labels that are not in the label set count as out of scope: {}",
+            "gold labels that are not in the label set count as out of scope: {}{other_names}",
             join_with_ellipsis(&words, gold.unknown_labels.len())
         );
     }
