@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: timing, medians of interleaved variants, fitted exponents, made-up texts."""
+"""Helpers of the benchmarks: timing, medians of alternating runs, fitted exponents, and made-up texts."""
 
 import math
 import os

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compare the default model with every backend of sentence-transformers on the same weights, one thread each.
+"""Compares the default model with each backend of sentence-transformers on the same weights, with one thread each.
 
     PYTHON benches/embedding.py TOPICMILL MODEL TEXTS FOLDER [ROUNDS]
 
-TEXTS has a JSON object with `text`, or with `title` and `selftext`, a line. The weights are read back out of
-MODEL/model.onnx into a checkpoint, FOLDER/hf. Each way gives a label to each text; the second table counts those that
-torch gives in float32. Seconds are those of the processor without loading: of sentence-transformers those of `encode`,
-of topicmill what TEXTS takes more than its first text alone. Needs what tools/requirements.txt lists, and
-`sentence-transformers[onnx,openvino]`; a back end that cannot be had is left out. OpenVINO's precisions are chosen by
-settings in the environment, as docs/engines.md has them.
+TEXTS has a JSON object with `text`, or with `title` and `selftext`, per line. The weights are read from
+MODEL/model.onnx and written as a checkpoint to FOLDER/hf. The second table counts the labels that equal those of torch
+in float32. Times are CPU seconds without loading: of `encode` for sentence-transformers, and for topicmill the time of
+TEXTS minus that of its first text.
+
+Needs what tools/requirements.txt lists, and `sentence-transformers[onnx,openvino]`; missing backends are skipped.
+OpenVINO's precisions are chosen by environment variables (docs/engines.md).
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Times `topicmill export OUT.parquet` and pandas.read_sql with to_parquet, in turns, on one database.
+"""Compares `topicmill export OUT.parquet` with pandas.read_sql and to_parquet on one database, in alternating runs.
 
     python benches/export.py PROGRAM DATABASE [ROUNDS]
 
-DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Needs pandas and pyarrow, and for PostgreSQL
-sqlalchemy and psycopg. Processor seconds are of the program alone, not of a server.
+DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Needs pandas and pyarrow, and for
+PostgreSQL sqlalchemy and psycopg. CPU seconds are those of the program alone, without the server.
 """
 
 import os

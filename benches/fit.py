@@ -1,13 +1,13 @@
-"""Judge `topicmill labels fit` on posts with known topics: random answers to learn from, the others to judge by.
+"""Evaluates `topicmill labels fit` on posts with known topics: it learns from random answers, and the others evaluate.
 
     python3 benches/fit.py target/release/topicmill POSTS.ndjson PIPELINE.toml [--draws 10] [--answers 20 50 100 200]
 
-POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`; a topic that is no slug of PIPELINE counts as none
-of these. For each number of answers, every draw fits the label set anew and labels all posts; the figures are means over the
-draws, with the standard error of the right outcome, on the posts that were not drawn.
+POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`. A topic that is not a slug of PIPELINE is
+out of scope. For each number of answers, each draw fits the label set and labels all posts. The figures are means over
+the draws, on the posts that were not drawn; the right outcome also has its standard error.
 
-With `--select useful`, the program chooses the answers as its review page does, from a random half of the posts, and the other
-half judges; `--select half` chooses them from the same halves at random, to compare.
+With `--select useful`, the program chooses the answers from a random half of the posts, as its review page does, and
+the other half evaluates. `--select half` draws random answers from the same halves, for comparison.
 """
 
 import argparse

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Fit exponents of growth: `topicmill score` by posts, labels and length, and the store by posts.
+"""Fits exponents of growth: `topicmill score` by posts, labels and length, and the store by posts.
 
     benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
     benches/growth.py store BENCH URL [--posts N …]
 
-`score`: one of the three changes at a time, the others stay at the middle of theirs. The time is that from the first text
-to the last score, without loading the model; the shorter of two rounds. Texts are one word repeated, of one token.
+`score` varies one of the three and keeps the others at their middle value. The time is from the first text to the last
+score, without loading the model, the shorter of two rounds. A text is a repeated word of one token.
 
-`store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server with a
-database that may be made: `postgres://…/NAME`. For each number of posts it fills FOLDER/growth_N.db or NAME_N, which is
-kept: a second run times it as it stands. What touches a fixed number of rows should have a power near 0, a scan one near 1.
+`store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server on
+which a database may be created: `postgres://…/NAME`. For each number of posts, it fills FOLDER/growth_N.db or NAME_N,
+which it keeps: a second run times the database as it is. An operation on a fixed number of rows should have a power
+near 0, and a scan one near 1.
 """
 
 import argparse

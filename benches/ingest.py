@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compare the import of a dump with common Python code: zstandard, json, and sqlite3 or psycopg's COPY.
+"""Compares the import of a dump with plain Python: zstandard, json, and sqlite3 or psycopg's COPY.
 
     PYTHON benches/ingest.py FOLDER [TOPICMILL]
 
-PYTHON has zstandard and psycopg; with TEST_DATABASE_URL (scripts/with-postgres sets it) PostgreSQL is measured, too.
-FOLDER keeps two dumps as Reddit's months are, NDJSON in zstd with a long window: `few.zst`, 2 % of whose rows are wanted,
-and `all.zst`. The same dump is made each time.
+PYTHON has zstandard and psycopg. With TEST_DATABASE_URL, which scripts/with-postgres sets, it also measures PostgreSQL.
+FOLDER keeps two dumps in the format of Reddit's months, NDJSON in zstd with a long window: `few.zst`, in which 2 % of
+the rows are wanted, and `all.zst`. The same dumps are generated each time.
 """
 
 import io

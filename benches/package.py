@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""The Python package, alone and in Dask, and other ways on the same weights and texts, in turns.
+"""Compares the Python package, alone and in Dask, with other implementations on the same weights and texts.
 
     PYTHON benches/package.py FOLDER program TOPICMILL [ROUNDS]
     PYTHON benches/package.py FOLDER workers [ROUNDS]
     PYTHON benches/package.py FOLDER pipeline HF MODEL [ROUNDS]
 
-PYTHON has what python/requirements-clusters.txt lists and the package; `pipeline` also needs torch and transformers.
-Made-up texts go to FOLDER as Parquet; TEXTS in the environment is their
-number. Processor seconds are those of all processes below this one.
+PYTHON has what python/requirements-clusters.txt lists, and the package; `pipeline` also needs torch and transformers.
+Made-up texts are written to FOLDER as Parquet; the environment variable TEXTS sets their number. CPU seconds include
+all child processes.
 
 - program: the package and the program on one file, one thread each, whole processes with loading.
 - workers: Dask with one worker and with two, one thread each, the default model.
-- pipeline: Dask with one worker of one thread. HF is a classifier as transformers stores it, MODEL what tools/model.py
-  makes of it. `topicmill.dask.label` and `map_partitions` over the pipeline of transformers, in batches of 25.
+- pipeline: Dask with one worker of one thread. HF is a classifier of transformers, MODEL the folder that
+  tools/model.py makes of it. `topicmill.dask.label` is compared with `map_partitions` over the transformers pipeline,
+  in batches of 25.
 """
 
 import os

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write made-up posts with Reddit's lengths, one JSON object per line.
+"""Writes made-up posts with Reddit's lengths, one JSON object per line.
 
     python benches/sample.py [--posts 1000] > texts.ndjson
 
-Three in ten are titles of about 15 tokens, the others have bodies: a median of 120 tokens, one in twenty more than 500.
+Three in ten are titles of about 15 tokens. The others have bodies with a median of 120 tokens; one in twenty has more
+than 500.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benches/serve.py PROGRAM DATABASE [--clients N] [--requests N]
 
-DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Starts the server, waits until all texts are
-searched, and requests each page in turns. Prints the median, the 95th and 99th percentile and the longest time in
-milliseconds, requests a second, and the server's processor time a request.
+DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. The script starts the server, waits until
+all texts are searchable, and requests each page in turn. It prints the median, the 95th and 99th percentile and the
+longest time in milliseconds, requests per second, and the server's CPU time per request.
 """
 
 import argparse

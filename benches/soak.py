@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Soak test: `classify --watch` for an hour while posts arrive and the server restarts; finds leaks, gaps, duplicates.
+"""Soak test: runs `classify --watch` for an hour while posts arrive and the server restarts.
 
     scripts/with-postgres python3 benches/soak.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
 
-`make soak` calls it so. TEST_DATABASE_URL and TEST_POSTGRES_CONTROL name a server that this script alone uses. Every few
-seconds `import` brings posts of random length. Of each delivery some posts came before, unchanged, and some came before
-and were edited since. The restarts are spread evenly; the first is orderly, the second a crash, and so on in turns, and
-the server is away for half a minute each time. Every two seconds the script reads resident memory, file handles and
-threads of `classify` from /proc. At the end it stops the arrivals, waits until nothing waits for a label, and sends a
-SIGTERM.
+`make soak` runs this. TEST_DATABASE_URL and TEST_POSTGRES_CONTROL name a server that only this script uses. Every few
+seconds, `import` adds posts of random length; some were imported before, unchanged, and some were edited since.
+Restarts are spread evenly, alternately clean and by a crash, and the server is down for half a minute each time. Every
+two seconds, the script reads resident memory, file handles and threads of `classify` from /proc. At the end, it stops
+the imports, waits until the backlog is empty, and sends SIGTERM.
 
-It prints a table and exits with 1 if memory grew by more than a tenth from the first quarter to the last (medians,
-without the first two minutes), if file handles or threads grew, if a post has no label or the label of a former text, or
-if more posts were labelled than texts arrived.
+It prints a table. It exits with 1 if memory grew by more than a tenth from the first quarter to the last (medians,
+without the first two minutes), if file handles or threads grew, if a post has no label or the label of an earlier text,
+or if more posts were labelled than texts arrived.
 """
 
 import argparse

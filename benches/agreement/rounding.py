@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Which rounding to bfloat16 moves a model's logits: each place by itself, and all places but one.
+"""Measures how rounding to bfloat16 changes a model's logits: each place alone, and all places but one.
 
     .venv-tools/bin/python benches/agreement/rounding.py HF [--pairs 8] [--tokens 24]
 
-A CPU or a GPU that computes in bfloat16 multiplies rounded numbers, adds up in float32, and rounds the sum. Here torch
-computes in float32, and numbers are rounded on their way, so any machine can ask where it matters:
+A processor that computes in bfloat16 multiplies rounded numbers, sums in float32, and rounds the sum. Here, torch
+computes in float32, and the script rounds numbers in between, so it runs on any machine.
 
-| place | what is rounded |
+| place | rounded |
 |---|---|
-| weights | the matrices, the tables of embeddings |
-| products in | what a linear layer multiplies its matrix with |
-| products out | what comes out of it |
-| attention | queries, keys, values, the scores before the softmax, what is mixed |
-| softmax | the shares that the softmax gives |
-| gelu | what the activation gives |
-| sums | the sum of a layer and what went past it (residual) |
-| norms | what a normalization gives |
+| weights | matrices and embedding tables |
+| products in | the inputs of linear layers |
+| products out | the outputs of linear layers |
+| attention | queries, keys, values, scores before the softmax, and the weighted sum |
+| softmax | the output of the softmax |
+| gelu | the output of the activation |
+| sums | the sum of a layer and its residual |
+| norms | the output of a normalization |
 | head | all of the above in the classifier at the end |
 
-The error is that of the logits of random pairs against float32, its largest and its mean, in standard deviations of the
-logits.
+The errors are the largest and the mean difference of the logits of random pairs from float32, in standard deviations
+of the logits.
 """
 
 import argparse

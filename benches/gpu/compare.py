@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compare two outputs of `topicmill score`: the largest score difference, and the number of changed labels.
+"""Compares two outputs of `topicmill score`: the largest score difference, and the number of changed labels.
 
     compare.py FIRST SECOND [TOLERANCE]
 
-Exit code 1 if a score differs by more than TOLERANCE (0.01, what float16 may cost).
+The exit code is 1 if a score differs by more than TOLERANCE (0.01, the tolerance of float16).
 """
 
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Ten minutes of batches of many shapes: does memory stop growing?
+"""Checks that memory stops growing during batches of many shapes.
 
     soak.py TOPICMILL DEVICE SECONDS MODEL...
 
-`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, twice around. The
-texts come in blocks of one window: short ones, long ones, then of every length. Every second memory is read: on a GPU
-what the driver lists for the process (nvidia-smi asks NVML), or all that is in use where it lists none; on a CPU what
-is resident. A CPU goes on for some minutes with what it has read: name small models there.
+`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, in two rounds. The
+texts come in blocks of one window: short ones, long ones, then a mix. The script reads memory every second: on a GPU,
+what NVML lists for the process, or the memory in use if it lists none; on a CPU, resident memory. A CPU continues for
+some minutes with the texts that it has read, so use small models there.
 
-Prints a table. Exit code 1 if a process grew: if it took more in its last third than in its second, by a fiftieth and
-32 MiB; or if a text came back without a score.
+It prints a table. The exit code is 1 if a process used more memory in its last third than in its second, by a fiftieth
+and 32 MiB, or if a text has no score.
 """
 
 import contextlib

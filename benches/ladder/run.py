@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""The ladder: the same posts, labels and weights, from the usual Python code up to topicmill.
+"""Compares implementations, from the usual Python code to topicmill, on the same posts, labels and weights.
 
     .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--plain FILE] [--out FOLDER]
 
-The highest rung is topicmill's `Labeler`; the other rungs are those of rungs.py. All rungs take turns, so that whatever
-else the machine does hits them alike, and the shortest time of each counts. Needs what tools/requirements.txt lists, and
-the package topicmill.
+The highest rung is topicmill's `Labeler`; rungs.py has the other rungs. All rungs alternate, so that other load affects
+them equally, and the shortest time of each counts. Needs what tools/requirements.txt lists, and the package topicmill.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure the share of labels that a shortlist preserves, and the time it saves.
+"""Measures the share of labels that a shortlist preserves, and the time it saves.
 
     python benches/shortlist/run.py TEXTS --model FOLDER [--sizes 1 2 4 8] [FLAGS OF `score`]
 
-Scores TEXTS (NDJSON) with the large model alone and with a shortlist of each size. The time of a run with one text, which is
-that of loading, is left out. Needs Python alone.
+Scores TEXTS (NDJSON) with the large model alone and with a shortlist of each size. The time of a run with one text,
+which is mostly loading, is subtracted. Needs only Python.
 """
 
 import argparse
