@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Time a post with 16 labels: the pipeline pair by pair, the exporter's graph, and those of a model folder.
+"""Times a post with 16 labels: the pipeline pair by pair, the exporter's graph, and the graphs of a model folder.
 
-Everything runs on one thread. The pipeline computes one pair at a time, as it does by default, the graphs as many as fit
-the batch. All take turns, so that what else the machine does affects them alike, and the least processor time counts.
+Everything runs on one thread. The pipeline computes one pair at a time, its default; the graphs compute full batches.
+They alternate, so that other load affects them equally, and the shortest CPU time counts.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write the fixture of `labels evaluate`: random labels and gold labels, and scikit-learn's metrics for them.
+"""Writes the fixture of `labels evaluate`: random labels and gold labels, with scikit-learn's metrics for them.
 
     .venv-tools/bin/python tools/evaluate_reference.py      # writes crates/review/src/evaluate/reference.json
 
 A row is `[gold, best, score, abstained, best, score, abstained]`: the position of the right label (null: out of scope),
-and the predictions of two label runs. Only the adjusted Wald interval is computed by its formula here; scikit-learn and
-SciPy give the rest. The bootstrap draws with the generator of `crates/review/src/evaluate/intervals.rs`, so it comes out the same.
+and the predictions of two label runs. scikit-learn and SciPy compute all figures but the adjusted Wald interval. The
+bootstrap uses the generator of `crates/review/src/evaluate/intervals.rs`, so its result is the same.
 """
 
 import json

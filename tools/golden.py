@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parity fixtures in tests/it/fixtures: tiny models, and the scores of transformers' pipelines for them."""
+"""Writes the parity fixtures in tests/it/fixtures: tiny models, and the scores of transformers' pipelines for them."""
 
 import os
 import sys

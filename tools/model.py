@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Make a topicmill model folder from the local folder of a Hugging Face model.
+"""Makes a topicmill model folder from the local folder of a Hugging Face model.
 
-The model may be a classifier, of NLI or of labels of its own, or an embedding model of sentence-transformers.
+The model is an NLI model, a classifier with its own labels, or an embedding model of sentence-transformers.
 
-Exit code 0: the folder is written, every graph proved against torch. 1: a graph is wrong or cannot be stored, and
-nothing is written. 2: the model or the arguments cannot be used. tools/README.md says more.
+Exit codes: 0 if the folder is written and every graph is verified against torch, 1 if a graph is wrong or cannot be
+stored, and 2 if the model or the arguments are unusable. Nothing is written unless the code is 0. tools/README.md has
+the details.
 """
 
 import argparse

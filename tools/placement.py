@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""List the execution provider that ONNX Runtime for CUDA chooses for each node, on a machine without a GPU.
+"""Lists the execution provider that ONNX Runtime for CUDA chooses for each node, on a machine without a GPU.
 
     pip install --no-deps --target GPU onnxruntime-gpu==1.31.1
     PYTHONPATH=GPU .venv-tools/bin/python tools/placement.py MODEL... [--write]
 
-MODEL is a graph (MODEL.onnx), or a Hugging Face folder, of which the graphs for CUDA are built first.
+MODEL is a graph (MODEL.onnx), or a Hugging Face folder whose CUDA graphs are built first.
 
-The runtime decides where a node is computed when it loads a graph, by the list of its kernels, before it computes
-anything. So its own library is loaded here over stand-ins for NVIDIA's libraries: functions that answer that all went
-well, and memory of the CPU for memory of a GPU. Nothing is computed. With --write the kernels that the nodes were given
-become models/cuda_kernels.txt; `make placement` does that.
+ONNX Runtime places each node when it loads a graph, by the list of its kernels, before it computes anything. The script
+therefore loads its library over stubs of NVIDIA's libraries, which report success and use CPU memory for GPU memory.
+Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt, as `make placement`
+does.
 
-Prints, for each graph, what is computed where. Exit code 1 if a node of a graph goes to the CPU although nothing in the
-graph has to (`host_ops`), and 2 where the runtime cannot be loaded so. Needs a C compiler and `nm`.
+It prints the placement of each graph. The exit code is 1 if ONNX Runtime places a node on the CPU in a graph
+without nodes of the kinds in `HOST_OPS`, and 2 if the library cannot be loaded. Needs a C compiler and `nm`.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def main() -> int:
             try:
                 runs = placed(path, optimized=True, strict=whole)
             except Exception as problem:  # the runtime raises its own kinds
-                print(f"  refused: {problem}")
+                print(f"  rejected: {problem}")
                 runs, wrong = [], True
             for title, nodes in (("as it is", raw), ("as it runs", runs)):
                 counts = Counter((where, kind) for where, _, kind in nodes)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write a Hugging Face classifier with random weights, to try the tools and measure speed without a download.
+"""Writes a Hugging Face classifier with random weights, to try the tools and measure speed without a download.
 
-It is an NLI model unless labels are given. Speed and parity do not depend on training; which label wins does.
+It is an NLI model unless labels are given. Speed and parity do not depend on training; predicted labels do.
 """
 
 import argparse

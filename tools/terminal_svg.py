@@ -1,9 +1,9 @@
-"""Draw terminal output as an SVG: text on stdin, picture on stdout.
+"""Draws terminal output as an SVG: text on stdin, picture on stdout.
 
     topicmill demo 2>&1 | python tools/terminal_svg.py "topicmill demo" > docs/demo.svg
 
-The argument is the command shown at the prompt. Colours of the terminal (SGR 1, 2, 31 to 36) are kept. Each word is drawn
-at its own cells of the terminal and exactly as wide as they are, so columns stay aligned in any font.
+The argument is the command shown at the prompt. Terminal colours (SGR 1, 2, 31 to 36) are kept. Each word is drawn at
+its own terminal cells and at their width, so columns stay aligned in any font.
 """
 
 import html

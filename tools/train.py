@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Train a model on posts from `topicmill export`, and make a topicmill model folder.
+"""Trains a model on posts from `topicmill export`, and makes a topicmill model folder.
 
-Exit code 0: the folder is written. 1: training stopped early (no number for a loss, a full disk), and nothing is
-written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/train.md tells the whole
-way.
+Exit codes: 0 if the folder is written, 1 if training stopped early (a loss of NaN, a full disk) and only checkpoints
+are written, and 2 if the posts, the base or the arguments are unusable. docs/train.md is the guide.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Train the default model further, on posts of many subreddits: `make train-default` runs it.
+"""Trains the default model further, on posts of many subreddits: `make train-default` runs it.
 
-It takes posts of well-known subreddits and of many more (NDJSON with id, title, selftext, subreddit, topic), and the
-folder of the model before. It writes the folder of an embedding model with learned label vectors for the sixteen
-topics, which still takes any labels. `training/topics.py` has the recipe.
+Input is posts of well-known subreddits and of many more (NDJSON with id, title, selftext, subreddit, topic), and the
+folder of the base model. Output is the folder of an embedding model with learned label vectors for the sixteen topics,
+which still accepts any labels. `training/topics.py` has the recipe.
 """
 
 import argparse

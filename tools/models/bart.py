@@ -1,18 +1,18 @@
 """BART for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R rows, W width, D `d_model`; the blocks are those of `blocks`.
+R rows, W width, D `d_model`; `blocks` has the blocks.
 
-| part | shape | what it is |
+| part | shape | computation |
 |---|---|---|
 | embedding | [R, W] → [R, W, D] | token + position, normalized; one table of tokens for both halves |
 | encoder layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
 | decoder layer | [R, W, D] → [R, W, D] | causal self-attention, attention over the encoder, feed-forward |
-| last decoder layer | [R, W, D] → [R, 1, D] | the same for the last real id alone: nothing else is read from it |
+| last decoder layer | [R, W, D] → [R, 1, D] | the same for the last real id alone: only this state is read |
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
-The reference reads the state at a pair's last `</s>`. A pair ends with it and holds no other special token at
-its end, so that is the state at `length - 1`. Both attentions of the last decoder layer have one query a row, so
-its keys and values are never computed.
+The reference reads the state at a pair's last `</s>`. A pair ends with this token and has no other special token at its
+end, so the state is at `length - 1`. Both attentions of the last decoder layer have one query per row, so their keys
+and values are not computed.
 """
 
 import math

@@ -5,15 +5,15 @@ weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
 
 | block | in | out | nodes |
 |---|---|---|---|
-| `linear` | [R, W, D] | [R, W, F] | MatMul; the bias goes into the node that follows |
+| `linear` | [R, W, D] | [R, W, F] | MatMul; the following node adds the bias |
 | `attention` | queries and memory [R, W, D] | [R, W, D] without bias | 4 MatMul around MultiHeadAttention |
-| `attention_of_one` | one query a row, memory | [R, 1, D] without bias | two products with the memory, not four |
+| `attention_of_one` | one query per row, memory | [R, 1, D] without bias | two products with the memory, not four |
 | `feed_forward` | [R, W, D] | [R, W, D] | MatMul, BiasGelu, MatMul, `add_and_norm` |
 | `add_and_norm` | values and residual [R, W, D] | [R, W, D] | Add, Add, LayerNormalization |
 
-LayerNormalization sums in single precision also where the graph is in half. ONNX Runtime would join it with the
-Add before it into SkipLayerNormalization, which is slower on a CPU and, unless told to be strict, less exact on
-CUDA: the manifest says that a session has to leave this out.
+LayerNormalization sums in single precision, also in a float16 graph. ONNX Runtime would fuse it with the preceding Add
+into SkipLayerNormalization, which is slower on a CPU and, unless set to strict, less exact on CUDA. The manifest
+therefore disables this fusion.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""A model folder from an embedding model: a local folder of sentence-transformers, or an encoder with its tokenizer.
+"""Makes a model folder from an embedding model: a local folder of sentence-transformers, or an encoder with tokenizer.
 
-In goes the path; out comes a folder with one graph in float32, which gives the vector of a text, and the block
-`zero_shot` of config.json, which says how the program makes scores of cosines.
+Input is the path. Output is a folder with one float32 graph, which computes the vector of a text, and the block
+`zero_shot` of config.json, with which the program computes scores from cosines.
 """
 
 import json

@@ -1,16 +1,16 @@
 """BERT and RoBERTa for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R rows, W width, D `hidden_size`; the blocks are those of `blocks`.
+R rows, W width, D `hidden_size`; `blocks` has the blocks.
 
-| part | shape | what it is |
+| part | shape | computation |
 |---|---|---|
 | embedding | [R, W] → [R, W, D] | token + position + type, normalized; RoBERTa has one type, added to its positions |
 | layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
-| last layer | [R, W, D] → [R, 1, D] | the same for the first token alone: nothing else is read from it |
+| last layer | [R, W, D] → [R, 1, D] | the same for the first token alone: only this state is read |
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
-A BERT of tools/train.py reads the mean of all tokens instead: its last layer is like the others, and its head is one
-linear layer on the mean, of length 1.
+A BERT of tools/train.py reads the mean of all tokens instead. Its last layer is like the others, and its head is one
+linear layer on the normalized mean.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Exports a model in memory to an ONNX graph, unchanged.
 
-ONNX Runtime fuses what it can when it loads such a graph. The graph computes shapes as it runs, so on CUDA some of it
-stays on the host.
+ONNX Runtime fuses what it can when it loads such a graph. The graph computes shapes at run time, so some of its nodes
+run on the CPU even with CUDA.
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """An ONNX graph under construction: nodes, weights in the graph's precision, inputs.
 
-Values are named by strings, as in ONNX. Nothing here knows a model.
+Values are named by strings, as in ONNX. The module is independent of any model.
 """
 
 from collections.abc import Callable, Mapping

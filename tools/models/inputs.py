@@ -1,21 +1,21 @@
-"""The inputs of a graph: the contract of each kind of graph, for its builder and its callers.
+"""The inputs of a graph: the contract between the builder of each kind of graph and its callers.
 
-A batch is `rows` pairs of token ids, each row filled on the right up to `width`.
+A batch is `rows` pairs of token ids, each row padded on the right to `width`.
 
-| input | type, shape | what it holds |
+| input | type, shape | content |
 |---|---|---|
-| `input_ids` | int64 [rows, width] | the pair's ids, special tokens included |
-| `token_type_ids` | int64 [rows, width] | 0 for the premise, 1 for the hypothesis, as the tokenizer says |
-| `lengths` | int32 [rows] | how many ids of a row are real, at least 1 |
-| `attention_mask` | int64 [rows, width] | 1 for a real id, 0 for what fills the row |
-| `decoder_ids` | int64 [rows, width] | `decoder_start_id`, then the row of `input_ids` without its last |
-| `positions` | int64 [width] | 0, 1, …, width - 1, whatever the model's own offset |
-| `last` | int64 [rows] | row * width + length - 1: where the last real id stands, the rows laid end to end |
-| `mask` | float32 [rows, 1, width] | 0 for a real id, -10000 for what fills the row |
+| `input_ids` | int64 [rows, width] | the pair's ids, with special tokens |
+| `token_type_ids` | int64 [rows, width] | 0 for the premise, 1 for the hypothesis, from the tokenizer |
+| `lengths` | int32 [rows] | the number of real ids of a row, at least 1 |
+| `attention_mask` | int64 [rows, width] | 1 for a real id, 0 for padding |
+| `decoder_ids` | int64 [rows, width] | `decoder_start_id`, then the row of `input_ids` without its last id |
+| `positions` | int64 [width] | 0, 1, …, width - 1, without the model's own offset |
+| `last` | int64 [rows] | row * width + length - 1: the index of the last real id in the flattened batch |
+| `mask` | float32 [rows, 1, width] | 0 for a real id, -10000 for padding |
 
-A graph for the CPU takes ids and lengths and computes the rest itself. A graph for CUDA is given everything:
-nodes that make indices or shapes run on the CPU, and each would stop the GPU until it is done. A graph that was
-exported, not built, takes what the model takes: ids and attention mask.
+A graph for the CPU takes ids and lengths, and computes the rest. A graph for CUDA takes all inputs, because nodes that
+compute indices or shapes run on the CPU, and the GPU would wait for each. An exported graph takes the model's own
+inputs: ids and attention mask.
 """
 
 from dataclasses import dataclass

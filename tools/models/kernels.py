@@ -1,7 +1,7 @@
-"""Nodes that a GPU computes: the CUDA kernels of a version of ONNX Runtime, and the nodes of a graph.
+"""The CUDA kernels of one version of ONNX Runtime, and the nodes of a graph that need them.
 
-`cuda_kernels.txt` beside this file is the list; `placement.py` makes it, from where the runtime itself puts nodes. A
-line is a node as the runtime sees it: its operator, the types of what goes in, the types of what comes out.
+`cuda_kernels.txt` in this folder lists the kernels. `placement.py` makes it from the placement that the runtime
+chooses. A line is a node of the loaded graph: its operator, the types of its inputs, and the types of its outputs.
 """
 
 from collections import Counter

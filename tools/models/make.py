@@ -1,4 +1,4 @@
-"""Makes a model folder from a checked Hugging Face model; the entry point of this package."""
+"""Makes a model folder from a verified Hugging Face model; the entry point of this package."""
 
 import shutil
 import tempfile

@@ -1,6 +1,6 @@
 """`manifest.toml`: the properties of a model folder, and the vectors that verify a loaded model.
 
-tools/README.md describes the file. Read by people, so it is written in their order, not in a library's.
+tools/README.md documents the file. Its order is chosen for readers.
 """
 
 import hashlib

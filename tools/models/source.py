@@ -1,6 +1,6 @@
-"""A Hugging Face classifier in a local folder, read and checked: the source of a model folder.
+"""Reads and checks a Hugging Face classifier in a local folder: the source of a model folder.
 
-In goes the path; out comes a `Source`, or an `InputError` that says in one line what is wrong with the folder.
+Input is the path. Output is a `Source`, or an `InputError` that describes the problem in one line.
 """
 
 import json

@@ -3,8 +3,8 @@
     python tools/tests/check_exports.py PROGRAM
 
 Labels the sample posts, exports them in each format, and compares what pandas, polars and DuckDB read from Parquet,
-pandas from CSV, and `datasets.load_dataset` from a folder with its parts. Datasette opens each view of the database.
-Prints a line for each check; ends with 1 at the first one that fails.
+pandas from CSV, and `datasets.load_dataset` from a folder with splits. Datasette opens each view of the database.
+Prints a line for each check, and exits with 1 at the first failure.
 """
 
 import asyncio

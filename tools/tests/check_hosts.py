@@ -2,14 +2,14 @@
 
     sudo python3 tools/tests/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
 
-PROGRAM is a built topicmill. Three network namespaces are three hosts, each with an address, a host name and process ids of
-its own; a fourth one has the server. Host `cut` is cut off by the packet filter while it works, and healed once others have
-taken over what it held. Host `dead` is killed with SIGKILL. Each packet that host `far` sends is 200 ms on its way. The
-clock of `cut` is five minutes fast, and that of `far` five minutes slow (libfaketime).
+PROGRAM is a built topicmill. Three network namespaces are three hosts, each with its own address, host name and process
+ids; a fourth has the server. The packet filter disconnects host `cut` while it works, and reconnects it after others
+have reclaimed its posts. Host `dead` is killed with SIGKILL. Each packet of host `far` is delayed by 200 ms. The clock
+of `cut` is five minutes fast, and that of `far` five minutes slow (libfaketime).
 
-In the end each post must have one label, written once, with the scores that one process alone computes; what `cut` scored
-too late must be refused and counted. With `--broken` the server also closes the connections of `cut` while it is cut off,
-and forgets them: `cut` must see by itself that nobody answers.
+In the end, each post must have one label, written once, with the scores of a single process, and late results of `cut`
+must be rejected and counted. With `--broken`, the server also closes the connections of `cut` while it is disconnected,
+so `cut` must detect the lost connection itself.
 
 Needs root, Linux, and on Debian: apt install iproute2 nftables faketime
 """

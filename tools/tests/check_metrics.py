@@ -2,9 +2,9 @@
 
     python3 tools/tests/check_metrics.py PROGRAM
 
-PROGRAM is a built topicmill. Needs promtool and prometheus (Debian: apt install prometheus). What enters are a worker and
-a web server over sample posts; the check is that promtool has nothing to say about their metrics, that Prometheus scrapes
-both, that every query of the dashboard and of the alert rules is answered, and that numbers agree with the database.
+PROGRAM is a built topicmill. Needs promtool and prometheus (Debian: apt install prometheus). The script runs a worker
+and a web server over sample posts. It checks that promtool accepts their metrics, that Prometheus scrapes both, that
+every query of the dashboard and of the alert rules has a result, and that numbers agree with the database.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Checks that a topicmill built with the feature `otel` sends its traces to a receiver of OTLP over HTTP.
+"""Checks that a topicmill built with the feature `otel` sends traces to a receiver of OTLP over HTTP.
 
     python3 tools/tests/check_traces.py PROGRAM
 """

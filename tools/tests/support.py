@@ -1,4 +1,4 @@
-"""Tiny models, made once a run, and changed copies of them."""
+"""Tiny models, made once per run, and changed copies of them."""
 
 import atexit
 import contextlib

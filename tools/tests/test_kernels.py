@@ -1,4 +1,4 @@
-"""Every node of a graph that is made for CUDA has a kernel there, for its types."""
+"""Tests that each node of a CUDA graph has a CUDA kernel for its types."""
 
 import copy
 import unittest

@@ -1,6 +1,6 @@
-"""What a training begins with and what it leaves: a Hugging Face folder, or the default model, without a download.
+"""The base of a training, and its result: a Hugging Face folder, or the default model, without a download.
 
-In goes a folder; out comes a classifier with a new head for some labels. After training, `leave` writes the Hugging
+Input is a folder. Output is a classifier with a new head for some labels. After training, `leave` writes the Hugging
 Face folder from which tools/model.py makes a model folder.
 """
 

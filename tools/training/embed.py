@@ -1,6 +1,6 @@
-"""Vectors of texts by an embedding model's own graph, as the program computes them.
+"""Vectors of texts from an embedding model's own graph, as the program computes them.
 
-In go a model folder and texts; out comes a matrix of vectors of length 1.
+Input is a model folder and texts. Output is a matrix of normalized vectors.
 """
 
 import json

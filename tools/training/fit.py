@@ -1,8 +1,8 @@
-"""Fine-tuning: rows in, weights out, and a record of every step.
+"""Fine-tuning: from rows to weights, with a record of each step.
 
-A step takes `batch` rows, whatever the device can hold at once: they are sorted by length and cut into micro-batches
-of `tokens` padded tokens, whose gradients are added up. So memory and speed do not change what is learned. Everything
-random in a step follows from the seed and the step, so a run that was killed and goes on gives the same weights.
+A step takes `batch` rows, whatever fits into memory: they are sorted by length and split into micro-batches of `tokens`
+padded tokens, whose gradients are summed. Memory and speed therefore do not change the result. All randomness of a step
+follows from the seed and the step, so a resumed run gives the same weights.
 """
 
 import json

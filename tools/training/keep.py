@@ -1,8 +1,8 @@
-"""`--keep-zero-shot`: the embedding folder of the base with learned label vectors beside its graph.
+"""`--keep-zero-shot`: the embedding folder of the base, with learned label vectors.
 
-In go posts with labels and the base; out comes a folder that labels the posts of its label set better, and takes any
-other labels as the base does: the graph, the tokenizer and the scales are those of the base. After fine-tuning, the graph
-is that of `tuned.py`.
+Input is labelled posts and the base. Output is a folder that labels the posts of its label set better, and accepts any
+other labels like the base, with the graph, the tokenizer and the scales of the base. After fine-tuning, `shipped.py`
+writes the graph.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""A BERT classifier that reads the mean of all tokens' states, of length 1, and not the first token's.
+"""A BERT classifier that reads the normalized mean of all tokens' states instead of the first token's state.
 
-The vectors of the default model are such means. So a linear head on its frozen vectors is a classifier of this
-shape, and fine-tuning begins with what the model is good at.
+The vectors of the default model are such means. A linear head on its frozen vectors is therefore a classifier of this
+shape, and fine-tuning starts from these vectors.
 """
 
 import torch

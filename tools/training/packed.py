@@ -1,8 +1,8 @@
 """A BERT encoder for a CPU: each matrix product runs once over all tokens of a step.
 
-In go rows of ids, or the states of a lower layer; out come vectors of length 1. Texts are laid out in blocks of similar
-length, and only the attention works block by block. So large products replace many small ones, which is what the bf16
-units of a processor need; a step takes half the time of micro-batches.
+Input is rows of ids, or the states of a lower layer. Output is normalized vectors. Texts are grouped in blocks of
+similar length, and only the attention runs per block. A few large products replace many small ones, as a processor's
+bf16 units need; a step takes half the time of micro-batches.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Reads and checks the output of `topicmill export`: training rows, held-out rows, and label names.
 
-In goes a file or a folder of an export; out comes a `Corpus`, or an `InputError` that says what is wrong with it.
+Input is a file or a folder of an export. Output is a `Corpus`, or an `InputError` that describes the problem.
 """
 
 import csv

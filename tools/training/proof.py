@@ -1,8 +1,8 @@
 """`manifest.toml` of an embedding folder: the hash of each file, and texts with their vectors.
 
-In goes a finished folder; out comes its manifest, by which the program notices a file that was exchanged or damaged, a
-tokenizer that gives other ids, and a processor or a library that computes something else. The vectors are those of the
-graph as it stands in the file, without what ONNX Runtime makes of it to be faster.
+Input is a finished folder. Output is its manifest, with which the program detects a changed or damaged file, a
+tokenizer that gives other ids, and a processor or library with other results. The vectors are those of the stored
+graph, without ONNX Runtime's optimizations.
 """
 
 import json

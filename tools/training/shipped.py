@@ -1,7 +1,7 @@
-"""The weights of a topicmill embedding model, read back out of its ONNX graph.
+"""Reads the weights of a topicmill embedding model from its ONNX graph.
 
-In goes the folder of the default model; out comes the same network in torch, ready to be trained. Weights that are
-stored in eight bits become what the graph computes with: the whole number times its scale. So no download is needed.
+Input is the folder of the default model. Output is the same network in torch, ready for training, without a download.
+Int8 weights become the numbers with which the graph computes: the integer times its scale.
 """
 
 import json

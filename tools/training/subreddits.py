@@ -1,8 +1,8 @@
-"""Posts with the topic of their subreddit as a weak label: how often each is drawn, and whole subreddits left out.
+"""Posts with the topic of their subreddit as a weak label: sampling weights, and folds of whole subreddits.
 
-In go two files of posts (NDJSON with id, title, selftext, subreddit, topic): those of a few well-known subreddits, and
-those of many more. A model that is judged by posts of subreddits that it trained on looks better than it is, so folds
-leave whole subreddits out.
+Input is two files of posts (NDJSON with id, title, selftext, subreddit, topic): those of a few well-known subreddits,
+and those of many more. Folds leave out whole subreddits, because a model looks better than it is on posts of subreddits
+that it was trained on.
 """
 
 import gzip

@@ -1,9 +1,8 @@
-"""Learned label vectors from a few labelled and many unlabelled posts: self-training.
+"""Learns label vectors from a few labelled and many unlabelled posts (self-training).
 
-In go vectors of texts, of which some have a label; out come vectors of labels. In each round, the present vectors of
-labels score the rows without a label. These scores are what the next vectors are fitted to, next to the labels that are
-known. Scores are balanced first: without that, a label whose words fit everything a little would grow from round to
-round.
+Input is vectors of texts, some with a label. Output is vectors of labels. In each round, the current label vectors
+score the unlabelled rows, and the next vectors are fitted to these scores and to the known labels. Scores are balanced
+first; otherwise, a label whose words fit everything a little would grow from round to round.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What each post is about, by two models that never saw its subreddit: softer targets than the subreddit's topic.
+"""Soft targets for posts from two models that never saw the post's subreddit.
 
-In go vectors of the posts by a larger model and by the base. Both learn label vectors from four fifths of the
-subreddits, and together they score the posts of the rest. So a post about politics in r/technology need not be about
-technology, and the student learns what a topic looks like in subreddits that were not there.
+Input is vectors of the posts by a larger model and by the base. Both learn label vectors from four fifths of the
+subreddits, and together they score the posts of the rest. A post about politics in r/technology thus need not count as
+technology, and the student learns how topics look in unseen subreddits.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
-"""The training of the default model for one label set, after which it still takes any other labels.
+"""Trains the default model for one label set, after which it still accepts any other labels.
 
-The network stays one that compares a text with the texts of a label, and both sides are trained. Three things keep it
-near what it was, for labels that it never saw: the embeddings and the lower layers do not move; a text's scores for
-many other labels, and the vectors of those, are drawn back to what they were; and in the end the weights are averaged
-over stages. Layers that do not move are computed once.
+The network still compares a text with the texts of a label, and both sides are trained. Three measures keep it close to
+the base for other labels: the embeddings and the lower layers are frozen; a text's scores for many other labels, and
+the vectors of those, are pulled back to their old values; and the final weights are averaged over stages. Frozen layers
+are computed once.
 """
 
 import random

@@ -1,12 +1,12 @@
 """Learned label vectors: trained on labelled posts, and compared with posts by an embedding model.
 
-In go vectors of texts, their labels, and the vectors that the words of the labels give; out comes a vector of length 1
-for each label. The encoder and its scales stay as they are, so scores are still softmax(scale x cosine) and
+Input is vectors of texts, their labels, and the vectors of the labels' words. Output is a normalized vector for each
+label. The encoder and its scales stay unchanged, so scores are still softmax(scale x cosine) and
 sigmoid(scale x (cosine - bias)), and any other labels still work by their words.
 
-Three things are added up. The cross-entropy of the softmax makes the right label win. The binary cross-entropy of the
-sigmoid keeps the mode `multi` calibrated. A pull back to the words of the labels counts much where there are few posts:
-cross-validation finds how much. If nothing beats the words, the words stay.
+The loss has three terms. The cross-entropy of the softmax makes the right label win. The binary cross-entropy of the
+sigmoid keeps the mode `multi` calibrated. A pull to the words of the labels matters most where there are few posts;
+cross-validation chooses its strength. If no vectors are better than the words, the words are kept.
 """
 
 from collections.abc import Callable

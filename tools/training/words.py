@@ -1,7 +1,8 @@
 """The labels of a pipeline file, and the texts of each that an embedding model compares with a post.
 
-In goes a pipeline file; out come slugs, words and texts, exactly as the program makes them: src/pipeline_file/slug.rs
-and crates/score/src/hypothesis.rs. If one of the two makes other texts, learned label vectors are not found by them.
+Input is a pipeline file. Output is slugs, words and texts, exactly as the program makes them in
+src/pipeline_file/slug.rs and crates/score/src/hypothesis.rs. If the two differ, the program does not find learned label
+vectors.
 """
 
 import string
