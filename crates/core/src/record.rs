@@ -34,7 +34,7 @@ pub struct ClassifyCounts {
     pub pairs_reused: u64,
     /// Failed attempts. A post returns to the backlog until it has failed too often.
     pub failed: u64,
-    /// Posts whose write was rejected, because another worker had taken over the lease.
+    /// Posts whose write was rejected, because another worker had reclaimed the lease.
     pub refused: u64,
     /// Leases lost to another worker, noticed when a write was rejected.
     #[serde(default)]

@@ -25,7 +25,7 @@ pub(super) struct ResponseClassifier<'a> {
 
 impl ResponseClassifier<'_> {
     /// Classifies a response by status, headers and body. `refusal` returns the meaning of a redirect, whose target it
-    /// gets, or of a status, if the source means more by it than HTTP.
+    /// gets, or of a status, if it is more specific than that of HTTP.
     pub(super) fn classify<T>(
         &self,
         answer: &HttpResponse,

@@ -161,13 +161,13 @@ facade! {
     fn claim_scheduled_run(
         &self, name: &str, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
     ) -> Option<ClaimedScheduledRun>;
-    /// Extends a lease by `duration` from now; false if the run was taken over.
+    /// Extends a lease by `duration` from now; false if the run was reclaimed.
     fn renew_scheduled_run(&self, lease: ScheduledRunLease, duration: Duration, now: Timestamp) -> bool;
-    /// Expires the lease of a crashed process, so that the next claim takes the run over.
+    /// Expires the lease of a crashed process, so that the next claim reclaims the run.
     fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> ();
-    /// Records the stages of a run that ended so far; false if the run was taken over.
+    /// Records the stages of a run that ended so far; false if the run was reclaimed.
     fn record_stages(&self, lease: ScheduledRunLease, outcomes: &[Value]) -> bool;
-    /// Records the end of a run, or releases it; false, and nothing is written, if it was taken over.
+    /// Records the end of a run, or releases it; false, and nothing is written, if it was reclaimed.
     fn finish_scheduled_run(&self, lease: ScheduledRunLease, end: &ScheduledRunEnd, now: Timestamp) -> bool;
     /// Records that a run of a stage belongs to a scheduled run.
     fn link_run(&self, run: RunId, scheduled_run: i64) -> ();
@@ -194,7 +194,7 @@ facade! {
     /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported
     /// file.
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
-    /// Returns the creation time of the newest post that was read of a subreddit for a topic.
+    /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
     /// Returns the creation time of the newest post of a subreddit that was stored before the first post dated later
     /// than `latest`.
@@ -278,7 +278,7 @@ facade! {
     fn claim(
         &self, target: Target, claimant: &Claimant<'_>, crash_filter: CrashFilter, limit: u32, now: Timestamp
     ) -> Claim;
-    /// Extends a lease to `now + lease`, even if it has expired; false if it was taken over.
+    /// Extends a lease to `now + lease`, even if it has expired; false if it was reclaimed.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores labels with the logits and vectors computed for them, and removes their posts from the backlog. Omits
     /// posts whose text has changed, and posts of other writers; see [`LabelWrite::lease`].
@@ -398,7 +398,7 @@ facade! {
     fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` made, latest first.
     fn fits(&self) -> Vec<FitRow>;
-    /// Returns up to `limit` labelled posts without an answer of `annotator`, or of anybody, lowest margin first.
+    /// Returns up to `limit` labelled posts without an answer of `annotator`, or of anyone, lowest margin first.
     fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// Returns such posts in random order: by the hashes of their texts.
     fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
@@ -426,7 +426,7 @@ facade! {
     /// Returns the target, other than the current one, under which all of the newest posts without a current label have
     /// one.
     fn other_labels(&self) -> Option<OtherLabels>;
-    /// Returns the sums of a report, of one snapshot.
+    /// Returns the sums of a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
     /// Returns all scores of those posts that have some.
     fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;

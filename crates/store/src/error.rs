@@ -63,7 +63,7 @@ pub enum StoreError {
     /// A migration failed.
     #[error("migrate the database: {0}")]
     Migrate(#[source] sqlx::migrate::MigrateError),
-    /// The database is read-only; the text says why.
+    /// The database is read-only, for this reason.
     #[error("write to the database: {0}")]
     ReadOnly(&'static str),
     /// The database user lacks a privilege.

@@ -146,7 +146,7 @@ pub struct LabelWrite {
     pub lease: Option<Lease>,
 }
 
-/// A claim on part of the backlog. Its holder may write labels of these posts until another worker takes over the
+/// A claim on part of the backlog. Its holder may write labels of these posts until another worker reclaims the
 /// expired lease.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -280,7 +280,7 @@ impl StoredLabels {
 pub enum Written {
     /// The labels were stored.
     Stored(StoredLabels),
-    /// Nothing was stored, because another worker had taken over the expired lease.
+    /// Nothing was stored, because another worker had reclaimed the expired lease.
     LeaseLost,
 }
 

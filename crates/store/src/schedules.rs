@@ -39,7 +39,7 @@ pub struct RunningScheduledRun {
     pub due_at: Timestamp,
     pub started_at: Timestamp,
     pub worker: String,
-    /// True if another process may take it over.
+    /// True if another process may reclaim it.
     pub is_expired: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct ClaimedScheduledRun {
     pub crashes: u32,
     /// The number of missed due times directly before it.
     pub missed: u64,
-    /// Entries of the stages that ended before it was taken over.
+    /// Entries of the stages that ended before it was reclaimed.
     pub outcomes: Vec<Value>,
 }
 

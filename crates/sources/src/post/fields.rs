@@ -281,7 +281,7 @@ impl Fields {
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// Returns true if an archive read the post before anybody had voted, and only once.
+    /// Returns true if an archive read the post before anyone had voted, and only once.
     pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta

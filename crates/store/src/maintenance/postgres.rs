@@ -82,7 +82,7 @@ impl SqlStore<Postgres> {
         let mut done = 0;
         for (table, size) in sizes {
             progress(done, all);
-            // FULL writes the table anew, FREEZE makes `relfrozenxid` show what could not be left out, and ANALYZE
+            // FULL rewrites the table, FREEZE makes `relfrozenxid` show what could not be left out, and ANALYZE
             // updates the statistics of the planner.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {

@@ -94,7 +94,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "renew a lease";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // Also renews an expired lease: its row exists until another worker takes it over, and only the row counts. A
+        // Also renews an expired lease: its row exists until another worker reclaims it, and only the row counts. A
         // delayed renewal must not shorten a later one. A much later expiry was written before the clock was set back.
         sqlx::query::<DB>(
             "UPDATE leases SET expires_at = \

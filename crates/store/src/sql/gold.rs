@@ -19,7 +19,7 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 /// Joins the labels of the present texts of posts under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
-/// Condition for posts with a text, but without an answer of `$3`, or of anybody if `$3` is empty.
+/// Condition for posts with a text, but without an answer of `$3`, or of anyone if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 

@@ -137,8 +137,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((done.iter().copied().filter(is_same).collect(), locked))
     }
 
-    /// Locks a lease before any post, so that it is neither taken over nor ended while its posts are written; false if
-    /// it does not exist. Taking over an expired lease deletes its row, so the row alone decides. The lease can be
+    /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written; false if
+    /// it does not exist. Reclaiming an expired lease deletes its row, so the row alone decides. The lease can be
     /// renewed meanwhile, so a long write does not lose it.
     pub(super) async fn lock_lease(
         tx: &mut Transaction<'static, DB>,
