@@ -1,0 +1,190 @@
+//! Tests the formats of files to import: detected by content, compressed, piped, or unsupported.
+
+use super::*;
+
+#[test]
+fn gzip_files_of_several_members_are_imported_completely() {
+    let gzip = |text: &str| {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap()
+    };
+    let program = Program::new();
+    let table = [
+        "id,title,subreddit,created_utc\na1,One,food,1700000000\n",
+        "a2,Two,food,1700000000\n",
+    ];
+    let table = program.write("posts.csv.gz", table.map(gzip).concat());
+    program.ok(&["import", "--format", "csv", &table]);
+    assert_eq!(posts(&program), "2");
+    let halves = [dump(0..3), dump(3..6)].map(|half| gzip(&half));
+    let file = program.write("RS.gz", halves.concat());
+    expect(&program, &[&file], 0, &["posts=2"]);
+}
+
+/// Two posts that differ only in their ids.
+fn two(layout: &str) -> String {
+    let post = |id| {
+        format!(
+            "{{\"id\":\"{id}\",\"title\":\"Rye\",\"subreddit\":\"food\",\"created_utc\":1700000000}}"
+        )
+    };
+    layout.replace("$1", &post("a1")).replace("$2", &post("a2"))
+}
+
+#[test]
+fn the_format_is_detected_from_the_content() {
+    let table = "id;title;subreddit;created_utc\na1;Rye;food;1700000000\na2;Rye;food;1700000000\n";
+    let pretty = two("$1$2").replace('{', "{\n  ").replace(',', ",\n  ");
+    for (name, text) in [
+        ("lines", two("$1\n$2\n")),
+        ("array.json", two("[$1, $2]")),
+        ("array.ndjson", two("[\n$1,\n$2\n]\n")),
+        ("pretty.json", pretty.replace('}', "\n}\n")),
+        (
+            "answer.json",
+            two("{\"ok\": true, \"data\": [\n$1,\n$2\n]}"),
+        ),
+        (
+            "listing.json",
+            two(
+                "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},\
+                    {\"kind\":\"t3\",\"data\":$2}]}}",
+            ),
+        ),
+        ("semicolons.csv", table.to_owned()),
+        ("excel.csv", format!("\u{feff}sep=;\r\n{table}")),
+        ("tabs.tsv", table.replace(';', "\t")),
+        ("tabs.txt", table.replace(';', "\t")),
+    ] {
+        let program = Program::new();
+        let file = program.write(name, text);
+        let ran = program.run(&["import", &file]);
+        ran.expect_exit(0, "posts=2");
+    }
+}
+
+#[test]
+fn a_broken_json_array_loses_only_the_broken_part() {
+    for (layout, good, output) in [
+        ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
+        ("[$1, $2", 2, "truncated"),
+        ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
+        ("[$1, $2] and more", 2, "follows the array"),
+        ("{\"data\": [$1, null, $2]}", 2, "line 1, record 2"),
+        ("{\n\"data\": [$1, $2]", 0, "truncated"),
+    ] {
+        let program = Program::new();
+        let file = program.write("posts.json", two(layout));
+        let ran = program.run(&["import", &file]);
+        ran.expect_exit(1, output);
+        ran.expect_stderr(&format!("posts={good} "));
+    }
+}
+
+#[test]
+fn bzip2_and_xz_dumps_are_read_completely_once() {
+    let halves = [dump(0..3_000), dump(3_000..9_000)];
+    let bzip2 = |text: &String| {
+        let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap()
+    };
+    let program = Program::new();
+    let whole = halves.each_ref().map(bzip2).concat();
+    let file = program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
+    let import = ["import", &file, "--subreddit", "food"];
+    program.run(&import).expect_exit(1, "is truncated here");
+    program.write("RS_2011-01.bz2", &whole);
+    program.ok(&import);
+    assert_eq!(posts(&program), "3000");
+    program.run(&import).expect_exit(0, "imported on");
+    // Output of `xz` for `dump(0..3)`, twice.
+    let packed = std::process::Command::new("xz")
+        .arg("-c")
+        .arg(program.write("three", dump(0..3)))
+        .output();
+    let Ok(packed) = packed else { return };
+    let file = program.write(
+        "RS_2018-11.xz",
+        [&packed.stdout[..], &packed.stdout].concat(),
+    );
+    let ran = program.run(&["import", &file, "--all-subreddits"]);
+    ran.expect_exit(0, "posts=6");
+}
+
+#[test]
+#[cfg(unix)]
+fn pipes_are_read_once_without_hanging() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", two("$1\n$2\n"));
+    let import = |name: &str, script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        let import = program.command(&["import", name]);
+        let program = import.get_program().to_string_lossy().into_owned();
+        let arguments = import
+            .get_args()
+            .map(|word| format!("'{}'", word.to_string_lossy()));
+        let words: Vec<String> = arguments.collect();
+        let script = script.replace(
+            "IMPORT",
+            &format!("timeout 60 '{program}' {}", words.join(" ")),
+        );
+        shell.current_dir(import.get_current_dir().unwrap_or("/".as_ref()));
+        for (name, value) in import.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        crate::support::program::finished(shell.args(["-c", &script]).output().unwrap())
+    };
+    import("-", &format!("cat '{file}' | IMPORT")).expect_exit(0, "posts=2");
+    let fifo = program.folder.path().join("fifo");
+    let fifo = fifo.display();
+    let script = format!("mkfifo '{fifo}' && (cat '{file}' > '{fifo}' &) && IMPORT");
+    import("fifo", &script).expect_exit(0, "posts=2");
+    program
+        .run(&["import", "-", "-"])
+        .expect_exit(2, "only once");
+}
+
+#[test]
+fn unsupported_formats_are_named() {
+    let program = Program::new();
+    for (bytes, output) in [
+        (
+            &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
+            "an Excel workbook",
+        ),
+        (
+            b"PK\x03\x04\x14\0\0\0posts.csv",
+            "a zip archive: extract it",
+        ),
+        (b"ARROW1\0\0", "Feather): write it as Parquet or CSV"),
+        (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
+        (b"SQLite format 3\0\x10\0\x01\x01\0", "an SQLite database"),
+        (
+            b"<!DOCTYPE html>\n<html>",
+            "a web page: download the file itself",
+        ),
+        (
+            b"\x01\x02\x03\x04\xff\xfe\x05\x06",
+            "neither text nor a known format",
+        ),
+    ] {
+        let file = program.write("posts.csv", bytes);
+        for command in [
+            &["import", &file][..],
+            &["score", &file, "out.csv", "--label", "a"],
+        ] {
+            let ran = program.run(command);
+            ran.expect_exit(2, output);
+            assert!(!ran.stderr.contains("iconv"), "{}", ran.stderr);
+        }
+    }
+    let texts = program.write("texts.txt", "hello world\nsecond text\n");
+    program
+        .run(&["import", &texts])
+        .expect_exit(2, "it has only texts");
+}

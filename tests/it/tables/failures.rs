@@ -1,0 +1,206 @@
+//! Tests failures: rows without scores, outputs that exist, damaged inputs, kills and full disks.
+
+use super::*;
+
+#[test]
+fn a_failed_row_keeps_its_id_and_gives_a_reason() {
+    let program = Program::new();
+    let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
+    program.write("in.csv", bad);
+    let ran = score(&program, &["in.csv", "out.csv"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    let error = rows[0].iter().position(|name| name == "error").unwrap();
+    let shown: Vec<(&str, &str)> = rows[1..]
+        .iter()
+        .map(|row| (&*row[0], &*row[error]))
+        .collect();
+    assert_eq!(shown[0], ("1", ""));
+    assert_eq!(shown[1], ("2", "line 3 has 1 value, but the header has 2"));
+    assert_eq!(shown[2], ("3", "line 4 has 4 values, but the header has 2"));
+    assert!(
+        shown[3].0 == "4" && shown[3].1.contains("is not UTF-8 (`text` at byte 4)"),
+        "{shown:?}"
+    );
+    assert_eq!(shown[4], ("5", "line 6 has an empty `text`"));
+    assert_eq!(shown[5], ("", "line 7 has an empty `id`"));
+    assert_eq!(shown[6], ("6", ""));
+    // Only the first three reasons are logged.
+    assert_eq!(
+        ran.stderr.matches("a row cannot be scored").count(),
+        3,
+        "{}",
+        ran.stderr
+    );
+    ran.expect_stderr("line 3 has 1 value");
+}
+
+#[test]
+fn a_file_without_a_scorable_row_fails_early_and_leaves_no_file() {
+    let program = Program::new();
+    let rows: String = (0..200_000)
+        .map(|i| format!("{{\"id\":{i},\"foo\":\"x\"}}\n"))
+        .collect();
+    program.write("in.ndjson", rows);
+    for output in ["out.csv", "out.ndjson", "-"] {
+        let ran = score(&program, &["in.ndjson", output]);
+        assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
+        ran.expect_stderr("no row can be scored (1000 tried; line 1 has neither");
+        assert!(!path(&program, output).exists());
+    }
+    assert_eq!(
+        fs::read_dir(program.folder.path())
+            .unwrap()
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("out")
+            })
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn an_existing_output_or_an_input_is_not_overwritten() {
+    let program = Program::new();
+    program.write("in.csv", CSV);
+    program.write("precious.csv", "precious");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("in.csv", path(&program, "link.csv")).unwrap();
+        fs::hard_link(path(&program, "in.csv"), path(&program, "hard.csv")).unwrap();
+        for name in ["in.csv", "link.csv", "hard.csv"] {
+            score(&program, &["in.csv", name, "--overwrite"]).expect_exit(2, "one of the inputs");
+        }
+    }
+    score(&program, &["in.csv", "precious.csv"]).expect_exit(2, "--overwrite");
+    assert_eq!(
+        (text(&program, "in.csv"), text(&program, "precious.csv")),
+        (CSV.into(), "precious".into())
+    );
+}
+
+#[test]
+fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
+    let program = Program::new();
+    program.write("empty.csv", "");
+    program.write("header.csv", "id,text\n");
+    program.write("blank.csv", "\n\n");
+    let whole = fs::read(repository("tests/it/fixtures/typed.parquet")).unwrap();
+    program.write("half.parquet", &whole[..whole.len() / 2]);
+    program.write("half.csv.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
+    // pyarrow wrote this file, from a table without columns.
+    let none = repository("tests/it/fixtures/without-columns.parquet");
+    program.write("none.parquet", fs::read(none).unwrap());
+    for (input, message) in [
+        ("empty.csv", "holds no row"),
+        ("header.csv", "holds no row"),
+        ("blank.csv", "holds no row"),
+        ("half.parquet", "or a damaged one"),
+        ("half.csv.gz", "half.csv.gz"),
+        ("none.parquet", "the file has no columns"),
+    ] {
+        for output in ["out.csv", "out.parquet"] {
+            let ran = score(&program, &[input, output]);
+            ran.expect_exit(2, message);
+            assert!(!path(&program, output).exists() && !ran.stderr.contains("panicked"));
+        }
+    }
+}
+
+#[test]
+fn a_truncated_file_is_scored_up_to_the_break() {
+    let program = Program::new();
+    program.write(
+        "cut.json",
+        "[{\"id\":1,\"text\":\"chicken\"},{\"id\":2,\"te",
+    );
+    let rows: String = (0..3_000)
+        .map(|i| format!("{i},song number {}\n", i * 7919 % 3_001))
+        .collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(format!("id,text\n{rows}").as_bytes())
+        .unwrap();
+    let gzip = gzip.finish().unwrap();
+    program.write("cut.csv.gz", &gzip[..gzip.len() / 2]);
+    for name in ["cut.json", "cut.csv.gz"] {
+        let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
+        ran.expect_exit(1, "truncated");
+        let rows = lines(&text(&program, "out.ndjson"));
+        let (last, before) = rows.split_last().unwrap();
+        assert!(last["error"].is_string(), "{last}");
+        assert!(!before.is_empty());
+        // A partial file may end with half a row.
+        assert!(
+            before[..before.len() - 1]
+                .iter()
+                .all(|row| row["error"].is_null())
+        );
+    }
+}
+
+#[test]
+fn a_killed_run_resumes_in_every_format() {
+    let program = Program::new();
+    let rows: String = (0..6_000)
+        .map(|i| format!("{i},\"{}number {i}\"\n", "a song, ".repeat(8)))
+        .collect();
+    program.write("in.csv", format!("id,text\n{rows}"));
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
+    for output in ["out.csv", "out.parquet"] {
+        let args = ["in.csv", output, "--threads", "1", "--model", tiny];
+        let mut child = command(&program, &args)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let partial = path(&program, &format!("{output}.partial"));
+        // The first window is written, the second is not.
+        while !fs::metadata(&partial).is_ok_and(|meta| meta.len() > 0) {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before it was killed"
+            );
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!path(&program, output).exists());
+        let ran = ok(&program, &args);
+        let resumed = ran.stderr.contains("resumed=") && !ran.stderr.contains("resumed=0");
+        assert!(resumed, "{}", ran.stderr);
+        assert!(!partial.exists());
+    }
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(rows.len(), 6_001);
+    assert!(
+        rows[1..]
+            .iter()
+            .enumerate()
+            .all(|(i, row)| row[0] == i.to_string())
+    );
+    assert_eq!(parquet(&program, "out.parquet").len(), 6_000);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_loses_no_rows() {
+    let program = Program::new();
+    let rows: String = (0..400)
+        .map(|i| format!("{i},a song,{}\n", "bread ".repeat(300)))
+        .collect();
+    program.write("in.csv", format!("id,text,note\n{rows}"));
+    let args = ["in.csv", "out.csv"];
+    let ran = run_limited(&command(&program, &args), "ulimit -f 200");
+    assert!(ran.code != 0, "{}", ran.stderr);
+    ran.expect_stderr("disk is full");
+    assert!(!path(&program, "out.csv").exists());
+    ok(&program, &args);
+    assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 401);
+    score(&program, &["in.csv", "/dev/full", "--overwrite"]).expect_exit(2, "not a file");
+}

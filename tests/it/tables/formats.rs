@@ -1,0 +1,298 @@
+//! Tests conversions of formats: types, digits, encodings, and files that select others.
+
+use super::*;
+
+#[test]
+fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
+    let program = Program::new();
+    let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
+        \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
+    program.write("in.json", array);
+    ok(&program, &["in.json", "out.json"]).expect_stderr("`label` is renamed to `input_label`");
+    let written = text(&program, "out.json");
+    assert!(
+        written.contains("\"big\":123456789012345678901.10,"),
+        "{written}"
+    );
+    let rows: Vec<Value> = serde_json::from_str(&written).unwrap();
+    assert_eq!(rows[0]["nested"], json!({"a": [1, 2]}));
+    assert_eq!(rows[0]["input_label"], "theirs");
+    assert_eq!(
+        (&rows[1]["id"], &rows[1]["input_score"]),
+        (&json!("x"), &json!(3))
+    );
+    // A table has the columns of all objects.
+    ok(&program, &["in.json", "out.csv", "--label-scores"]);
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(
+        table[0],
+        [
+            "id",
+            "text",
+            "big",
+            "nested",
+            "input_label",
+            "title",
+            "input_score",
+            "label",
+            "score",
+            "margin",
+            "abstained",
+            "outcome",
+            "score_cooking",
+            "score_football",
+            "error"
+        ]
+    );
+    assert_eq!(
+        table[1][2..5],
+        ["123456789012345678901.10", "{\"a\":[1,2]}", "theirs"]
+    );
+    let sum: f64 = table[1][12..14]
+        .iter()
+        .map(|n| n.parse::<f64>().unwrap())
+        .sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn parquet_keeps_its_types_and_row_groups() {
+    let program = Program::new();
+    let posts = repository("tests/it/fixtures/typed.parquet");
+    let posts = posts.to_str().unwrap();
+    ok(&program, &[posts, "out.parquet", "--label-scores"])
+        .expect_stderr("`score` is renamed to `input_score`");
+    let read =
+        |name: &std::path::Path| SerializedFileReader::new(File::open(name).unwrap()).unwrap();
+    let (from, to) = (read(posts.as_ref()), read(&path(&program, "out.parquet")));
+    assert_eq!(from.num_row_groups(), to.num_row_groups());
+    let schema = |reader: &SerializedFileReader<File>| {
+        reader
+            .metadata()
+            .file_metadata()
+            .schema()
+            .get_fields()
+            .to_vec()
+    };
+    let (theirs, all) = (schema(&from), schema(&to));
+    for (before, after) in theirs.iter().zip(&all) {
+        let name = if before.name() == "score" {
+            "input_score"
+        } else {
+            before.name()
+        };
+        assert_eq!(after.name(), name);
+        assert_eq!(
+            before.get_basic_info().logical_type_ref(),
+            after.get_basic_info().logical_type_ref()
+        );
+    }
+    let ours: Vec<&str> = all[theirs.len()..]
+        .iter()
+        .map(|field| field.name())
+        .collect();
+    assert_eq!(
+        ours,
+        [
+            "label",
+            "score",
+            "margin",
+            "abstained",
+            "outcome",
+            "score_cooking",
+            "score_football",
+            "error"
+        ]
+    );
+    let (from, to) = (
+        from.get_row_iter(None).unwrap(),
+        to.get_row_iter(None).unwrap(),
+    );
+    for (before, after) in from.zip(to) {
+        let (before, after) = (
+            before.unwrap().into_columns(),
+            after.unwrap().into_columns(),
+        );
+        for ((_, before), (name, after)) in before.iter().zip(&after) {
+            assert_eq!(before, after, "{name}");
+        }
+    }
+    // As text, times have their usual form, and lists are JSON.
+    ok(&program, &[posts, "out.ndjson"]);
+    let rows = lines(&text(&program, "out.ndjson"));
+    assert_eq!(rows[1]["when"], "2024-01-01T00:37:00");
+    assert_eq!(rows[1]["when_tz"], "2023-12-31T23:37:00Z");
+    assert_eq!(
+        (&rows[1]["tags"], &rows[0]["tags"]),
+        (&json!(["x", "t1"]), &Value::Null)
+    );
+    assert_eq!(
+        (&rows[1]["dec"], &rows[1]["day"]),
+        (&json!("0.01"), &json!("2024-01-02"))
+    );
+    assert_eq!(
+        (&rows[1]["f32"], &rows[0]["input_score"]),
+        (&json!(0.1), &Value::Null)
+    );
+    // A row without a text has no score, but stays in its place.
+    assert_eq!(rows.len(), 20);
+}
+
+#[test]
+fn json_converts_to_parquet_with_its_types() {
+    let program = Program::new().with_default_model();
+    program.write(
+        "in.ndjson",
+        "{\"id\":1,\"text\":\"chicken\",\"n\":1,\"f\":1,\"b\":true,\"m\":1,\"z\":null}\n\
+         no json\n\
+         {\"id\":9007199254740993,\"text\":\"goal\",\"n\":null,\"f\":0.1,\"b\":null,\"m\":\"x\"}\n",
+    );
+    score(&program, &["in.ndjson", "out.parquet"]).expect_exit(1, "line 2 is not JSON");
+    let rows: Vec<String> = parquet(&program, "out.parquet")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        rows[0].starts_with("{id: 1, text: \"chicken\", n: 1, f: 1.0, b: true, m: \"1\", z: null, label: \"cooking\""),
+        "{}",
+        rows[0]
+    );
+    assert!(
+        rows[1].contains("label: null") && rows[1].contains("line 2 is not JSON"),
+        "{}",
+        rows[1]
+    );
+    assert!(
+        rows[2].starts_with(
+            "{id: 9007199254740993, text: \"goal\", n: null, f: 0.1, b: null, m: \"x\""
+        ),
+        "{}",
+        rows[2]
+    );
+}
+
+/// An integer is written with the digits that were read, or as text, never as another number.
+#[test]
+fn numbers_beyond_64_bits_keep_every_digit() {
+    let program = Program::new();
+    let rows = [
+        ("18446744073709551615", "5"),
+        ("9223372036854775808", "1000000000000000000000000000000"),
+    ];
+    let input: String = rows
+        .iter()
+        .map(|(id, n)| {
+            format!("{{\"id\":{id},\"text\":\"goal\",\"n\":{n},\"mixed\":9007199254740993}}\n")
+        })
+        .collect();
+    // A double cannot represent these integers.
+    let last = "{\"id\":1,\"text\":\"goal\",\"n\":1,\"mixed\":0.5,\"vast\":1e400}\n";
+    program.write("in.ndjson", input + last);
+    ok(&program, &["in.ndjson", "out.ndjson"]);
+    ok(&program, &["in.ndjson", "out.csv"]);
+    ok(&program, &["in.ndjson", "out.parquet"]);
+    let lines = text(&program, "out.ndjson");
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    let columns = parquet(&program, "out.parquet");
+    for (at, (id, n)) in rows.iter().enumerate() {
+        assert!(lines.contains(&format!("{{\"id\":{id},")), "{lines}");
+        assert!(lines.contains(&format!("\"n\":{n},")), "{lines}");
+        assert_eq!(table[at + 1][0], *id);
+        assert_eq!(table[at + 1][2..4], [*n, "9007199254740993"]);
+        let row = columns[at].to_string();
+        let expected = format!(
+            "{{id: \"{id}\", text: \"goal\", n: \"{n}\", mixed: \"9007199254740993\", vast: null"
+        );
+        assert!(row.starts_with(&expected), "{row}");
+    }
+    let row = columns[2].to_string();
+    assert!(row.contains("mixed: \"0.5\", vast: \"1e400\""), "{row}");
+}
+
+/// Arrow's `binary`, `large_binary` and `binary_view` are one type in Parquet.
+#[test]
+fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
+    let program = Program::new().with_default_model();
+    let texts: [&[u8]; 3] = [b"chicken", b"caf\xe9 ok", b"striker"];
+    let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
+    for kind in ["binary", "fixed_len_byte_array(7)"] {
+        let schema = format!("message s {{ required {kind} text; required binary hash; }}");
+        let bytes = crate::import::parquet(&schema, &[&texts, &hashes]);
+        program.write("in.parquet", bytes);
+        for output in ["out.csv", "out.parquet"] {
+            let ran = score(&program, &["in.parquet", output, "--overwrite"]);
+            assert_eq!(ran.code, 1, "{kind} {}", ran.stderr);
+            assert!(
+                ran.stderr
+                    .contains("line 2 is not UTF-8 (`text` at byte 4)")
+                    && ran.stderr.contains("failed=1"),
+                "{kind} {}",
+                ran.stderr
+            );
+        }
+        let table = csv(text(&program, "out.csv").as_bytes(), b',');
+        let kept: Vec<&[String]> = table[1..].iter().map(|row| &row[1..4]).collect();
+        // An unused column that is not text is hexadecimal.
+        assert_eq!(kept[0], ["chicken", "ff00", "cooking"]);
+        assert_eq!(kept[1], ["636166e9206f6b", "ab", ""]);
+        assert_eq!(kept[2], ["striker", "cd", "football"]);
+    }
+}
+
+#[test]
+fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
+    let program = Program::new();
+    let schema = "message s { required binary text (STRING); }";
+    fs::create_dir_all(path(&program, "in/b/_old")).unwrap();
+    for (name, text) in [
+        ("in/b/c.parquet", "chicken"),
+        ("in/a.pq", "goal"),
+        ("in/.hidden.parquet", "hidden"),
+        ("in/b/_old/x.parquet", "old"),
+        ("in/notes.csv", "notes"),
+    ] {
+        program.write(name, crate::import::parquet(schema, &[&[text.as_bytes()]]));
+    }
+    let texts = |input: &str| {
+        let args = [input, "out.ndjson", "--overwrite"];
+        ok(&program, &args);
+        let rows = lines(&text(&program, "out.ndjson"));
+        let texts = rows
+            .iter()
+            .map(|row| row["text"].as_str().unwrap().to_owned());
+        texts.collect::<Vec<_>>()
+    };
+    assert_eq!(texts("in"), ["goal", "chicken"]);
+    assert_eq!(texts("in/"), ["goal", "chicken"]);
+    assert_eq!(texts("in/*.pq"), ["goal"]);
+    assert_eq!(texts("in/**/*.parquet"), ["old", "chicken"]);
+    for (input, message) in [
+        ("in/b/_old/*.csv", "no such file"),
+        ("in/[", "is not a valid pattern"),
+        ("empty", "no Parquet file"),
+    ] {
+        fs::create_dir_all(path(&program, "empty")).unwrap();
+        score(&program, &[input, "none.ndjson"]).expect_exit(2, message);
+    }
+}
+
+/// pyarrow wrote `brotli.parquet`, because this library cannot write Brotli either.
+#[test]
+fn brotli_parquet_is_rejected_and_leaves_no_file() {
+    let program = Program::new();
+    let posts = repository("tests/it/fixtures/brotli.parquet");
+    for output in ["out.csv", "out.ndjson", "out.parquet", "-"] {
+        let ran = score(&program, &[posts.to_str().unwrap(), output]);
+        assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
+        ran.expect_stderr(
+            "it is compressed with brotli, which topicmill cannot read: write it again with",
+        );
+        assert!(!ran.stderr.contains("download it again"), "{}", ran.stderr);
+    }
+    let left: Vec<String> = fs::read_dir(program.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("out."))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
