@@ -3,8 +3,8 @@
 # The target folder: cargo's default, unless CARGO_TARGET_DIR moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-# Most tests wait for other processes, so twice as many tests as cores run concurrently, within the server's
-# connection limit.
+# Most tests wait for other processes, so twice as many tests as cores run concurrently, within the connection limit
+# of the server.
 RUST_TEST_THREADS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 16 ? 16 : n)))
 
 # Two targets install into one .venv, and cargo already uses every core.
@@ -20,14 +20,14 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 	$(TARGET)/release/topicmill demo
 
 .PHONY: test
-test: lint onnxruntime openvino ## Lint, then the everyday tests, with a real PostgreSQL and Chromium
+test: lint onnxruntime openvino ## Lint, then run the everyday tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
 		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked
 
 .PHONY: test-all
-test-all: rust onnxruntime openvino ## The deep tests: crashes, interleavings, histories, pages of docs/, fuzz, soak
+test-all: rust onnxruntime openvino ## Run the deep tests: crashes, interleavings, histories, commands of docs/, fuzz, soak
 	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
 		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked --lib --test it -- --ignored
 	$(MAKE) fuzz SECONDS=10
@@ -50,7 +50,7 @@ check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with
 	python3 tools/tests/check_metrics.py $(TARGET)/release/topicmill
 
 .PHONY: fuzz
-fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by coverage
+fuzz: rust ## Fuzz every parser for SECONDS each (default 60), guided by coverage
 	@for target in $$(ls fuzz/__fuzz__); do \
 		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
 	done
@@ -61,7 +61,7 @@ check-traces: rust ## Send traces of a program with the feature otel to a receiv
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: schema
-schema: rust ## Make docs/schema.md and packaging/datasette.yaml from the comments of migrations/postgres
+schema: rust ## Generate docs/schema.md and packaging/datasette.yaml from the comments of migrations/postgres
 	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_ >/dev/null
 	cargo test --locked --quiet --test it -- schema::the_
 
@@ -76,7 +76,7 @@ lint: rust ## Check format, lints, licences and banned dependencies
 		check bans licenses sources
 
 .PHONY: model-tools
-model-tools: ## Install what tools/ needs (.venv-tools)
+model-tools: ## Install the dependencies of tools/ (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
 .PHONY: check-train
@@ -85,13 +85,13 @@ check-train: model-tools ## Test the training of models on tiny ones
 		tests.test_embedding
 
 .PHONY: train-sample
-train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, judge it, and label with it
+train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, evaluate it, and label with it
 	cargo build --release --locked
 	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
-# The base of the present model is in the history of this repository. Posts have id, title, selftext, subreddit and topic.
+# The base of the current model is in the history of this repository; models/README.md describes POSTS.
 .PHONY: train-default
-train-default: model-tools ## Train the default model further: POSTS=FILE, and if you have them BROAD=FILE, TEACHER=FOLDER
+train-default: model-tools ## Train the default model further: POSTS=FILE, optionally BROAD=FILE, TEACHER=FOLDER
 	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out \
 		$(if $(BROAD),--broad $(BROAD)) $(if $(TEACHER),--teacher $(TEACHER))
 
@@ -117,7 +117,7 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default tests/clusters
 
 .PHONY: check-hosts
-check-hosts: rust onnxruntime ## Label with three hosts: one cut off, one killed, one far away (needs root)
+check-hosts: rust onnxruntime ## Label with three hosts: one disconnected, one killed, one with high latency (needs root)
 	cargo build --release --locked
 	python3 tools/tests/check_hosts.py $(TARGET)/release/topicmill
 
@@ -131,9 +131,9 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
-# cargo-cyclonedx writes a file next to each Cargo.toml, with this folder's path; the program's is at the top.
+# cargo-cyclonedx writes a file next to each Cargo.toml, with this folder's path; that of the program is at the top.
 .PHONY: sbom
-sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
+sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
 		cargo install --locked --root .tools cargo-cyclonedx@0.5.9
 	PATH="$$PWD/.tools/bin:$$PATH" cargo cyclonedx --quiet --format json --no-build-deps \
@@ -142,9 +142,9 @@ sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
 	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
 
-# The CUDA wheel is next to the CPU one, which other tools here need.
+# The CUDA wheel is installed in addition to the CPU wheel, which other tools need.
 .PHONY: placement
-placement: model-tools ## List the kernels that ONNX Runtime has on CUDA for the graphs of tools/model.py (no GPU needed)
+placement: model-tools ## List ONNX Runtime's CUDA kernels for the graphs of tools/model.py (no GPU needed)
 	.venv-tools/bin/pip install --quiet --no-deps --upgrade --target .venv-tools/cuda onnxruntime-gpu==1.31.1
 	for shape in tiny-bart tiny-bert tiny-roberta; do \
 		rm -rf target/placement/$$shape && \
@@ -152,34 +152,34 @@ placement: model-tools ## List the kernels that ONNX Runtime has on CUDA for the
 	PYTHONPATH=.venv-tools/cuda .venv-tools/bin/python tools/placement.py --write target/placement/tiny-*
 
 .PHONY: golden
-golden: model-tools ## Make the reference scores of the tests anew
+golden: model-tools ## Regenerate the reference scores of the tests
 	.venv-tools/bin/python tools/golden.py
 
 .PHONY: pictures
-pictures: rust onnxruntime ## Draw the README's picture of the report anew (needs Chromium)
+pictures: rust onnxruntime ## Redraw the README's picture of the report (needs Chromium)
 	cargo build --release --locked
 	scripts/pictures $(TARGET)/release/topicmill
 
 .PHONY: soak
-soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, file handles, missed posts
+soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts; check memory, file handles and missed posts
 	cargo build --release --locked
 	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak.py \
 		$(TARGET)/release/topicmill $(TARGET)/soak
 
 .PHONY: clean
-clean: ## Remove what was built and installed here
+clean: ## Remove builds, packages and virtual environments
 	cargo clean
 	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
-# The library in the wheel is the same for every Python, but not every Python has a
-# wheel: use one Python's, and keep it out of site-packages.
+# The library in the wheel is the same for every Python, but not every Python has a wheel. Use that of Python 3.12, and
+# keep it out of site-packages.
 .PHONY: onnxruntime
 onnxruntime:
 	@scripts/venv .venv requirements/onnxruntime.txt --no-deps --require-hashes --no-compile \
 		--target .venv/native --only-binary :all: --ignore-requires-python \
 		--implementation cp --python-version 3.12 --abi cp312
 
-# OpenVINO in the same way: the second engine, which nothing else needs.
+# OpenVINO is installed in the same way.
 .PHONY: openvino
 openvino: ## Install OpenVINO, a second engine for CPUs
 	@scripts/venv .venv requirements/openvino.txt --no-deps --require-hashes --no-compile \
