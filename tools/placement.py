@@ -11,8 +11,8 @@ therefore loads its library over stubs of NVIDIA's libraries, which report succe
 Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt, as `make placement`
 does.
 
-It prints the placement of each graph. The exit code is 1 if ONNX Runtime places a node on the CPU in a graph
-without nodes of the kinds in `HOST_OPS`, and 2 if the library cannot be loaded. Needs a C compiler and `nm`.
+It prints the placement of each graph. The exit code is 1 if ONNX Runtime places a node on the CPU in a graph without
+nodes of the kinds in `HOST_OPS`, and 2 if the library cannot be loaded. Needs a C compiler, `nm` and `readelf`.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def main() -> int:
         print(f"`{PROVIDER}` is missing: put a folder with `onnxruntime-gpu` first on PYTHONPATH", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as scratch:
-        stand_in(provider, Path(scratch))
+        write_stubs(provider, Path(scratch))
         kernels, wrong = set(), False
         for path in graphs_of(arguments.models, Path(scratch)):
             graph = onnx.load(path, load_external_data=False)
@@ -151,7 +151,7 @@ def build(source: Path, folder: Path) -> list[Path]:
     return paths
 
 
-def stand_in(provider: Path, folder: Path) -> None:
+def write_stubs(provider: Path, folder: Path) -> None:
     """Loads stubs for each library that the provider needs; they stay loaded."""
     listed = subprocess.run(["readelf", "-d", provider], check=True, capture_output=True, text=True).stdout
     needed = [name for name in re.findall(r"NEEDED.*\[(.*)\]", listed) if NVIDIA.match(name)]
@@ -178,7 +178,7 @@ def is_nvidia(line: str) -> bool:
 
 def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str, str]]:
     """Returns the placement of each node: provider, name, operator."""
-    import onnxruntime  # now that the stand-ins are there
+    import onnxruntime  # after the stubs are loaded
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

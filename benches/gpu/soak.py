@@ -48,18 +48,18 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
     command = [program, "score", "-", "-", "--format", "ndjson", "--output-format", "ndjson"]
     command += ["--model", model, "--device", device]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    told = {"in": 0, "out": 0}
+    counts = {"in": 0, "out": 0}
     ends = time.monotonic() + seconds
     workers = [
-        threading.Thread(target=feed, args=(child, ends, told)),
-        threading.Thread(target=count, args=(child, told)),
+        threading.Thread(target=feed, args=(child, ends, counts)),
+        threading.Thread(target=count, args=(child, counts)),
     ]
     for worker in workers:
         worker.start()
     samples = []
     while child.poll() is None:
         taken = memory(child.pid, device)
-        if taken and told["out"]:  # from the first scores on; before, the model is loaded
+        if taken and counts["out"]:  # from the first scores on; before, the model is loaded
             samples.append(taken)
         time.sleep(min(1.0, seconds / 30))
     for worker in workers:
@@ -69,12 +69,12 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
     verdict = "steady"
     if thirds[2] > thirds[1] * 1.02 + 32:
         verdict = "**grows**"
-    if child.returncode or told["in"] != told["out"] or not told["out"]:
-        verdict = f"**failed** with {child.returncode}: {told['in']} texts in, {told['out']} scores out"
-    return {"model": Path(model).name, "texts": told["out"], "thirds": thirds, "verdict": verdict}
+    if child.returncode or counts["in"] != counts["out"] or not counts["out"]:
+        verdict = f"**failed** with {child.returncode}: {counts['in']} texts in, {counts['out']} scores out"
+    return {"model": Path(model).name, "texts": counts["out"], "thirds": thirds, "verdict": verdict}
 
 
-def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
+def feed(child: subprocess.Popen, ends: float, counts: dict) -> None:
     """Writes texts until the time is over; a full pipe makes it wait for the model."""
     numbers = random.Random(1)
     try:
@@ -83,7 +83,7 @@ def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
                 for _ in range(WINDOW):
                     text = " ".join(numbers.choices(WORDS, k=numbers.randint(least, most)))
                     child.stdin.write(json.dumps({"text": text}).encode() + b"\n")
-                    told["in"] += 1
+                    counts["in"] += 1
                     if time.monotonic() > ends:
                         return
     except BrokenPipeError:
@@ -93,10 +93,10 @@ def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
             child.stdin.close()
 
 
-def count(child: subprocess.Popen, told: dict) -> None:
+def count(child: subprocess.Popen, counts: dict) -> None:
     """Counts the scored texts."""
     for line in child.stdout:
-        told["out"] += bool(json.loads(line).get("scores"))
+        counts["out"] += bool(json.loads(line).get("scores"))
 
 
 def memory(pid: int, device: str) -> float:

@@ -39,7 +39,7 @@ class LogitsOnly(torch.nn.Module):
 
 
 def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: Path) -> None:
-    """Write the graph to `path`, with dynamic batch and sequence; a large model gets a data file beside it.
+    """Writes the graph to `path`, with dynamic batch and sequence; a large model gets a data file next to it.
 
     `example` is a padded batch; its keys become the graph's inputs.
     """

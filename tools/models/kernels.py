@@ -53,8 +53,8 @@ def types_of(graph: onnx.ModelProto) -> dict[str, str]:
 
 def without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
     """Returns a copy with weights as inputs: type inference would copy the whole file, weights included."""
-    told = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.graph.initializer]
-    inputs = [*graph.graph.input, *told]
+    constants = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.graph.initializer]
+    inputs = [*graph.graph.input, *constants]
     light = helper.make_graph(graph.graph.node, "types", inputs, graph.graph.output)
     return helper.make_model(light, opset_imports=graph.opset_import, ir_version=graph.ir_version)
 

@@ -46,7 +46,7 @@ class Classifiers(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(manifest_of(ROOT / "made-quality")["kind"], "classifier")
 
-    def test_labels_that_cannot_be_told_apart_are_refused(self):
+    def test_indistinguishable_labels_are_rejected(self):
         """A gap in the numbers, and one name for two classes."""
         for name, fields, words in [
             ("gap", {"id2label": {"0": "a", "2": "b"}, "label2id": None}, "without a gap"),

@@ -47,7 +47,7 @@ def read(known: list[dict], broad: list[dict]) -> subreddits.Posts:
 
 
 def some_posts() -> subreddits.Posts:
-    """Two well-known subreddits, and eleven of each topic beside them."""
+    """Two well-known subreddits, and eleven more of each topic."""
     known = [post(n, name, name, "hot") for name in ("food", "travel") for n in range(4)]
     broad = [post(n, f"{topic}{k}", topic) for topic in ("food", "travel") for k in range(11) for n in range(2)]
     return read(known, broad)

@@ -348,7 +348,7 @@ class Training(unittest.TestCase):
                     self.assertFalse(read.called)
                     self.assertFalse(out.exists())
 
-    def test_large_weights_lie_beside_the_graph(self):
+    def test_large_weights_are_stored_next_to_the_graph(self):
         """The manifest has their hash."""
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             folder = changed("mpnet")

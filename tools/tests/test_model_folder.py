@@ -77,7 +77,7 @@ class ModelFolder(unittest.TestCase):
         self.assertLessEqual(wanted, left)
         self.assertFalse([name for name in left - wanted if not name.startswith("MatMul_")])  # of two activations
 
-    def test_large_weights_lie_beside_their_graph(self):
+    def test_large_weights_are_stored_next_to_their_graph(self):
         """As for graphs from 256 MB on."""
         folder = copy_of("tiny-bart").parent / "made"
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):

@@ -245,14 +245,14 @@ class Folder(unittest.TestCase):
             (("--keep-zero-shot", "--head-only", "--pipeline", few), "has no topic `travel`"),
         ]:
             with self.subTest(said):
-                code, told, out = run(path, *words, base=SHIPPED)
-                self.assertEqual(code, 2, told)
-                self.assertIn(said, told)
+                code, printed, out = run(path, *words, base=SHIPPED)
+                self.assertEqual(code, 2, printed)
+                self.assertIn(said, printed)
                 self.assertFalse(out.exists())
         one = [row for row in posts() if row["label"] == "food"]
-        code, told, _ = run(written(one), "--keep-zero-shot", "--head-only", "--pipeline", pipeline, base=SHIPPED)
-        self.assertEqual(code, 2, told)
-        self.assertIn("all posts have the same label", told)
+        code, printed, _ = run(written(one), "--keep-zero-shot", "--head-only", "--pipeline", pipeline, base=SHIPPED)
+        self.assertEqual(code, 2, printed)
+        self.assertIn("all posts have the same label", printed)
 
     def test_a_full_disk_leaves_nothing(self):
         """Exit code 1, and no folder."""

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 FILE = "label_vectors.json"
 # A manifest has the hash of config.json, which changes; the verified folder was the base.
 LEFT_OUT = (".*", "manifest.toml", FILE)
-DIGITS = 9  # of a number: each float32 is told from its neighbours
+DIGITS = 9  # of a number: distinguishes each float32 from its neighbours
 
 
 def keep_zero_shot(
@@ -40,7 +40,7 @@ def keep_zero_shot(
     tuned: Path | None = None,
     curve: list[dict] | None = None,
 ) -> None:
-    """Learn the vectors, judge them beside the base's, write the folder.
+    """Learns the vectors, compares them with the base's, and writes the folder.
 
     `tuned` is the base after fine-tuning, whose curve is `curve`. Raises `InputError`, and `OSError` where the disk is
     full.

@@ -37,10 +37,10 @@ INTEGER_KINDS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "DynamicQuanti
 
 
 def write_proof(folder: Path, base: Path) -> float | None:
-    """Write the manifest of a folder made of `base`; returns how far the optimised graph is off the one as it stands.
+    """Writes the manifest of a folder made of `base`; returns the difference of the optimized graph from the stored one.
 
-    None, and no manifest, where the graph lies in a folder below, has others beside it, or computes in whole numbers:
-    the program looks at such graphs itself. Raises `GraphError` where the optimised graph gives other vectors.
+    Writes nothing and returns None if the graph is in a subfolder, is not the only graph, or computes with integers: the
+    program checks such graphs itself. Raises `GraphError` if the optimized graph gives other vectors.
     """
     if [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx")] != [GRAPH]:
         return None
