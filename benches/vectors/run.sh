@@ -4,9 +4,8 @@
 #     benches/vectors/run.sh TOPICMILL URL POSTS
 #
 # TOPICMILL is the program, URL a new database: `sqlite:PATH` or a PostgreSQL URL (psql fills it then). The texts are
-# made up
-# of some words. The model embeds three of them; the others get random vectors, because their values do not affect the
-# times, and embedding 100,000 texts takes half an hour.
+# made up. The model embeds three of them; the others get random vectors, because their values do not affect the times,
+# and embedding 100,000 texts takes half an hour.
 set -euo pipefail
 
 topicmill=$1 url=$2 posts=$3
