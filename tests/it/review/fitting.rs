@@ -1,0 +1,226 @@
+//! Tests the button "fit now" of the review page.
+
+use super::*;
+
+/// The program with the default model, whose vectors a fit needs.
+async fn fit_scene(database: &crate::support::postgres::TestDatabase) -> Scene {
+    let program = Program::with_database(&database.url).with_default_model();
+    Scene::of(program, database, 40).await
+}
+
+/// Answers posts until so many have an answer: games are none of the labels, the rest is right.
+async fn answer_posts(served: &Served, answers: usize) -> String {
+    let mut page = served.get("/review").await;
+    for _ in 0..answers {
+        let (_, title) = page.split_once("<h1 class=\"post").unwrap();
+        let title = title.split("</h1>").next().unwrap();
+        let key = match key_of(title) {
+            "1" => ("none", "1"),
+            "2" => ("label", "food"),
+            _ => ("label", "music"),
+        };
+        page = served.answer(&page, "", &[key]).await;
+    }
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
+    for database in databases() {
+        let scene = fit_scene(&database).await;
+        let served = Served::start(&scene, &[]);
+        let page = answer_posts(&served, 24).await;
+        assert!(!page.contains("fit now"), "{page}");
+        let page = served.answer(&page, "", &[("label", "food")]).await;
+        assert!(page.contains("fit now"), "{page}");
+        let token = field(&page, "token");
+        let form = [("token", &*token), ("who", "ada")];
+        let runs = || {
+            let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
+            scene.json(&["sql", runs])[0]["n"].clone()
+        };
+        let elsewhere = Some("http://evil.example");
+        assert_eq!(served.post("/review/fit", &form, elsewhere).await.0, 403);
+        let wrong = [("token", "0"), ("who", "ada")];
+        assert_eq!(served.post("/review/fit", &wrong, None).await.0, 403);
+        assert!(
+            !served.get("/review/fit").await.contains("data-poll"),
+            "nothing runs"
+        );
+        let (first, second) = tokio::join!(
+            served.post("/review/fit", &form, None),
+            served.post("/review/fit", &form, None)
+        );
+        assert_eq!((first.0, second.0), (200, 200));
+        let mut state = String::new();
+        for _ in 0..600 {
+            state = served.get("/review/fit").await;
+            if !state.contains("data-poll") {
+                break;
+            }
+            SystemClock::shared()
+                .sleep(std::time::Duration::from_millis(50))
+                .await;
+        }
+        assert!(state.contains("Learned from 25 answers"), "{state}");
+        // Five of the answers are about random posts.
+        assert!(state.contains("most of which are close calls"), "{state}");
+        assert!(
+            state.contains("All posts now have the labels of first-fit25"),
+            "{state}"
+        );
+        assert!(state.contains("<a href=\"/\">"), "{state}");
+        assert!(!state.contains("fit now"), "{state}");
+        assert_eq!(runs(), 2, "one of the scene, and one of the fit");
+        let current =
+            "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
+        assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
+        // The learned answers do not measure the fit.
+        let page = served.get("/review").await;
+        for part in [
+            "<dd>0</dd><dt>random posts that count</dt>",
+            "not measured since the fit, which used all 25 answered posts",
+            "The labels are fitted to 25 answers.",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        // A form from before the fit is still valid: the labels that it offers are the same.
+        let next = served.answer(&page, "", &[("label", "food")]).await;
+        assert!(!next.contains("changed in the meantime"), "{next}");
+        assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fit_now_keeps_the_target_of_the_last_fit() {
+    let database = sqlite();
+    let scene = fit_scene(&database).await;
+    let served = Served::start(&scene, &["--random-share", "1"]);
+    answer_posts(&served, 10).await;
+    scene.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
+    let page = answer_posts(&served, 25).await;
+    assert!(
+        page.contains("As in that fit, the threshold will be chosen for a recall of 0.5."),
+        "{page}"
+    );
+    let token = field(&page, "token");
+    let form = [("token", &*token), ("who", "ada")];
+    served.post("/review/fit", &form, None).await;
+    let mut state = served.get("/review/fit").await;
+    for _ in 0..600 {
+        if !state.contains("data-poll") {
+            break;
+        }
+        SystemClock::shared()
+            .sleep(std::time::Duration::from_millis(50))
+            .await;
+        state = served.get("/review/fit").await;
+    }
+    assert!(state.contains("is chosen for a recall of 0.5."), "{state}");
+    let page = served.get("/review").await;
+    assert!(page.contains(" for a recall of 0.5."), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_fit_reports_why_and_changes_nothing() {
+    let database = sqlite();
+    // The model has no stored results: the labels are another model's.
+    let scene = Scene::new(&database, 40).await;
+    database.run("DELETE FROM pair_logits").await;
+    let served = Served::start(&scene, &[]);
+    let page = answer_posts(&served, 25).await;
+    let token = field(&page, "token");
+    let form = [("token", &*token), ("who", "ada")];
+    served.post("/review/fit", &form, None).await;
+    let mut state = served.get("/review/fit").await;
+    for _ in 0..600 {
+        if !state.contains("data-poll") {
+            break;
+        }
+        SystemClock::shared()
+            .sleep(std::time::Duration::from_millis(50))
+            .await;
+        state = served.get("/review/fit").await;
+    }
+    assert!(
+        state.contains("The fit failed: none of the 25 gold posts can be used"),
+        "{state}"
+    );
+    assert!(state.contains("fit now"), "it can be repeated: {state}");
+    let sets = scene.json(&["labels", "list"]);
+    assert_eq!(sets.as_array().unwrap().len(), 1, "{sets}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
+    let database = sqlite();
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let scene = fit_scene(&database).await;
+    let served = Served::start(&scene, &[]);
+    answer_posts(&served, 24).await;
+    let url = format!("{}/review", served.url);
+    browser.open(&url, 1280, Scheme::Light).await;
+    // Each label has its description next to it.
+    assert_eq!(browser.count(".fit").await, 0);
+    let title = browser.text(".asked h1").await;
+    // The note takes keys that are labels elsewhere, and Enter leaves it without an answer.
+    browser.press("/").await;
+    browser
+        .until("document.activeElement.name === 'note'")
+        .await;
+    browser.press("1 u 0").await;
+    browser.press("\u{e007}").await;
+    browser
+        .until("document.activeElement.name !== 'note'")
+        .await;
+    assert_eq!(browser.text(".asked h1").await, title);
+    browser
+        .press_and_navigate(if key_of(&title) == "1" {
+            "0"
+        } else {
+            key_of(&title)
+        })
+        .await;
+    browser
+        .until("document.querySelector('.notice').textContent.includes('the model predicted')")
+        .await;
+    let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
+    assert_eq!(scene.json(&["sql", noted])[0]["note"], "1 u 0");
+    // Undo brings the note back.
+    browser.press_and_navigate("u").await;
+    browser
+        .until("document.querySelector('[name=note]').value === '1 u 0'")
+        .await;
+    let title = browser.text(".asked h1").await;
+    browser
+        .press_and_navigate(if key_of(&title) == "1" {
+            "0"
+        } else {
+            key_of(&title)
+        })
+        .await;
+    browser.until("document.querySelector('.fit button')").await;
+    browser.screenshot("review-fit-due").await;
+    browser.click(".fit button").await;
+    let started = "document.querySelector('.fit') && !document.querySelector('.fit button')";
+    browser.until(started).await;
+    // The outcome replaces the button without a reload, and a note in progress stays.
+    browser.type_into("[name=note]", "in progress").await;
+    browser.until("document.querySelector('.fit a')").await;
+    assert!(
+        browser
+            .text(".fit")
+            .await
+            .contains("Learned from 25 answers")
+    );
+    let value = browser
+        .eval("return document.querySelector('[name=note]').value")
+        .await;
+    assert_eq!(value, "in progress");
+    browser.check().await;
+    browser.screenshot("review-fit-done").await;
+    browser.click(".fit a").await;
+    browser.until("location.pathname === '/'").await;
+}
