@@ -1,7 +1,7 @@
 //! A TCP listener that limits connections and their idle time.
 //!
-//! It bounds the number of open connections, in all and per address, and closes a connection if a request or a response
-//! makes no progress within a timeout. This protects the server from slow or excessive clients.
+//! It bounds the number of open connections, in total and per address, and closes a connection if a request or a
+//! response makes no progress within a timeout. This protects the server from slow or excessive clients.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -20,7 +20,7 @@ pub use self::label_set::{FittedSet, GoldText, fit_label_set};
 use topicmill_core::TextHash;
 use topicmill_score::fitted::log_sum_exp;
 
-/// Strengths of the penalty on the weights, from the strongest on: each fit starts at the one before.
+/// Strengths of the penalty on the weights, strongest first. Each fit starts from the parameters of the previous one.
 const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03];
 /// The weakest penalty that is tried for `n` answers is this over `n`: with fewer answers, cross-validation picks among
 /// weak penalties by chance (20 answers: .871 right with all strengths, .877 without the weak ones).

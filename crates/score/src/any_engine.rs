@@ -21,7 +21,7 @@ pub struct AnyEngine {
     pub chosen: DeviceChoice,
     /// Threads within one batch.
     pub threads: usize,
-    /// Library and version, to tell measurements with different versions apart.
+    /// Library and version, to distinguish measurements with different versions.
     pub runtime: String,
 }
 

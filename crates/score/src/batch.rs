@@ -1,4 +1,4 @@
-//! Plans batches: row lengths in, groups of rows of similar length out. Pure: no I/O and no model.
+//! Plans batches: row lengths in, groups of rows of similar length out. It does no I/O and runs no model.
 //!
 //! Every row of a batch is padded to the length of the longest, and padding is wasted work. Sorted by length, real
 //! posts need 1 to 2 % of padding; unsorted, they need three times the work. The size of a batch is bounded by its

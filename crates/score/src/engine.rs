@@ -129,7 +129,7 @@ pub enum EngineName {
     OpenVino,
 }
 
-/// The text is not the name of an engine.
+/// An error for text that is not the name of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an engine: use `auto`, `onnxruntime` or `openvino`")]
 pub struct EngineNameError(String);
@@ -162,7 +162,7 @@ impl fmt::Display for EngineName {
     }
 }
 
-/// The text is not the name of a device.
+/// An error for text that is not the name of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
 pub struct DeviceError(String);

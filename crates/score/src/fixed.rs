@@ -1,4 +1,4 @@
-//! Splits and pads batches to a fixed shape: the one that a graph was exported with, or one of few on a GPU.
+//! Splits and pads batches to a fixed shape: the one that a graph was exported with, or on a GPU one of a few.
 //!
 //! The input is a batch of any shape. It is computed in parts of the fixed shape, and the results of padding rows are
 //! dropped.

@@ -210,12 +210,12 @@ impl LabelSet {
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
-            reason = "1 is written as 1, and keeps the hash that sets had before they had a temperature"
+            reason = "exactly 1 is left out, so that label sets from before temperatures keep their hash"
         )]
         let temperature = (self.temperature != 1.0).then_some(self.temperature);
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
-        // Each form is older than its later fields. Another form would change the hashes of stored label sets, and all
-        // posts would be labelled again.
+        // Fields were added in later versions, and are left out if unset. Any other form would change the hashes of
+        // stored label sets, and all posts would be labelled again.
         let content = match (&self.background, temperature) {
             (Some(background), _) => serde_json::to_string(&(
                 (template, mode, threshold, &self.labels, self.temperature),

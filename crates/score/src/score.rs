@@ -1,4 +1,4 @@
-//! Turns logits into scores. Pure: no I/O. All scores are computed here, so that stored logits give the same scores as
+//! Turns logits into scores, without I/O. All scores are computed here, so that stored logits give the same scores as
 //! fresh ones.
 //!
 //! The reference is the zero-shot pipeline of transformers. Single mode is a softmax of the entailment logits over the
@@ -262,7 +262,7 @@ impl Evidence {
         self.with_logits(self.logits.clone(), self.other.map(|other| other + shift))
     }
 
-    /// True if the labels compete: a softmax over all of them, rather than a sigmoid per label.
+    /// Returns true if the labels compete: a softmax over all of them, rather than a sigmoid per label.
     pub fn is_softmax(&self) -> bool {
         self.function == HeadFunction::Softmax
     }

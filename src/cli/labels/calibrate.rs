@@ -228,8 +228,8 @@ impl Calibrate {
         let unscored = posts.len() - rows.len();
         if rows.len() < MIN_ROWS && unknown + unscored == 0 {
             return Err(CliError::Usage(format!(
-                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: answer more with `{REVIEW_COMMAND}`, \
-                 or try `topicmill labels fit`",
+                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: answer more with \
+                 `{REVIEW_COMMAND}`, or try `topicmill labels fit`",
                 self.gold,
                 rows.len()
             )));

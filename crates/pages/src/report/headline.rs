@@ -11,7 +11,7 @@ use topicmill_store::PostOutcome;
 /// The most characters of a label in a headline.
 const NAME: usize = 48;
 /// The headline states the share of posts without a label if it is at least this.
-const MAX_WITHOUT_LABEL: f64 = 0.5;
+const MIN_WITHOUT_LABEL: f64 = 0.5;
 
 /// Returns the headline.
 pub fn headline(report: &Report) -> String {
@@ -32,7 +32,7 @@ pub fn headline(report: &Report) -> String {
     let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
     let share = as_f64(none) / as_f64(scored);
     let of_posts = &of_posts(report);
-    let leader = labels.first().filter(|_| share < MAX_WITHOUT_LABEL);
+    let leader = labels.first().filter(|_| share < MIN_WITHOUT_LABEL);
     let change = report.period.and_then(|_| largest_change(&labels));
     let and = |sentence: String| match &change {
         Some((label, change)) => format!(

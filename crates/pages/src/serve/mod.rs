@@ -39,7 +39,7 @@ const BODY: usize = 64 * 1024;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most concurrent user queries, so that pages stay responsive.
 const QUERIES: usize = 2;
-/// The most KiB of query results that clients have not read yet, in all.
+/// The most KiB of query results that clients have not read yet, in total.
 const UNREAD_KIB: usize = 256 * 1024;
 /// The fewest characters of a token: 16 random ones are too many to guess.
 const SHORTEST_TOKEN: usize = 16;

@@ -22,7 +22,7 @@ pub struct Disagreement {
 /// The answers of annotators, combined by post.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consensus {
-    /// One row per post on which all annotators agree, ordered by fullname and numbered as lines.
+    /// One row per post on which all annotators agree, ordered by fullname. Their line numbers are consecutive.
     pub rows: Vec<GoldRow>,
     /// The posts among `rows` that were sampled at random; estimates from these are unbiased.
     pub random: BTreeSet<Fullname>,

@@ -98,7 +98,8 @@ impl PreparedLabels {
         Some(evidence.scores(self.temperature, self.threshold))
     }
 
-    /// True if scores depend on the text's vector, and not only on its logits. Known pairs then save no inference.
+    /// Returns true if scores depend on the text's vector, and not only on its logits. Known pairs then save no
+    /// inference.
     pub fn needs_vectors(&self) -> bool {
         self.fitted
             .as_ref()

@@ -1,4 +1,4 @@
-//! The columns that lists are filtered and sorted by, for all posts, in memory: 48 bytes per post.
+//! An in-memory copy of the columns by which lists are filtered and sorted. It takes 48 bytes per post.
 //!
 //! Every list is one scan over all posts, which takes a few milliseconds per million. No combination of filters needs a
 //! database index, and counts are exact.
