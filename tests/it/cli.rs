@@ -37,7 +37,7 @@ fn without_a_command_a_new_folder_shows_how_to_begin() {
     for line in shown.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    // The commands for the user's own posts work in this order, with what one writes in between.
+    // The suggested commands work in this order, with the user's own posts and labels.
     let file = program.write(
         "posts.csv",
         "id,subreddit,created_utc,title\na1,gaming,1700000000,a new boss fight in this game\n",

@@ -124,7 +124,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         f.store.purging().purge(f.run, &gone, at(8)).await.unwrap();
         assert_eq!(labelled(&f, "purged").await, 5);
 
-        // As hand-written SQL that omits these columns.
+        // Hand-written SQL may omit the columns that the views count by.
         let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                           abstained, mode, classified_at) \
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \

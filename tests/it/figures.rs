@@ -136,7 +136,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         "They cannot for 40 of 80 posts, whose topics are not labels.",
     );
     has(&page, "10 posts without a topic are left out.");
-    // Not science with its 35 %, because it is not a label.
+    // Science has 35 %, but is left out, because it is not a label.
     assert_eq!(posts("topic = 'travel' AND outcome = 'food'"), 2);
     has(
         &page,
@@ -360,7 +360,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     );
     program.ok(&["labels", "gold", "import", &random, "--random"]);
 
-    // By hand, from the rows.
+    // The expected figures, computed from the rows.
     let judged =
         "FROM gold g JOIN labeled_posts p ON p.fullname = g.fullname WHERE g.in_random_sample";
     let right = "COALESCE(g.label, '') = CASE WHEN p.abstained THEN '' ELSE p.outcome END";

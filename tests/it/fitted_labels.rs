@@ -352,13 +352,13 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
             "{card}"
         );
         let evaluate = ["labels", "evaluate", "--gold", "db"];
-        // The same answers in a file are not others.
+        // The same answers in a file do not measure the fit either.
         for gold in ["db", &some] {
             scene
                 .run(&["labels", "evaluate", "--gold", gold])
                 .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         }
-        // The words alone did not learn them.
+        // The label set before the fit learned from no answers, so all of them measure it.
         let before = scene.json(&[&evaluate[..], &["--label-set", "first"]].concat());
         assert_eq!(before["posts"], 24);
 
@@ -375,7 +375,7 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         assert_eq!(both["posts"], 6, "{both}");
         assert_eq!(all.lines().count(), 25);
     }
-    // A fit to a file whose answers nobody else has.
+    // A fit to a file whose answers are not in the database.
     let database = sqlite();
     let scene = Scene::new(&database);
     let file = first(&scene, "file.csv", 24);
@@ -537,7 +537,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
         let lacking = scene.read("answers.csv").replace("none", "sailing");
         let lacking = scene.write("lacking.csv", lacking);
         fit(&lacking).expect_exit(2, "has no label `sailing` (8 rows)");
-        // Another model has other vectors, and these are not its own.
+        // The stored vectors do not belong to another model.
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = tiny.to_str().unwrap();
         scene
@@ -567,7 +567,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
             "posts on which annotators disagree are left out",
             "gold labels of posts that have been edited since are left out",
         ]);
-        // The fit is not for another model.
+        // Another model cannot use the fit.
         scene
             .ok(&[
                 "classify",

@@ -95,7 +95,7 @@ fn fixed_gpu_shapes_give_the_same_scores() {
         };
         assert!(of_few.iter().all(is_few), "{of_few:?}");
         assert!(of_few.iter().all(|(_, width)| *width <= window));
-        // Otherwise the two runs would be identical.
+        // Without other shapes, this test would compare two identical runs.
         assert!(!of_any.iter().all(is_few), "{of_any:?}");
     }
 }

@@ -141,12 +141,12 @@ fn a_full_database_is_reported_and_loses_nothing() {
     // A failed import is not recorded as finished.
     ran.expect_stderr("stopped before the end of the file");
     assert!(!ran.stderr.contains("imported file="), "{}", ran.stderr);
-    goes_on(&program, &file);
+    assert_import_finishes(&program, &file);
 }
 
-/// With free space, the same command finishes the import.
+/// Checks that the same command finishes the import once there is free space.
 #[cfg(target_os = "linux")]
-fn goes_on(program: &Program, file: &str) {
+fn assert_import_finishes(program: &Program, file: &str) {
     let sound = "SELECT integrity_check FROM pragma_integrity_check";
     assert_eq!(sql(program, SQLITE, sound), "ok");
     let place = "SELECT COALESCE(SUM(posts), 0) FROM imports";

@@ -305,7 +305,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             }
         }
         scene.run(&asked).expect_exit(2, "--overwrite");
-        // Another file name does not help against a full disk.
+        // On a full disk, the advice is to free space, not to use another file.
         let full = [
             "--target-precision",
             "0.55",

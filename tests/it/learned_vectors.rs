@@ -184,7 +184,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
             "{message}"
         );
     }
-    // The background uses its words in either case.
+    // The background uses its words with learned vectors and without.
     let background = "background = \"reddit\"\n";
     let (words, _) = score(&by_words, &LEARNED, background);
     let (found, message) = score(&learned, &LEARNED, background);

@@ -348,7 +348,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         // Two posts of each subreddit are pinned, and do not count towards its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);
-        // The same again, two at a time: the same posts.
+        // A second run reads the same posts.
         let ran = collect(&["--topic", "fun"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(counted(), all);

@@ -214,7 +214,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     scene.ok(&[&ask[..], &["--out", out]].concat());
     let written = scene.json(&["labels", "validate", "--pipeline", out]);
     assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
-    // Another file name does not help against a full disk.
+    // On a full disk, the advice is to free space, not to use another file.
     scene
         .run(&[&ask[..], &["--out", "/dev/full"]].concat())
         .expect_exit(1, "free some space");
