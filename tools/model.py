@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes a topicmill model folder from the local folder of a Hugging Face model.
 
-The model is an NLI model, a classifier with its own labels, or an embedding model of sentence-transformers.
+The model is an NLI model, a classifier with its own labels, a GLiClass model, or an embedding model of
+sentence-transformers.
 
 Exit codes: 0 if the folder is written and every graph is verified against torch, 1 if a graph is wrong or cannot be
 stored, and 2 if the model or the arguments are unusable. Nothing is written unless the code is 0. tools/README.md has
@@ -44,7 +45,7 @@ def make(arguments: argparse.Namespace) -> None:
     from models import InputError
     from models.embedding import FEWEST_TOKENS, MODULES, SCALE, make_embedding, read_embedding
     from models.make import GRAPHS, make_folder
-    from models.source import read_source
+    from models.source import is_gliclass, read_source
 
     names = list(dict.fromkeys((arguments.graphs or DEFAULT_GRAPHS).split(",")))
     for name in names:
@@ -56,6 +57,10 @@ def make(arguments: argparse.Namespace) -> None:
     if kind != "embedding":
         if scale is not None or most is not None:
             raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
+        if kind == "gliclass" or (kind == "auto" and is_gliclass(arguments.model)):
+            from models.gliclass import read_gliclass  # its package is slow to load
+
+            return make_folder(read_gliclass(arguments.model), arguments.out, names, say)
         return make_folder(read_source(arguments.model, kind), arguments.out, names, say)
     if arguments.graphs and names != [EMBEDDING_GRAPH]:
         raise InputError(
@@ -76,9 +81,8 @@ def say(line: str) -> None:
 def parse(words: list[str] | None) -> argparse.Namespace:
     """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "model", type=Path, metavar="MODEL", help="folder of BART, BERT, RoBERTa, DeBERTa or sentence-transformers"
-    )
+    families = "BART, BERT, RoBERTa, DeBERTa, GLiClass or sentence-transformers"
+    parser.add_argument("model", type=Path, metavar="MODEL", help=f"folder of {families}")
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder, new or empty")
     parser.add_argument(
         "--graphs",
@@ -87,10 +91,10 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--kind",
-        choices=("auto", "nli", "classifier", "embedding"),
+        choices=("auto", "nli", "classifier", "embedding", "gliclass"),
         default="auto",
-        help="kind of model; auto: embedding if there is a modules.json, nli if a class is entailment, else "
-        "classifier (default: %(default)s)",
+        help="kind of model; auto: embedding if there is a modules.json, gliclass if config.json says so, nli if a class "
+        "is entailment, else classifier (default: %(default)s)",
     )
     parser.add_argument(
         "--scale",

@@ -85,13 +85,11 @@ def input_table(name: str) -> dict:
 
 
 def vector(source: Source, proof: Proof, index: int) -> dict:
-    """Returns a pair (for a classifier, its first text alone), with its ids and torch's result."""
-    premise, hypothesis = VECTORS[index]
+    """Returns a row of texts, with its ids and torch's result."""
     pair = proof.pairs[index]
     types = {"token_type_ids": pair.type_ids} if source.has_types else {}
     logits = [short(logit) for logit in proof.logits[index]]
-    second = {"hypothesis": hypothesis} if source.kind == "nli" else {}
-    return {"premise": premise, **second, "input_ids": pair.ids, **types, "logits": logits}
+    return {**source.vector(index), "input_ids": pair.ids, **types, "logits": logits}
 
 
 def two_digits(value: float) -> float:

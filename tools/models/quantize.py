@@ -8,6 +8,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from models.export import clear_notes
 
+GLICLASS_HEADS = ("_projector/", "/scorer/", "/calibrator/")
+
 
 def quantized(path: Path) -> onnx.ModelProto:
     """The graph of `path` with int8 weights, in memory.
@@ -37,5 +39,8 @@ def quantized(path: Path) -> onnx.ModelProto:
 def left_alone(graph: onnx.ModelProto) -> list[str]:
     """Returns the names of the products that stay in float32."""
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.graph.initializer}
-    products = [node for node in graph.graph.node if node.op_type == "MatMul"]
-    return [node.name for node in products if node.name.endswith("/head") or ranks.get(node.input[1]) != 2]
+    nodes = graph.graph.node
+    products = [node for node in nodes if node.op_type == "MatMul"]
+    left = [node.name for node in products if node.name.endswith("/head") or ranks.get(node.input[1]) != 2]
+    heads = [node.name for node in nodes if any(part in node.name for part in GLICLASS_HEADS)]
+    return left + heads + [f"{name}_MatMul" for name in heads]  # so the quantizer names what was a Gemm

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 from transformers import (
     AutoModelForSequenceClassification,
@@ -20,6 +21,7 @@ from transformers import (
 
 from models import InputError
 from models.inputs import Filling, Pair
+from models.texts import FILLER, HYPOTHESIS, VECTORS
 from training.mean import MEAN, POOLING, MeanBertForSequenceClassification
 
 BUILT = {"bart": "bart", "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder"}
@@ -88,6 +90,23 @@ class Source:
         )
         return Pair(encoded["input_ids"], encoded["token_type_ids"])
 
+    def proof_pairs(self) -> list[Pair]:
+        """Returns the pairs of the manifest, then one of a tenth of the longest pair and one of its full length."""
+        pairs = [self.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
+        limits = (self.max_tokens // 10 + 16, self.max_tokens)
+        return pairs + [self.pair(FILLER * 200, HYPOTHESIS, limit) for limit in limits]
+
+    @torch.no_grad()
+    def logits(self, pair: Pair) -> np.ndarray:
+        """Returns torch's logits [1, classes] of one pair alone."""
+        types = {"token_type_ids": torch.tensor([pair.type_ids])} if self.has_types else {}
+        return self.model(input_ids=torch.tensor([pair.ids]), **types).logits.numpy()
+
+    def vector(self, index: int) -> dict:
+        """Returns the texts of a vector of the manifest."""
+        premise, hypothesis = VECTORS[index]
+        return {"premise": premise} | ({"hypothesis": hypothesis} if self.kind == "nli" else {})
+
 
 def read_source(folder: Path, kind: str = "auto") -> Source:
     """Reads the folder; `kind` is `nli`, `classifier` or `auto`. Raises `InputError`."""
@@ -116,6 +135,11 @@ def read_config(folder: Path) -> dict:
     if not isinstance(config, dict):
         raise InputError(f"`{path}` is not a JSON object: copy it from the model's source")
     return config
+
+
+def is_gliclass(folder: Path) -> bool:
+    """True if the configuration is that of a GLiClass model."""
+    return read_config(folder).get("model_type") == "GLiClass"
 
 
 def check_family(folder: Path, config: dict) -> None:

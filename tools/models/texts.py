@@ -29,3 +29,6 @@ LABELLED = [
     ("Our puppy chews every shoe that it finds, and barks at night.", "dogs"),
     ("Which chords does the guitar play in the chorus of this song?", "music"),
 ]
+
+# The labels of the vectors of a GLiClass model: as many in each, so that all fit in one batch.
+GLICLASS_LABELS = ("politics", "personal finance, loans", "Züge {und} Bahnhöfe")

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import torch
 
 from models import GraphError
 from models.inputs import Pair, feed
 from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
-from models.texts import FILLER, HYPOTHESIS, VECTORS
 
 # The largest error of a logit when a graph is made. In float32, only the order of sums differs; the error of
 # fewer bits is given in standard deviations of torch's own logits. An int8 graph's error cannot be distinguished
@@ -43,19 +41,9 @@ class Proof:
 
 
 def proof_of(source: Source) -> Proof:
-    """Returns the pairs of the manifest, then one of a tenth of the longest pair and one of its full length."""
-    pairs = [source.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
-    pairs += [
-        source.pair(FILLER * 200, HYPOTHESIS, limit) for limit in (source.max_tokens // 10 + 16, source.max_tokens)
-    ]
-    return Proof(pairs, np.concatenate([torch_logits(source, pair) for pair in pairs]))
-
-
-@torch.no_grad()
-def torch_logits(source: Source, pair: Pair) -> np.ndarray:
-    """Returns the logits [1, classes] of one pair alone."""
-    types = {"token_type_ids": torch.tensor([pair.type_ids])} if source.has_types else {}
-    return source.model(input_ids=torch.tensor([pair.ids]), **types).logits.numpy()
+    """Returns the source's pairs with their logits."""
+    pairs = source.proof_pairs()
+    return Proof(pairs, np.concatenate([source.logits(pair) for pair in pairs]))
 
 
 def open_session(path: Path, threads: int = 0) -> onnxruntime.InferenceSession:

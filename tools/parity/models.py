@@ -268,6 +268,8 @@ def fill_weights(model: PreTrainedModel, seed: int) -> None:
     """
     generator = np.random.default_rng(seed)
     for name, weight in sorted(model.named_parameters()):
+        if not weight.dim():  # a factor: the default will do
+            continue
         mean, spread = distribution(name, weight)
         values = generator.standard_normal(tuple(weight.shape), dtype=np.float32)
         weight.copy_(torch.from_numpy(values * np.float32(spread) + np.float32(mean)))

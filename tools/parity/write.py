@@ -13,12 +13,26 @@ from onnxruntime.transformers.optimizer import optimize_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from models.export import OPSET, export_onnx, graph_error
+from models.gliclass import read_gliclass
 from models.make import make_folder
 from models.source import read_source
+from parity import gliclass
 from parity.cases import ABOUT, DISCUSSED, LONG, POST, SIXTEEN, TEXTS, TITLE, pick, tiny_cases
 from parity.models import CLASSIFIERS, TINY, Spec, level_logits, make_model, make_tokenizer, save_folder
 from parity.reference import ClassifierReference, Reference, classifier_texts, versions, write_golden
 
+# The text after the labels, read from its first token; and before them, read as a whole, by a tokenizer that marks the
+# start of a text.
+GLICLASS = [
+    gliclass.Spec("tiny-gliclass-bert", "bert", 21, graphs=["cpu-fp32", "cpu-int8"]),
+    gliclass.Spec(
+        "tiny-gliclass-deberta",
+        "deberta",
+        22,
+        {"prompt_first": False, "scorer_type": "mlp", "pooling_strategy": "avg", "class_token_pooling": "average"},
+        prepend="first",
+    ),
+]
 MAX_FOLDER_BYTES = 1_000_000
 MAX_GOLDEN_BYTES = 400_000
 
@@ -33,6 +47,21 @@ def write_fixtures(root: Path) -> None:
     for spec in CLASSIFIERS:
         reference = lambda model, folder, spec=spec: ClassifierReference(model, folder, spec)
         write(spec, classifiers, reference, lambda one: [one.batch(list(TEXTS.values()))], text_batches, text_golden)
+    for spec in GLICLASS:
+        write_gliclass(spec, root / "gliclass")
+
+
+def write_gliclass(spec: gliclass.Spec, root: Path) -> None:
+    """Writes the model folder of a GLiClass checkpoint, and its golden file."""
+    folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = Path(scratch) / spec.name
+        gliclass.write_checkpoint(spec, checkpoint)
+        make_folder(read_gliclass(checkpoint), folder, spec.graphs, print)
+        write_golden(golden_file, {"model": spec.name, "versions": versions()}, gliclass.golden(checkpoint))
+    assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
+    assert golden_file.stat().st_size <= MAX_GOLDEN_BYTES, f"{golden_file} is too large to be committed"
 
 
 def nli_golden(reference: Reference) -> dict:

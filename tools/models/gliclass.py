@@ -1,0 +1,308 @@
+"""A GLiClass checkpoint, read, checked and wrapped for export: the text and all labels in, one logit a label out.
+
+In goes the path of a checkpoint whose architecture is `uni-encoder`; out comes a source like `models.source.Source`, of
+which `models.make` builds graphs. The graph finds the labels by their token: nothing is fixed but the weights.
+
+B rows, W width, K labels, D `hidden_size` of the encoder:
+
+| part | shape | what it is |
+|---|---|---|
+| encoder | [B, W] → [B, W, D] | token states, as transformers computes them |
+| labels | [B, W, D] → [B, K, D] | the state at, or after, a label's token, or the mean of the label's tokens; projected |
+| text | [B, W, D] → [B, D] | pooled states, projected; all states for the scorer `cross-attn` |
+| scorer | → [B, K] | logits, scaled where the model normalizes, calibrated where it has a calibrator |
+
+The package pools the padding of a batch as well, so its scores depend on what else is in the batch. Here a row has the
+scores that the package gives it alone.
+"""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from gliclass import GLiClassModel
+from tokenizers import Tokenizer
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from models import InputError
+from models.inputs import Filling, Pair
+from models.source import check_vocabulary, count_of, load, one_line, read_config, read_tokenizer
+from models.texts import FILLER, GLICLASS_LABELS, VECTORS
+
+MODEL_TYPE = "GLiClass"
+LABEL, SEPARATOR = "<<LABEL>>", "<<SEP>>"
+ARCHITECTURE = "uni-encoder"
+SCORERS = ("simple", "weighted-dot", "mlp", "hopfield", "cross-attn")
+POOLINGS = ("first", "last", "avg", "sum", "max", "rms", "abs_max", "abs_avg", "pass")
+DEFAULT_MAX_TOKENS = 1024  # of the package's pipeline, whatever the tokenizer says
+# Encoders without a table of positions.
+UNLIMITED = ("t5", "mt5", "umt5", "modernbert")
+
+
+class Packed(torch.nn.Module):
+    """The exported module: the checkpoint's own encoder, projections and scorer, with exact pooling between them."""
+
+    def __init__(self, model: GLiClassModel):
+        super().__init__()
+        self.inner, self.config = model.model, model.config
+        self.calibrator = model.calibrator
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: object) -> SimpleNamespace:
+        """Returns `logits` [B, K]; K is the largest number of labels in a row."""
+        states = self.states(input_ids, attention_mask)
+        labels = self.inner.classes_projector(self.labels(states, input_ids, attention_mask))
+        states, real = self.text(states, input_ids, attention_mask)
+        pooled = self.inner.text_projector(self.pooled(states, real, attention_mask))
+        if self.config.normalize_features:
+            pooled, labels = self.unit(pooled), self.unit(labels)
+        logits = self.inner.scorer(pooled, labels, text_mask=real)
+        if self.config.normalize_features:
+            logits = logits * self.inner.logit_scale
+        if self.calibrator is not None:
+            factor, offset = self.calibrator(pooled, labels, logits, torch.ones_like(logits))
+            logits = factor * logits + offset
+        return SimpleNamespace(logits=logits)
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Returns the token states [B, W, D] of the encoder's last layer."""
+        encoder = self.inner.encoder_model
+        if not self.config.use_segment_embeddings:
+            return encoder(ids, attention_mask=mask)[0]
+        segments = (torch.cumsum(self.is_separator(ids), 1) > 0).long()
+        tokens = encoder.get_input_embeddings()(ids) + self.inner.segment_embeddings(segments)
+        return encoder(inputs_embeds=tokens, attention_mask=mask)[0]
+
+    def labels(self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Returns the state of each label [B, K, D]."""
+        config = self.config
+        starts = (ids == config.class_token_index).long()
+        number = torch.cumsum(starts, 1)  # of the label that a token belongs to, from 1
+        numbers = torch.arange(1, number[:, -1].max() + 1, device=ids.device).unsqueeze(1)
+        if config.class_token_pooling != "average":
+            chosen = (number.unsqueeze(1) == numbers) & starts.bool().unsqueeze(1)
+            if not config.embed_class_token:  # the token after the label's own
+                chosen = torch.nn.functional.pad(chosen[:, :, :-1].float(), (1, 0))
+            return chosen.to(states.dtype) @ states
+        chosen = mask.bool()
+        if config.extract_text_features:
+            chosen = chosen & (torch.cumsum(self.is_separator(ids), 1) == 0)
+        if not config.embed_class_token:
+            chosen = chosen & ~starts.bool()
+        chosen = ((number.unsqueeze(1) == numbers) & chosen.unsqueeze(1)).to(states.dtype)
+        return (chosen @ states) / chosen.sum(-1, keepdim=True).clamp(min=1)
+
+    def text(self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the states that are pooled and their mask: all, or those from the separator on."""
+        if not self.config.extract_text_features:
+            return states, mask
+        return states, mask * (torch.cumsum(self.is_separator(ids), 1) > 0).long()
+
+    def pooled(self, states: torch.Tensor, real: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Pools states as the package does for a row without padding.
+
+        With `extract_text_features`, the package moves the text to the front and fills what it leaves with zeros: they
+        count in a mean, and in a maximum.
+        """
+        strategy, weights = self.config.pooling_strategy, real.unsqueeze(-1).to(states.dtype)
+        if strategy == "pass":
+            return states
+        if strategy in ("first", "last"):
+            count = torch.cumsum(real, 1)
+            place = count == (1 if strategy == "first" else count[:, -1:])
+            return (states * (place.long() * real).unsqueeze(-1).to(states.dtype)).sum(1)
+        if strategy == "max" and not self.config.extract_text_features:
+            return states.masked_fill(weights == 0, torch.finfo(states.dtype).min).amax(1)
+        kept = states * weights
+        length = mask.sum(1, keepdim=True).to(states.dtype)
+        return {
+            "avg": lambda: kept.sum(1) / length,
+            "sum": lambda: kept.sum(1),
+            "max": lambda: kept.amax(1),
+            "rms": lambda: ((kept * kept).sum(1) / length).sqrt(),
+            "abs_max": lambda: kept.abs().amax(1),
+            "abs_avg": lambda: kept.abs().sum(1) / length,
+        }[strategy]()
+
+    def unit(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Returns vectors of length 1."""
+        return vectors / (vectors.norm(p=2, dim=-1, keepdim=True) + self.inner.epsilon)
+
+    def is_separator(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns 1 where the text's token stands."""
+        return (ids == self.config.text_token_index).long()
+
+
+class GliclassSource:
+    """A checkpoint with its tokenizer; it has what `models.make` reads of a `Source`."""
+
+    kind, classes, family, has_types = "gliclass", (), MODEL_TYPE, False
+
+    def __init__(self, folder: Path, reference: GLiClassModel, tokenizer: PreTrainedTokenizerBase):
+        self.folder, self.reference, self.tokenizer = folder, reference, tokenizer
+        self.model = Packed(reference).eval()
+        self.prompt = Prompt(folder / "tokenizer.json", self.config.prompt_first)
+        self.max_tokens = max_tokens(self.config)
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The checkpoint's configuration."""
+        return self.reference.config
+
+    @property
+    def filling(self) -> Filling:
+        """Returns the padding id."""
+        return Filling(self.tokenizer.pad_token_id or 0, None)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Returns nothing: the graph is exported, not built of weights."""
+        return {}
+
+    def proof_pairs(self) -> list[Pair]:
+        """Returns the rows of the manifest, then one of a tenth of the longest row and one of its full length."""
+        rows = [self.prompt.ids(GLICLASS_LABELS, text, self.max_tokens) for text, _ in VECTORS]
+        fewest = len(self.prompt.ids(GLICLASS_LABELS, "", self.max_tokens))
+        for limit in (fewest + self.max_tokens // 10, self.max_tokens):
+            rows.append(self.prompt.ids(GLICLASS_LABELS, FILLER * 200, limit))
+        return [Pair(row, [0] * len(row)) for row in rows]
+
+    @torch.no_grad()
+    def logits(self, pair: Pair) -> np.ndarray:
+        """Returns the package's logits [1, K] of one row alone."""
+        ids = torch.tensor([pair.ids])
+        labels = int((ids == self.config.class_token_index).sum())
+        return self.reference(input_ids=ids, attention_mask=torch.ones_like(ids), max_num_classes=labels).logits.numpy()
+
+    def vector(self, index: int) -> dict:
+        """Returns the texts of a vector of the manifest."""
+        return {"premise": VECTORS[index][0], "labels": list(GLICLASS_LABELS)}
+
+
+class Prompt:
+    """Makes the ids of labels and text, each tokenised by itself, with special tokens in them read as text.
+
+    The package tokenises one string, which the tokenizer splits at the special tokens: the ids are the same.
+    """
+
+    def __init__(self, path: Path, prompt_first: bool):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        self.first = plain(content)
+        forget_start(content.get("pre_tokenizer"))
+        self.later, self.prompt_first = plain(content), prompt_first
+        marks = self.first.encode("").ids
+        self.label, self.separator = self.first.token_to_id(LABEL), self.first.token_to_id(SEPARATOR)
+        whole = self.first.encode("a").ids
+        inner = self.first.encode("a", add_special_tokens=False).ids
+        start = next(place for place in range(len(whole)) if whole[place : place + len(inner)] == inner)
+        self.front, self.back = whole[:start], whole[start + len(inner) :]
+        assert marks == self.front + self.back, "the tokenizer has other special tokens for an empty text"
+
+    def ids(self, labels: list[str] | tuple[str, ...], text: str, limit: int) -> list[int]:
+        """Returns the ids of a row, its text cut so that there are at most `limit`."""
+        prompt = []
+        for label in labels:
+            prompt += [self.label, *self.later.encode(label, add_special_tokens=False).ids]
+        prompt.append(self.separator)
+        tokenizer = self.later if self.prompt_first else self.first
+        room = limit - len(prompt) - len(self.front) - len(self.back)
+        words = tokenizer.encode(text, add_special_tokens=False).ids[:room]
+        return [*self.front, *(prompt + words if self.prompt_first else words + prompt), *self.back]
+
+
+def plain(content: dict) -> Tokenizer:
+    """Returns a tokenizer without limits, which reads special tokens in a text as text."""
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def forget_start(step: dict | None) -> None:
+    """Makes a pre-tokenizer treat a text as one that follows others: some mark only the first word of all."""
+    if not step:
+        return
+    if step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first":
+        step["prepend_scheme"] = "never"
+    for inner in step.get("pretokenizers", []):
+        forget_start(inner)
+
+
+def read_gliclass(folder: Path) -> GliclassSource:
+    """Reads and checks the folder. Raises `InputError`."""
+    config = read_config(folder)
+    check_config(folder, config)
+    tokenizer = read_tokenizer(folder)
+    check_vocabulary(tokenizer, config)
+    check_tokens(folder, tokenizer, config)
+    model, lacking = load(folder, GLiClassModel)
+    if lacking:
+        raise InputError(f"the weights of `{folder}` lack {count_of(lacking)}: copy them again from their source")
+    model.model.encoder_model.set_attn_implementation("eager")
+    try:
+        return GliclassSource(folder, model, tokenizer)
+    except (AssertionError, StopIteration) as problem:
+        raise InputError(f"the tokenizer of `{folder}` cannot be used: {one_line(problem)}") from None
+
+
+def check_config(folder: Path, config: dict) -> None:
+    """Rejects what this file does not export, by name."""
+    path = folder / "config.json"
+    if config.get("model_type") != MODEL_TYPE:
+        raise InputError(f"`{path}`: `model_type` is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
+    scorer, pooling = config.get("scorer_type", "simple"), config.get("pooling_strategy", "first")
+    for key, value, known in [
+        ("architecture_type", config.get("architecture_type", ARCHITECTURE), (ARCHITECTURE,)),
+        ("scorer_type", scorer, SCORERS),
+        ("pooling_strategy", pooling, POOLINGS),
+        ("class_token_pooling", config.get("class_token_pooling", "first"), ("first", "average")),
+        ("use_lstm", bool(config.get("use_lstm")), (False,)),
+        ("squeeze_layers", bool(config.get("squeeze_layers")), (False,)),
+        ("encoder_layer_id", config.get("encoder_layer_id", -1), (-1,)),
+    ]:
+        if value not in known:
+            raise InputError(f"`{path}`: `{key}` is {value!r}; known are {', '.join(map(str, known))}")
+    if (scorer == "cross-attn") != (pooling == "pass"):
+        raise InputError(f"`{path}`: the scorer {scorer!r} does not go with the pooling {pooling!r}")
+    if pooling == "last" and config.get("extract_text_features"):
+        raise InputError(f"`{path}`: with `extract_text_features`, the pooling 'last' reads no text at all")
+    limit = most_labels(config)
+    if limit is not None and limit < len(GLICLASS_LABELS):
+        raise InputError(f"`{path}`: the model reads {limit} labels at most; {len(GLICLASS_LABELS)} are needed")
+
+
+def most_labels(config: dict) -> int | None:
+    """Returns the number of labels that the package reads at most; `None` if it takes as many as there are."""
+    allocation = config.get("max_labels_alloc", "dynamic")
+    if allocation == "dynamic":
+        return None
+    return allocation if isinstance(allocation, int) else config.get("max_num_classes", 25)
+
+
+def check_tokens(folder: Path, tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
+    """Rejects a tokenizer without the tokens of the prompt."""
+    known = tokenizer.get_added_vocab()
+    for token, key in [(LABEL, "class_token_index"), (SEPARATOR, "text_token_index")]:
+        if token not in known:
+            raise InputError(f"the tokenizer of `{folder}` has no token `{token}`: copy the checkpoint's own files")
+        if known[token] != config.get(key):
+            raise InputError(
+                f"`{folder}`: `{token}` is {known[token]} in the tokenizer, and `{key}` of config.json is "
+                f"{config.get(key)}: copy the checkpoint's own files"
+            )
+        entry = tokenizer.added_tokens_decoder[known[token]]
+        if not entry.special or entry.lstrip or entry.rstrip:
+            raise InputError(f"`{folder}`: `{token}` is not a special token without `lstrip` and `rstrip`")
+
+
+def max_tokens(config: PreTrainedConfig) -> int:
+    """Returns the most ids of a row: those of the package's pipeline, or fewer if the encoder has no more positions."""
+    encoder = config.encoder_config.get_text_config()
+    positions = getattr(encoder, "max_position_embeddings", None)
+    unlimited = encoder.model_type in UNLIMITED or getattr(encoder, "position_biased_input", None) is False
+    if unlimited or not positions:
+        return DEFAULT_MAX_TOKENS
+    if encoder.model_type in ("roberta", "xlm-roberta"):
+        positions -= 2
+    return min(positions, DEFAULT_MAX_TOKENS)

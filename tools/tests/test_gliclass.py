@@ -1,0 +1,189 @@
+"""Tests of model folders from GLiClass checkpoints: logits equal the package's, and unusable checkpoints are refused."""
+
+import functools
+import json
+import shutil
+import tempfile
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from models.gliclass import GliclassSource, read_gliclass
+from models.inputs import Pair, feed
+from parity.cases import FORTY, ODD, TEXTS
+from parity.gliclass import Spec, logits_of, write_checkpoint
+from tests.support import ROOT, change_json, manifest_of, run
+
+# Scorers and poolings as published models have them, and what else the package offers.
+FIELDS = {
+    "simple": {},
+    "mean": {"pooling_strategy": "avg", "class_token_pooling": "average"},
+    "next": {"embed_class_token": False, "pooling_strategy": "max"},
+    "words": {"embed_class_token": False, "class_token_pooling": "average", "scorer_type": "weighted-dot"},
+    "mlp": {"scorer_type": "mlp", "pooling_strategy": "avg", "prompt_first": False},
+    "attention": {"scorer_type": "cross-attn", "pooling_strategy": "pass", "scorer_num_heads": 4},
+    "normal": {"normalize_features": True, "pooling_strategy": "last", "prompt_first": False},
+    "extract": {"extract_text_features": True, "pooling_strategy": "rms", "class_token_pooling": "average"},
+    "calibrated": {"use_calibrator": True, "calibrator_use_bias": True, "use_segment_embeddings": True},
+}
+PAIRS = [
+    *(("bert", name) for name in FIELDS),
+    *(("deberta", name) for name in ("simple", "mlp", "normal")),
+    *(("modernbert", name) for name in ("simple", "attention")),
+]
+
+
+@functools.cache
+def checkpoint(encoder: str = "bert", name: str = "simple") -> Path:
+    """Returns a read-only checkpoint with random weights."""
+    folder = ROOT / f"gliclass-{encoder}-{name}"
+    prepend = "first" if name in ("mlp", "normal") else "always"
+    write_checkpoint(Spec(name, encoder, 3, FIELDS[name], prepend), folder)
+    return folder
+
+
+@functools.cache
+def made(encoder: str = "bert", name: str = "simple", graphs: str = "cpu-fp32") -> Path:
+    """Returns the read-only model folder made from it."""
+    out = ROOT / f"made-gliclass-{encoder}-{name}-{graphs}"
+    code, said = run(checkpoint(encoder, name), out, "--graphs", graphs)
+    assert code == 0, said
+    return out
+
+
+def changed(change: Callable[[Path], object]) -> Path:
+    """Returns a changed copy of a checkpoint."""
+    folder = Path(tempfile.mkdtemp(dir=ROOT)) / "hf"
+    shutil.copytree(checkpoint(), folder)
+    change(folder)
+    return folder
+
+
+def graph_logits(source: GliclassSource, graph: Path, rows: list[list[int]]) -> np.ndarray:
+    """Returns the graph's logits of one padded batch."""
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    inputs = feed(["input_ids", "attention_mask"], [Pair(row, [0] * len(row)) for row in rows], source.filling)
+    return session.run(["logits"], inputs)[0]
+
+
+class Parity(unittest.TestCase):
+    """The graph against the package, which reads each text alone."""
+
+    def test_logits_equal_the_package_in_any_batch_and_for_any_number_of_labels(self):
+        """Labels are read at their tokens, so one graph takes 1 to 40 of them."""
+        names = ("title", "post", "empty", "blanks around", "emoji", "japanese", "decomposed", "invisible")
+        texts = [TEXTS[name] for name in names]
+        for encoder, name in PAIRS:
+            source = read_gliclass(checkpoint(encoder, name))
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint(encoder, name))
+            graph = made(encoder, name) / "cpu-fp32.onnx"
+            for labels in (["one"], [label for label in ODD if "SEP" not in label], FORTY):
+                with self.subTest(encoder, name=name, labels=len(labels)):
+                    rows = [source.prompt.ids(labels, text, 10_000) for text in texts]
+                    prompt = "".join(f"<<LABEL>>{label}" for label in labels) + "<<SEP>>"
+                    first = source.config.prompt_first
+                    whole = [prompt + text if first else text + prompt for text in texts]
+                    self.assertEqual(rows, tokenizer(whole)["input_ids"])
+                    short = [place for place, row in enumerate(rows) if len(row) <= source.max_tokens]
+                    expected = logits_of(source.reference, tokenizer, labels, [texts[place] for place in short])
+                    found = graph_logits(source, graph, [rows[place] for place in short])
+                    np.testing.assert_allclose(found, expected, atol=3e-4, rtol=1e-5)
+
+    def test_a_text_is_cut_and_the_labels_stay(self):
+        """Also where the labels follow the text, which the package would cut."""
+        for name in ("simple", "mlp"):
+            source = read_gliclass(checkpoint("bert", name))
+            ids = source.prompt.ids(FORTY[:9], TEXTS["long"] * 9, source.max_tokens)
+            self.assertEqual(len(ids), source.max_tokens)
+            self.assertEqual(ids.count(source.config.class_token_index), 9)
+            self.assertEqual(ids[-1], source.tokenizer.sep_token_id)
+
+    def test_special_tokens_in_a_text_are_text(self):
+        """A literal `<<LABEL>>` is no label."""
+        source = read_gliclass(checkpoint())
+        ids = source.prompt.ids(["food"], "<<LABEL>> is text, and <<SEP>>, [SEP] and [CLS]", source.max_tokens)
+        for token, count in [("<<LABEL>>", 1), ("<<SEP>>", 1), ("[SEP]", 1), ("[CLS]", 1)]:
+            self.assertEqual(ids.count(source.tokenizer.convert_tokens_to_ids(token)), count, token)
+
+
+class Folders(unittest.TestCase):
+    """The contents of a folder."""
+
+    def test_the_manifest_has_labels_with_each_vector(self):
+        """The graphs take any number of rows, tokens and labels, and int8 leaves the head in float32."""
+        folder = made(graphs="cpu-fp32,cpu-int8,cuda-fp16")
+        manifest = manifest_of(folder)
+        self.assertEqual((manifest["kind"], manifest["classes"], manifest["max_tokens"]), ("gliclass", [], 256))
+        for vector in manifest["vectors"]:
+            self.assertEqual(len(vector["labels"]), len(vector["logits"]))
+        for name in ("cpu-fp32", "cpu-int8", "cuda-fp16"):
+            graph = onnx.load(folder / f"{name}.onnx").graph
+            for value in (*graph.input, *graph.output):
+                self.assertTrue(all(axis.dim_param for axis in value.type.tensor_type.shape.dim), value)
+        whole = [node.op_type for node in onnx.load(folder / "cpu-int8.onnx").graph.node]
+        self.assertEqual(whole.count("MatMulInteger"), 12)
+
+    def test_the_most_tokens_are_those_of_the_package_or_of_the_positions(self):
+        """An encoder of relative positions reads as many as the package's pipeline."""
+        self.assertEqual(read_gliclass(checkpoint("deberta", "simple")).max_tokens, 1024)
+        self.assertEqual(read_gliclass(checkpoint()).max_tokens, 256)
+
+
+class Refusals(unittest.TestCase):
+    """Exit code 2, with one line that names the problem."""
+
+    def test_each_is_refused_in_one_line(self):
+        """Each change of a valid checkpoint, with words of the error."""
+        config = lambda **fields: lambda folder: change_json(folder / "config.json", **fields)  # noqa: E731
+        cases: list[tuple[Callable[[Path], object], str]] = [
+            (config(architecture_type="bi-encoder"), "`architecture_type` is 'bi-encoder'; known are uni-encoder"),
+            (config(architecture_type="decoder-kv"), "'decoder-kv'"),
+            (config(scorer_type="decoder-kv"), "`scorer_type`"),
+            (config(pooling_strategy="pass"), "does not go with"),
+            (config(use_lstm=True), "`use_lstm`"),
+            (config(squeeze_layers=True), "`squeeze_layers`"),
+            (config(encoder_layer_id=2), "`encoder_layer_id`"),
+            (config(max_labels_alloc="fixed", max_num_classes=2), "2 labels at most"),
+            (config(class_token_index=7), "`class_token_index` of config.json is 7"),
+            (lambda folder: (folder / "tokenizer.json").unlink(), "has no `tokenizer.json`"),
+            (forget_token, "has no token `<<LABEL>>`"),
+            (drop_scorer, "the weights of"),
+        ]
+        for change, words in cases:
+            with self.subTest(words):
+                folder = changed(change)
+                code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32")
+                self.assertEqual(code, 2, said)
+                self.assertIn(words, said)
+                self.assertRegex(said, r"^cannot make a model folder: [^\n]+\n$")
+                self.assertFalse((folder.parent / "made").exists())
+
+    def test_another_model_is_not_one(self):
+        """`--kind gliclass` of another model."""
+        folder = changed(lambda folder: change_json(folder / "config.json", model_type="bert"))
+        code, said = run(folder, folder.parent / "made", "--kind", "gliclass")
+        self.assertEqual(code, 2)
+        self.assertIn("`model_type` is 'bert'", said)
+
+
+def forget_token(folder: Path) -> None:
+    """Renames the label's token in both files of the tokenizer."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        text = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(text.replace("<<LABEL>>", "<<OTHER>>"), encoding="utf-8")
+    assert "<<LABEL>>" not in json.dumps(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8")))
+
+
+def drop_scorer(folder: Path) -> None:
+    """Removes the projection of the labels."""
+    path = folder / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(path).items() if "classes_projector" not in name}
+    assert all(isinstance(tensor, torch.Tensor) for tensor in kept.values())
+    save_file(kept, path, {"format": "pt"})
