@@ -207,7 +207,7 @@ CREATE TABLE quotas (
 CREATE TABLE models (
     id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also the small model and its settings
-    kind           TEXT NOT NULL, -- `nli`, `embedding` or `classifier`
+    kind           TEXT NOT NULL, -- `nli`, `embedding`, `gliclass` or `classifier`
     manifest_hash  TEXT NOT NULL, -- a hash of the files that determine its scores
     number_format  TEXT NOT NULL, -- the number format of its graph: `fp32`, `fp16`, `int8` or another name
     tokenizer_hash TEXT NOT NULL, -- a hash of its tokenizer
@@ -258,8 +258,9 @@ CREATE TABLE hypotheses (
     text TEXT NOT NULL -- the text
 );
 
--- A row holds the logits of an NLI model for a text and a hypothesis, or of a classifier for a text and one of its
--- labels. They are computed once per text, and shared by all posts with this text.
+-- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
+-- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and shared
+-- by all posts with this text.
 --
 -- There are no foreign keys, because checking them took a third of the time to write labels. A trigger below deletes
 -- the logits of a deleted model.
@@ -267,8 +268,8 @@ CREATE TABLE pair_logits (
     model_id      BIGINT NOT NULL, -- the model
     text_hash     BYTEA NOT NULL, -- the text, as in `posts.text_hash`
     hypothesis_id BIGINT NOT NULL, -- the hypothesis
-    entailment    REAL NOT NULL, -- the logit of entailment; for a classifier, the logit of the label
-    contradiction REAL, -- the logit that multi mode compares it with; NULL for a classifier
+    entailment    REAL NOT NULL, -- the logit of entailment; for a classifier or GLiClass model, the logit of the label
+    contradiction REAL, -- the logit that multi mode compares it with; NULL for a classifier or GLiClass model
     neutral       REAL, -- the logit of the third class, if the model has one
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 );

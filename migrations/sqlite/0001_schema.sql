@@ -242,8 +242,9 @@ CREATE TABLE hypotheses (
     text TEXT NOT NULL
 );
 
--- A row holds the logits of an NLI model for a text and a hypothesis, or of a classifier for a text and one of its
--- labels. They are computed once per text, and shared by all posts with this text.
+-- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
+-- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and shared
+-- by all posts with this text.
 CREATE TABLE pair_logits (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash     BLOB NOT NULL,

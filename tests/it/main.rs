@@ -24,6 +24,7 @@ mod export;
 mod figures;
 mod files;
 mod fitted_labels;
+mod gliclass;
 mod gold;
 mod gpu_shapes;
 mod help;

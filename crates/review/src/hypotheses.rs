@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use topicmill_score::folder::{ClassifierHead, EmbeddingHead, HeadFunction, ModelKind, NliClasses};
+use topicmill_score::folder::{
+    ClassifierHead, EmbeddingHead, GliclassHead, HeadFunction, ModelKind, NliClasses,
+};
 use topicmill_score::{LabelSet, hypothesis};
 
 use topicmill_store::{Store, StoreError};
@@ -46,9 +48,15 @@ fn keys(set: &LabelSet) -> BTreeSet<String> {
         labels: Vec::new(),
         function: HeadFunction::Softmax,
     });
+    let gliclass = ModelKind::Gliclass(GliclassHead {
+        label_id: 0,
+        separator_id: 0,
+        prompt_first: true,
+        max_labels: None,
+    });
     let learned = |label| hypothesis::learned_key(&hypothesis::texts(&embedding, set, label));
     let mut keys: BTreeSet<String> = set.labels.iter().map(learned).collect();
-    for kind in [&nli, &embedding, &classifier] {
+    for kind in [&nli, &embedding, &classifier, &gliclass] {
         keys.extend(hypothesis::keys(kind, set));
     }
     keys

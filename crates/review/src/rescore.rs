@@ -112,7 +112,7 @@ impl<'a> Rescorer<'a> {
         let (texts, logits): (Vec<TextHash>, Vec<_>) = found.into_iter().unzip();
         let vectors = match self.kind {
             ModelKind::Embedding(_) => store.computed().text_vectors(self.model, &texts).await?,
-            ModelKind::Nli(_) | ModelKind::Classifier(_) => vec![None; texts.len()],
+            _ => vec![None; texts.len()],
         };
         let prior = self.set.prior_for(self.kind);
         let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| TextEvidence {

@@ -46,7 +46,7 @@ pub struct BackgroundTopic {
     /// Synonyms.
     #[serde(default)]
     pub also: Vec<String>,
-    /// True if NLI models read it as well; each topic costs an NLI model one row per text.
+    /// True if NLI and GLiClass models read it as well; each topic costs an NLI model one row per text.
     #[serde(default)]
     pub nli: bool,
 }
@@ -145,9 +145,10 @@ impl Background {
 
     /// Returns the topics to score with a model of this kind, given the words of the labels.
     pub fn topics_for<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
-        // An NLI model computes a row for each topic, so it reads only the marked ones. Vectors cost nothing.
-        let nli = matches!(kind, ModelKind::Nli(_));
-        let read = self.topics.iter().filter(|topic| !nli || topic.nli);
+        // An NLI model computes a row for each topic, and a GLiClass model reads it with the labels, so they take only
+        // the marked ones. Vectors cost nothing.
+        let few = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
+        let read = self.topics.iter().filter(|topic| !few || topic.nli);
         read.filter(|topic| !topic.shares_word_with(words))
             .collect()
     }

@@ -3,15 +3,17 @@
 //! The input is a folder with `config.json`, `tokenizer.json` and at least one `*.onnx` file, at the top or in `onnx/`.
 //! The output is a [`ModelFolder`]: the graph to load, how its outputs become scores, the longest sequence, and the
 //! hashes that identify its results. A folder may have a [`manifest`], which gives the device, the inputs and the
-//! reference logits of each graph. There are three kinds of models: an NLI cross-encoder (premise and hypothesis in,
+//! reference logits of each graph. There are four kinds of models: an NLI cross-encoder (premise and hypothesis in,
 //! class logits out), an embedding model (one text in, one vector out; declared by the block `zero_shot` of
-//! `config.json`), and a [classifier] (one text in, the logits of its own labels out). This module runs no model.
+//! `config.json`), a [classifier] (one text in, the logits of its own labels out), and GLiClass (one text with all labels
+//! in, a logit per label out). This module runs no model.
 
 pub mod bounds;
 mod choice;
 pub mod classifier;
 mod config;
 mod error;
+mod gliclass;
 pub mod graph;
 pub mod hashes;
 pub mod learned;
@@ -29,6 +31,7 @@ use self::choice::{Choice, precision_in};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
+pub use self::gliclass::GliclassHead;
 pub use self::graph::FixedShape;
 use self::graph::GraphMetadata;
 pub use self::hashes::hex;
@@ -116,15 +119,18 @@ pub enum ModelKind {
     Embedding(EmbeddingHead),
     /// Classifier of single texts, with a logit for each of its own labels.
     Classifier(ClassifierHead),
+    /// Encoder of a text together with all labels, with a logit for each label.
+    Gliclass(GliclassHead),
 }
 
 impl ModelKind {
-    /// Returns `nli`, `embedding` or `classifier`, as stored.
+    /// Returns `nli`, `embedding`, `classifier` or `gliclass`, as stored.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Nli(_) => "nli",
             Self::Embedding(_) => "embedding",
             Self::Classifier(_) => "classifier",
+            Self::Gliclass(_) => "gliclass",
         }
     }
 
@@ -132,7 +138,7 @@ impl ModelKind {
     pub fn head(&self) -> Option<&ClassifierHead> {
         match self {
             Self::Classifier(head) => Some(head),
-            Self::Nli(_) | Self::Embedding(_) => None,
+            Self::Nli(_) | Self::Embedding(_) | Self::Gliclass(_) => None,
         }
     }
 
@@ -141,7 +147,7 @@ impl ModelKind {
         match self {
             Self::Nli(classes) => Some(classes.count),
             Self::Classifier(head) => Some(head.labels.len()),
-            Self::Embedding(_) => None,
+            Self::Embedding(_) | Self::Gliclass(_) => None,
         }
     }
 }
@@ -220,9 +226,14 @@ impl ModelFolder {
         let config: Config = read_json(&config)?;
         let tokenizer_config = tokenizer_config_in(dir)?;
         let manifest = Manifest::read(dir)?;
-        let choice = Choice::select(dir, manifest.as_ref(), processor, precision)?;
         let declared = manifest.as_ref().map(Manifest::kind);
         let (kind, label_vectors) = kind_in(dir, &config, declared)?;
+        if manifest.is_none() && matches!(kind, ModelKind::Gliclass(_)) {
+            let detail = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a fixed \
+                          number of labels and let padding change the scores; build the folder with tools/model.py";
+            return Err(ModelError::unsuitable(dir, detail.to_owned()));
+        }
+        let choice = Choice::select(dir, manifest.as_ref(), processor, precision)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
 
         let parts = deciding_files(dir, label_vectors, &choice)?;
@@ -238,7 +249,11 @@ impl ModelFolder {
         let mut max_tokens = config.max_tokens(&tokenizer_config.unwrap_or_default());
         if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
             check_manifest(dir, manifest, spec, &metadata, &kind)?;
-            max_tokens = max_tokens.min(manifest.max_tokens);
+            max_tokens = match kind {
+                // As the package: whatever the tokenizer says.
+                ModelKind::Gliclass(_) => manifest.max_tokens,
+                _ => max_tokens.min(manifest.max_tokens),
+            };
             hasher.update(spec.identity(max_tokens));
         }
         if !rounding.is_exact() {
@@ -282,10 +297,13 @@ impl ModelFolder {
     }
 
     /// Returns true if a score depends on the other rows of its batch. Dynamic int8 uses one activation scale per
-    /// tensor. Under reduced precision, an NLI model with its few rows is sensitive to the order of summation.
+    /// tensor. Under reduced precision, NLI and GLiClass models with their few rows are sensitive to the order of
+    /// summation.
     pub fn depends_on_batch(&self) -> bool {
         match &self.spec {
-            _ if !self.rounding.is_exact() => matches!(self.kind, ModelKind::Nli(_)),
+            _ if !self.rounding.is_exact() => {
+                matches!(self.kind, ModelKind::Nli(_) | ModelKind::Gliclass(_))
+            }
             Some(spec) => spec.graph.depends_on_batch,
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }

@@ -98,6 +98,10 @@ fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
                 .scores(1.0, 0.0)
                 .scores
         }
+        ModelKind::Gliclass(_) => {
+            let logits: Vec<PairLogits> = logits.iter().copied().map(PairLogits::class).collect();
+            evidence(kind, Mode::Multi, &logits).scores(1.0, 0.0).scores
+        }
         ModelKind::Embedding(_) => {
             let cosine = PairLogits::cosine(cosine(logits, wanted));
             evidence(kind, Mode::Multi, &[cosine])

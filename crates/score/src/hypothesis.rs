@@ -2,7 +2,8 @@
 //!
 //! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the mean of the
 //! vectors of several texts: the hypothesis, and the label's descriptions, which clarify a bare label. A classifier
-//! needs no texts: each of its labels has a logit, and a key to store it under.
+//! needs no texts: each of its labels has a logit, and a key to store it under. A GLiClass model reads the bare labels,
+//! all at once, so the key of a logit names the whole ordered set.
 //!
 //! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They are used for a label
 //! set if every one of its labels has one, found by the label's texts. Otherwise none is used, because learned vectors
@@ -11,14 +12,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::folder::ModelKind;
+use sha2::{Digest, Sha256};
+
+use crate::folder::{ModelKind, hex};
 use crate::labels::{Label, LabelSet};
 
 /// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
-/// classifier, it is a text made from the label's name.
+/// classifier, it is a text made from the label's name, and for a GLiClass model the label itself.
 pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     if kind.head().is_some() {
         return vec![format!("class {}", label.label)];
+    }
+    if matches!(kind, ModelKind::Gliclass(_)) {
+        return vec![label.label.clone()];
     }
     let mut texts = vec![set.hypothesis(label)];
     if matches!(kind, ModelKind::Embedding(_)) {
@@ -96,8 +102,12 @@ pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<Strin
 /// Returns the keys to store logits under: one per label, then one for the background, if any topic is left.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
     let is_learned = learned(kind, set).is_some();
-    let groups = groups(kind, set).into_iter();
+    let mut groups = groups(kind, set);
+    if matches!(kind, ModelKind::Gliclass(_)) {
+        name_set(&mut groups);
+    }
     groups
+        .into_iter()
         .enumerate()
         .map(|(place, group)| {
             let is_label = place < set.labels.len();
@@ -114,6 +124,16 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
             }
         })
         .collect()
+}
+
+/// Adds the whole set to each label's texts, and its place in it: with another set or order, it has another logit.
+fn name_set(groups: &mut [Vec<Vec<String>>]) {
+    let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
+    let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
+    let set = hex(&Sha256::digest(content)[..16]);
+    for (place, texts) in (1..).zip(groups.iter_mut().flatten()) {
+        texts.push(format!("Label {place} of the set {set}."));
+    }
 }
 
 /// Prefix of a background's key, whose logits are the [fold](crate::score::fold) of its topics' logits.
@@ -171,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::folder::{LearnedLabel, LearnedLabels};
-    use crate::scripted::{background, embedding, nli, set};
+    use crate::scripted::{background, embedding, gliclass, nli, set};
 
     #[test]
     fn line_breaks_within_a_text_are_escaped_in_its_key() {
@@ -215,6 +235,30 @@ mod tests {
         set.labels = vec![label, other];
         assert_eq!(ambiguous_labels(&nli, &set), [("climate", "politics")]);
         assert_eq!(ambiguous_labels(&embedding, &set), []);
+    }
+
+    #[test]
+    fn a_key_of_gliclass_names_the_whole_set() {
+        let kind = gliclass();
+        let mut set = set(&["food", "sports"]);
+        assert_eq!(texts(&kind, &set, &set.labels[0]), ["food"]);
+        let own = keys(&kind, &set);
+        assert!(own[0].starts_with("food\nLabel 1 of the set "), "{own:?}");
+        let keys = |set: &LabelSet| super::keys(&kind, set);
+        // Neither descriptions nor the template are read.
+        set.template = "About {}.".into();
+        set.labels[0].descriptions.clear();
+        assert_eq!(keys(&set), own);
+        set.background = Some(background());
+        let with_topics = keys(&set);
+        assert_eq!(with_topics.len(), 3);
+        assert!(with_topics[..2].iter().all(|key| !own.contains(key)));
+        set.background = None;
+        set.labels.reverse();
+        assert!(keys(&set).iter().all(|key| !own.contains(key)));
+        // Labels of the same words have different logits.
+        set.labels[0].label = "food".into();
+        assert_ne!(keys(&set)[0], keys(&set)[1]);
     }
 
     /// An embedding model with learned vectors for these labels of [`set`].

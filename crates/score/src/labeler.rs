@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
 use self::prepared::Labels;
-pub use self::prepared::{PreparedLabels, fits_window};
+pub use self::prepared::{PreparedLabels, fits_window, prompt};
 pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
 use super::embedding::TextVector;
@@ -34,7 +34,7 @@ pub struct TextResult {
     /// Logits, one per label, then the background's; `None` for skipped labels.
     pub logits: Vec<Option<PairLogits>>,
     /// Raw output per label: the class logits of an NLI model, in the order of the model; the cosine of an embedding
-    /// model; the logit of a classifier. Empty if the logits were known or the label was skipped, and for a background
+    /// model; the logit of a classifier or GLiClass model. Empty if the logits were known or the label was skipped, and for a background
     /// of several topics.
     pub raw: Vec<Vec<f32>>,
     /// Vector of the text, if an embedding model computed it.
@@ -180,16 +180,18 @@ impl Labeler {
         let mut rows = Vec::new();
         for (text, ids) in texts.iter().enumerate() {
             let mut owners = prepared.owners.iter();
-            if let Labels::Hypotheses(hypotheses) = &prepared.labels {
-                for (label, (hypothesis, owner)) in hypotheses.iter().zip(owners).enumerate() {
-                    if is_wanted(text, *owner) {
-                        let len = self.encoder.pair_len(ids, hypothesis);
-                        rows.push(BatchRow { text, label, len });
+            let mut add = |label, len| rows.push(BatchRow { text, label, len });
+            match &prepared.labels {
+                Labels::Hypotheses(hypotheses) => {
+                    for (label, (hypothesis, owner)) in hypotheses.iter().zip(owners).enumerate() {
+                        if is_wanted(text, *owner) {
+                            add(label, self.encoder.pair_len(ids, hypothesis));
+                        }
                     }
                 }
-            } else if owners.any(|owner| is_wanted(text, *owner)) {
-                let (label, len) = (0, self.encoder.single_len(ids));
-                rows.push(BatchRow { text, label, len });
+                _ if !owners.any(|owner| is_wanted(text, *owner)) => {}
+                Labels::Prompt(prompt) => add(0, self.encoder.prompted_len(ids, prompt)),
+                Labels::Vectors(_) | Labels::Classes(_) => add(0, self.encoder.single_len(ids)),
             }
         }
         rows
@@ -213,7 +215,9 @@ impl Labeler {
             // An embedding is usually the mean of all tokens; a classifier reads the first one.
             let min_rows = match self.folder.kind {
                 ModelKind::Embedding(_) => 1,
-                ModelKind::Nli(_) | ModelKind::Classifier(_) => batch::MIN_ROWS,
+                ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
+                    batch::MIN_ROWS
+                }
             };
             Shapes::OneWidth { window, min_rows }
         } else if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
@@ -307,7 +311,7 @@ impl Labeler {
                     done(row.text, Ok(finish(row.text, raw, None)));
                 }
             } else {
-                let of_places = split_row(&prepared.labels, logits);
+                let of_places = split_row(prepared, logits);
                 let finished = of_places.map(|(rows, vector)| finish(row.text, rows, vector));
                 done(row.text, finished);
             }
@@ -407,10 +411,10 @@ impl Pending {
 
 /// Splits the output of a text's only row into one entry per label; also returns the text's vector, if it is one.
 fn split_row(
-    labels: &Labels,
+    prepared: &PreparedLabels,
     raw: &[f32],
 ) -> Result<(Vec<Vec<f32>>, Option<TextVector>), TextError> {
-    match labels {
+    match &prepared.labels {
         Labels::Vectors(labels) => {
             let vector = TextVector::quantize(raw);
             let cosines = vector.cosines(labels).ok_or_else(|| width_mismatch(raw))?;
@@ -423,6 +427,14 @@ fn split_row(
             classes.iter().map(|class| vec![raw[*class]]).collect(),
             None,
         )),
+        Labels::Prompt(_) if raw.len() == prepared.owners.len() => {
+            Ok((raw.iter().map(|logit| vec![*logit]).collect(), None))
+        }
+        Labels::Prompt(_) => Err(TextError::Engine(EngineError::Shape(format!(
+            "it returned {} logits for {} labels",
+            raw.len(),
+            prepared.owners.len()
+        )))),
         Labels::Hypotheses(_) => unreachable!("a text has a row for each hypothesis"),
     }
 }

@@ -89,7 +89,9 @@ pub use self::background::{Background, BackgroundError, BackgroundTopic};
 pub use self::embedding::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance};
-pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
+pub use self::folder::{
+    ClassifierHead, GliclassHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex,
+};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};

@@ -166,8 +166,8 @@ pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String>
 pub fn wanted_output(folder: &ModelFolder) -> &str {
     match (&folder.kind, &folder.spec) {
         (ModelKind::Embedding(head), _) => head.output.as_str(),
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(spec)) => spec.contract.output.as_str(),
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), None) => "logits",
+        (_, Some(spec)) => spec.contract.output.as_str(),
+        (_, None) => "logits",
     }
 }
 
@@ -180,6 +180,13 @@ fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
     if !["float32", "float16"].contains(&kind.as_str()) {
         return Err(format!(
             "its output `{name}` is {kind}; topicmill reads float32 and float16"
+        ));
+    }
+    if let (ModelKind::Gliclass(_), Some([_, labels])) = (&folder.kind, port.shape.as_deref())
+        && *labels > 0
+    {
+        return Err(format!(
+            "its output `{name}` has a fixed number of labels, {labels}; export the checkpoint with tools/model.py"
         ));
     }
     let (Some(width), Some(shape)) = (folder.kind.width(), &port.shape) else {

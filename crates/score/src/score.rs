@@ -5,7 +5,8 @@
 //! labels. Multi mode, and a single label in either mode, is a softmax of (contradiction, entailment) per label. An
 //! embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
-//! A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single one, a
+//! A GLiClass model is scored like its package: a softmax over the labels, even over a single one, or a sigmoid per
+//! label. A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single one, a
 //! sigmoid per label, or the logits unchanged.
 //!
 //! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
@@ -17,7 +18,8 @@ use crate::labels::Mode;
 
 /// Logits of one (text, hypothesis) pair.
 ///
-/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier the logit of the label;
+/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier or GLiClass the logit of
+/// the label;
 /// the other fields are `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
@@ -30,7 +32,7 @@ pub struct PairLogits {
 }
 
 impl PairLogits {
-    /// Wraps a classifier's logit of a label.
+    /// Wraps a label's logit of a classifier or a GLiClass model.
     pub fn class(logit: f32) -> Self {
         Self::cosine(logit)
     }
@@ -116,7 +118,7 @@ pub fn evidence_with_background(
 ) -> Evidence {
     let function = match (kind, mode) {
         (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
-        (ModelKind::Classifier(_), Mode::Single) => HeadFunction::Softmax,
+        (ModelKind::Classifier(_) | ModelKind::Gliclass(_), Mode::Single) => HeadFunction::Softmax,
         (_, Mode::Multi) => HeadFunction::Sigmoid,
         // Like the pipeline for a single label, because a softmax of one number is always 1; a background counts as a
         // second label. `LabelerError::Raw` rules out mode raw here.
@@ -133,7 +135,7 @@ pub fn evidence_with_background(
                     .expect("an NLI model has a logit for every class");
                 first - f64::from(contradiction)
             }
-            ModelKind::Nli(_) | ModelKind::Classifier(_) => first,
+            ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => first,
             ModelKind::Embedding(head) if each_by_itself => {
                 head.sigmoid_scale * (first - head.sigmoid_bias)
             }
@@ -161,6 +163,7 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     let first = || logits.iter().map(|pair| f64::from(pair.entailment));
     match kind {
         ModelKind::Classifier(_) => unreachable!("a classifier has no background"),
+        ModelKind::Gliclass(_) => PairLogits::class(single(log_mean(first()))),
         ModelKind::Embedding(head) => PairLogits {
             entailment: fold_cosines(head.softmax_scale, first()),
             contradiction: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::Batch;
 use super::engine::{Engine, EngineError, Logits};
 use crate::background::{Background, BackgroundTopic};
-use crate::folder::{EmbeddingHead, ModelFolder, ModelKind, NliClasses};
+use crate::folder::{EmbeddingHead, GliclassHead, ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
 /// An engine that computes each row from its ids alone, independently of the other rows of a batch.
@@ -103,6 +103,16 @@ pub fn nli() -> ModelKind {
         entailment: 2,
         contradiction: 0,
         neutral: Some(1),
+    })
+}
+
+/// Returns a GLiClass model.
+pub fn gliclass() -> ModelKind {
+    ModelKind::Gliclass(GliclassHead {
+        label_id: 0,
+        separator_id: 0,
+        prompt_first: true,
+        max_labels: None,
     })
 }
 

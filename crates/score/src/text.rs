@@ -6,11 +6,14 @@
 //! tokenizer's output, and verifies them.
 
 mod bounds;
+mod prompt;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use tokenizers::{Encoding, Tokenizer};
+
+use self::prompt::Prompt;
 
 use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 
@@ -164,6 +167,7 @@ pub struct Encoder {
     pair: Pattern,
     max_tokens: usize,
     pad_id: u32,
+    prompt: Option<Prompt>,
 }
 
 impl Encoder {
@@ -174,14 +178,22 @@ impl Encoder {
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
         let bytes = folder::bounds::read(path)?;
-        let encoder = Self::from_bytes(&bytes, path, model.max_tokens, model.pad_id)?;
+        let mut encoder = Self::from_bytes(&bytes, path, model.max_tokens, model.pad_id)?;
         drop(bytes);
+        if let ModelKind::Gliclass(head) = &model.kind {
+            encoder = encoder.with_prompt(head, path)?;
+        }
         for vector in model.spec.iter().flat_map(|spec| &spec.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
-            let Sequence { ids, type_ids } = if let ModelKind::Nli(_) = model.kind {
-                encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
-            } else {
-                encoder.single(&premise)
+            let Sequence { ids, type_ids } = match model.kind {
+                ModelKind::Nli(_) => {
+                    encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
+                }
+                ModelKind::Gliclass(_) => {
+                    let labels = vector.labels.iter().map(String::as_str);
+                    encoder.prompted(&premise, &encoder.encode_labels(labels)?)
+                }
+                ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&premise),
             };
             // Models without type ids have none in the manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
@@ -255,6 +267,7 @@ impl Encoder {
             pair,
             max_tokens,
             pad_id,
+            prompt: None,
         };
         if catch_panic(|| encoder.agrees_with_tokenizer()).map_err(load)? {
             Ok(encoder)

@@ -101,7 +101,7 @@ pub struct Upserted {
 pub struct ModelRow {
     /// Display name.
     pub name: String,
-    /// `nli`, `embedding` or `classifier`.
+    /// `nli`, `embedding`, `gliclass` or `classifier`.
     pub kind: String,
     /// SHA-256 of the files that determine scores, in hexadecimal.
     pub manifest_hash: String,

@@ -10,7 +10,7 @@ use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
 use topicmill_review::compare::{Comparison, LabelSource, compare};
-use topicmill_score::{Label, LabelSet};
+use topicmill_score::{Label, LabelSet, ModelKind};
 use topicmill_store::{Access, Store, Table};
 
 /// The number of label changes that the table shows.
@@ -119,8 +119,12 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
         ("pairs to compute", json!(cost.pairs_missing)),
     ];
     let table = key_value_table("what", rows);
+    let all = match folder.kind {
+        ModelKind::Gliclass(_) => ", which reads all labels together: one change computes all",
+        _ => "",
+    };
     let heading = format!(
-        "Cost of labelling every post with the second label set and {}",
+        "Cost of labelling every post with the second label set and {}{all}",
         folder.name
     );
     found.add(&heading, table);

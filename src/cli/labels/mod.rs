@@ -377,7 +377,7 @@ async fn label_vectors(
 ) -> Result<Option<Vec<LabelVector>>, CliError> {
     let model = match folder.kind {
         ModelKind::Embedding(_) => find_stored_model(store, folder).await?,
-        ModelKind::Nli(_) | ModelKind::Classifier(_) => None,
+        _ => None,
     };
     let Some(model) = model else {
         return Ok(None);

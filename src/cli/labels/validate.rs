@@ -11,7 +11,7 @@ use super::{Printout, WhichModel, settings, settings_json};
 use topicmill_core::Topic;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
-use topicmill_score::labeler::{LabelerError, fits_window};
+use topicmill_score::labeler::{LabelerError, fits_window, prompt};
 use topicmill_score::text::Encoder;
 use topicmill_score::{Label, LabelSet};
 
@@ -101,6 +101,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
         let cost = match folder.kind {
             ModelKind::Nli(_) => format!("; each text takes {read} more rows"),
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no extra cost".to_owned(),
+            ModelKind::Gliclass(_) => ", together with the labels".to_owned(),
         };
         notes.push(format!(
             "`{}` compares a post with {read} topics of the background{cost}",
@@ -113,6 +114,9 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
 /// Returns the number of tokens of each label's longest text, or an error if one is too long for the model.
 fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
     let encoder = Encoder::load(folder).map_err(LabelerError::from)?;
+    if let ModelKind::Gliclass(head) = &folder.kind {
+        prompt(&encoder, folder, head, set)?;
+    }
     let mut all = Vec::with_capacity(set.labels.len());
     for label in &set.labels {
         let mut longest = 0;
@@ -134,7 +138,13 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
 
 fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Printout {
     let rows = set.labels.iter().zip(tokens).map(|(label, tokens)| {
-        let (words, descriptions) = (set.hypothesis(label), label.descriptions.len());
+        let bare = folder.is_some_and(|one| matches!(one.kind, ModelKind::Gliclass(_)));
+        let words = if bare {
+            label.label.clone()
+        } else {
+            set.hypothesis(label)
+        };
+        let descriptions = label.descriptions.len();
         json!({
             "slug": label.slug, "hypothesis": words, "descriptions": descriptions, "tokens": tokens,
         })

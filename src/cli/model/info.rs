@@ -70,6 +70,9 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         facts.push(("number of labels", number(head.labels.len())));
         facts.push(("default mode", json!(Mode::from(head.function).as_str())));
     }
+    if let ModelKind::Gliclass(head) = &model.kind {
+        facts.push(("max labels", head.max_labels.map_or(Value::Null, number)));
+    }
     if let ModelKind::Embedding(head) = &model.kind
         && !head.learned.is_empty()
     {
@@ -116,5 +119,6 @@ fn reads(kind: &ModelKind) -> &'static str {
         ModelKind::Nli(_) => "a text with each label in a sentence",
         ModelKind::Embedding(_) => "a text and a label by themselves",
         ModelKind::Classifier(_) => "a text",
+        ModelKind::Gliclass(_) => "a text together with all labels",
     }
 }

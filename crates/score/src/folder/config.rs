@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::classifier::ClassifierHead;
+use super::gliclass::{self, GliclassConfig};
 use super::learned::{LearnedLabels, is_json_file_name};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
@@ -71,6 +72,8 @@ pub(super) struct Config {
     pub vocab_size: Option<usize>,
     pub pad_token_id: Option<u32>,
     pub zero_shot: Option<ZeroShot>,
+    #[serde(flatten)]
+    gliclass: GliclassConfig,
 }
 
 /// Block `zero_shot` of `config.json`. It is topicmill's own, so invalid values are errors.
@@ -95,9 +98,12 @@ impl Config {
     /// Returns the kind of the model, without its [learned label vectors](Self::label_vectors), which are in a separate
     /// file. `declared` is the kind in the manifest.
     ///
-    /// Without a declared kind, a model with an entailment class is NLI, and any other sequence classifier is a
-    /// classifier.
+    /// A GLiClass model is one by its `model_type`. Without a declared kind, a model with an entailment class is NLI, and
+    /// any other sequence classifier is a classifier.
     pub fn kind(&self, declared: Option<&str>) -> Result<ModelKind, String> {
+        if self.model_type == gliclass::MODEL_TYPE {
+            return self.gliclass.head().map(ModelKind::Gliclass);
+        }
         match (&self.zero_shot, declared) {
             (Some(block), _) if block.mode == EMBEDDING => {
                 block.embedding().map(ModelKind::Embedding)

@@ -14,8 +14,9 @@ use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, bounds};
 /// Prefix of the session options that a manifest may set. Other options can make the runtime read or write files.
 const SESSION: &str = "optimization.";
 /// Kinds of models that may have a manifest.
-const KINDS: [&str; 3] = ["nli", "classifier", EMBEDDING];
+const KINDS: [&str; 4] = ["nli", "classifier", EMBEDDING, GLICLASS];
 const EMBEDDING: &str = "embedding";
+const GLICLASS: &str = "gliclass";
 /// The only supported format version.
 const FORMAT: u32 = 1;
 
@@ -24,7 +25,7 @@ const FORMAT: u32 = 1;
 pub struct Manifest {
     format: u32,
     kind: String,
-    /// Class names in the order of the logits; empty for an embedding model.
+    /// Class names in the order of the logits; empty for an embedding model and for GLiClass.
     pub classes: Vec<String>,
     /// Token limit of a sequence, special tokens included.
     pub max_tokens: usize,
@@ -84,12 +85,15 @@ pub struct Vector {
     /// Second text, made from a label; empty if the model reads one text.
     #[serde(default)]
     pub hypothesis: String,
+    /// The labels in front of or behind the text, for GLiClass.
+    #[serde(default)]
+    pub labels: Vec<String>,
     /// Token ids of the row, special tokens included.
     pub input_ids: Vec<u32>,
     /// Type ids of the row; empty if the model does not read them.
     #[serde(default)]
     pub token_type_ids: Vec<u32>,
-    /// Logits of the original model in float32, one per class; for an embedding model, the vector of the text.
+    /// Logits of the original model in float32, one per class or label; for an embedding model, the vector of the text.
     pub logits: Vec<f32>,
 }
 
@@ -181,10 +185,12 @@ impl Manifest {
         let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
         let width = match self.kind.as_str() {
             EMBEDDING => self.vectors[0].logits.len(),
+            // As many in each vector, because a batch has one number of labels.
+            GLICLASS => self.vectors[0].labels.len(),
             _ => self.classes.len(),
         };
         if vector.logits.len() != width {
-            return Err("does not have one logit per class, or as many dimensions as the first");
+            return Err("does not have one logit per class or label, or as many as the first");
         }
         if !vector.token_type_ids.is_empty() && vector.token_type_ids.len() != ids.len() {
             return Err("does not have one type id per token");
@@ -215,6 +221,7 @@ impl Manifest {
             ModelKind::Embedding(head) => {
                 self.kind == kind.as_str() && self.contract.output == head.output
             }
+            ModelKind::Gliclass(_) => self.kind == kind.as_str(),
         }
     }
 

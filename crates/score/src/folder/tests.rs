@@ -28,7 +28,7 @@ fn nli(config: &str) -> Result<NliClasses, String> {
     let config: Config = serde_json::from_str(config).unwrap();
     match config.kind(Some("nli"))? {
         ModelKind::Nli(classes) => Ok(classes),
-        ModelKind::Embedding(_) | ModelKind::Classifier(_) => unreachable!(),
+        _ => unreachable!(),
     }
 }
 

@@ -106,7 +106,7 @@ impl Labeler {
     pub fn dimensions(&mut self) -> Result<Option<usize>, EngineError> {
         match self.folder.kind {
             ModelKind::Embedding(_) => self.width().map(Some),
-            ModelKind::Nli(_) | ModelKind::Classifier(_) => Ok(None),
+            ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => Ok(None),
         }
     }
 
@@ -124,6 +124,10 @@ impl Labeler {
         let row = match self.folder.kind {
             ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.encoder.single(&nothing),
+            ModelKind::Gliclass(_) => {
+                let prompt = self.encoder.empty_prompt();
+                self.encoder.prompted(&nothing, &prompt)
+            }
         };
         self.infer(&Batch::new(&[row], self.encoder.pad_id()))
     }

@@ -86,6 +86,31 @@ pub enum LabelerError {
         /// Token limit of the model.
         window: usize,
     },
+    /// A label has the words of a special token of the model.
+    #[error(
+        "label `{label}`: it contains `{token}`, which separates labels in the model `{model}`; use other words"
+    )]
+    Reserved {
+        /// Slug of the label.
+        label: String,
+        /// Text of the token.
+        token: String,
+        /// Name of the model.
+        model: String,
+    },
+    /// A model that reads all labels at once has no room for some of them.
+    #[error(
+        "the model `{model}` reads all labels with each text, and has no room for {labels}: its limit is {limit}; use \
+         fewer or shorter labels, or omit the background"
+    )]
+    TooManyLabels {
+        /// Name of the model.
+        model: String,
+        /// The labels that do not fit, as a list for messages.
+        labels: String,
+        /// The limit that they exceed.
+        limit: String,
+    },
     /// A label's text cannot be computed.
     #[error("label `{label}`: {source}")]
     Label {
@@ -103,6 +128,8 @@ impl LabelerError {
         match self {
             Self::LabelSet(_)
             | Self::TooLong { .. }
+            | Self::Reserved { .. }
+            | Self::TooManyLabels { .. }
             | Self::OwnLabels { .. }
             | Self::NoBackground(_)
             | Self::Raw(_)

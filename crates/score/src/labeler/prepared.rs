@@ -1,7 +1,7 @@
 //! Prepares a label set for a model, and turns the rows of a text into scores.
 //!
-//! An NLI model needs tokenised hypotheses, an embedding model label vectors, and a classifier the indices of the
-//! labels among its own.
+//! An NLI model needs tokenised hypotheses, an embedding model label vectors, a classifier the indices of the labels
+//! among its own, and a GLiClass model one prompt with all labels.
 
 use std::borrow::Cow;
 
@@ -9,9 +9,9 @@ use super::{Labeler, LabelerError, PairState, TextResult};
 use crate::batch::BatchRow;
 use crate::embedding::{LabelVector, TextVector, unit};
 use crate::fitted::Fitted;
-use crate::folder::{ClassifierHead, ModelKind};
+use crate::folder::{ClassifierHead, GliclassHead, ModelFolder, ModelKind};
 use crate::hypothesis;
-use crate::labels::{LabelSet, Mode};
+use crate::labels::{Label, LabelSet, Mode};
 use crate::score::{self, Evidence, PairLogits, Scores};
 use crate::text::{EncodedText, Encoder, Sequence};
 
@@ -41,6 +41,8 @@ pub(super) enum Labels {
     Vectors(Vec<LabelVector>),
     /// Index of each label's logit, for a classifier.
     Classes(Vec<usize>),
+    /// One label per entry of `owners`, read together with each text.
+    Prompt(EncodedText),
 }
 
 impl PreparedLabels {
@@ -60,11 +62,11 @@ impl PreparedLabels {
         &self.keys
     }
 
-    /// Returns the label vectors in the order of the set, then that of the background; `None` for NLI models and
-    /// classifiers.
+    /// Returns the label vectors in the order of the set, then that of the background; `None` if the model is not an
+    /// embedding model.
     pub fn label_vectors(&self) -> Option<&[LabelVector]> {
         match &self.labels {
-            Labels::Hypotheses(_) | Labels::Classes(_) => None,
+            Labels::Hypotheses(_) | Labels::Classes(_) | Labels::Prompt(_) => None,
             Labels::Vectors(vectors) => Some(vectors),
         }
     }
@@ -81,6 +83,7 @@ impl PreparedLabels {
                 encoder.pair(&texts[row.text], &hypotheses[row.label])
             }
             Labels::Vectors(_) | Labels::Classes(_) => encoder.single(&texts[row.text]),
+            Labels::Prompt(prompt) => encoder.prompted(&texts[row.text], prompt),
         }
     }
 
@@ -175,7 +178,7 @@ impl PreparedLabels {
     pub fn rows_per_text(&self) -> usize {
         match &self.labels {
             Labels::Hypotheses(hypotheses) => hypotheses.len(),
-            Labels::Vectors(_) | Labels::Classes(_) => 1,
+            Labels::Vectors(_) | Labels::Classes(_) | Labels::Prompt(_) => 1,
         }
     }
 }
@@ -217,6 +220,9 @@ impl Labeler {
         }
         if set.mode == Mode::Raw {
             return Err(LabelerError::Raw(self.folder.name.clone()));
+        }
+        if let ModelKind::Gliclass(head) = &self.folder.kind {
+            return self.prepare_prompt(set, head);
         }
         let kind = &self.folder.kind;
         let mut texts = Vec::new();
@@ -285,7 +291,7 @@ impl Labeler {
         let weights = fitted.dimensions();
         let width = match self.folder.kind {
             ModelKind::Embedding(_) if weights > 0 => self.width()?,
-            ModelKind::Embedding(_) | ModelKind::Nli(_) | ModelKind::Classifier(_) => 0,
+            _ => 0,
         };
         if weights != width {
             return Err(LabelerError::FittedWidth {
@@ -384,6 +390,31 @@ impl Labeler {
         })
     }
 
+    /// Prepares the prompt of a GLiClass model, without inference.
+    fn prepare_prompt(
+        &self,
+        set: &LabelSet,
+        head: &GliclassHead,
+    ) -> Result<PreparedLabels, LabelerError> {
+        let kind = &self.folder.kind;
+        let prompt = prompt(&self.encoder, &self.folder, head, set)?;
+        let groups = hypothesis::groups(kind, set).into_iter().enumerate();
+        Ok(PreparedLabels {
+            kind: kind.clone(),
+            mode: set.mode,
+            temperature: set.temperature,
+            threshold: set.threshold,
+            fitted: set.fitted.clone(),
+            keys: hypothesis::keys(kind, set),
+            count: set.labels.len(),
+            prior: set.prior_for(kind),
+            owners: groups
+                .flat_map(|(place, group)| vec![place; group.len()])
+                .collect(),
+            labels: Labels::Prompt(prompt),
+        })
+    }
+
     /// Computes the label vectors: the mean of the vectors of each label's texts.
     pub(super) fn label_vectors(
         &mut self,
@@ -436,9 +467,7 @@ impl Labeler {
         }
         let scale = match &self.folder.kind {
             ModelKind::Embedding(head) => head.softmax_scale,
-            ModelKind::Nli(_) | ModelKind::Classifier(_) => {
-                unreachable!("only an embedding model has vectors")
-            }
+            _ => unreachable!("only an embedding model has vectors"),
         };
         let of_places = of_places.into_iter().enumerate();
         let of_place = |(place, means)| {
@@ -447,6 +476,68 @@ impl Labeler {
                 .unwrap_or_else(|| LabelVector::from_sums(scale, means))
         };
         Ok(of_places.map(of_place).collect())
+    }
+}
+
+/// Returns the prompt of a label set for a GLiClass model: the labels, then the topics of the background.
+///
+/// # Errors
+/// [`LabelerError::Reserved`] and [`LabelerError::TooManyLabels`].
+pub fn prompt(
+    encoder: &Encoder,
+    folder: &ModelFolder,
+    head: &GliclassHead,
+    set: &LabelSet,
+) -> Result<EncodedText, LabelerError> {
+    let model = || folder.name.clone();
+    let topics = set.background_for(&folder.kind).into_iter();
+    let words = |label: &Label| (label.slug.clone(), label.label.clone());
+    let topics = topics.map(|topic| ("a topic of the background".to_owned(), topic.label.clone()));
+    let labels: Vec<(String, String)> = set.labels.iter().map(words).chain(topics).collect();
+    for (label, words) in &labels {
+        if let Some(token) = encoder.reserved_token(words) {
+            return Err(LabelerError::Reserved {
+                label: label.clone(),
+                token: token.to_owned(),
+                model: model(),
+            });
+        }
+    }
+    let encode = |labels: &[(String, String)]| {
+        encoder.encode_labels(labels.iter().map(|(_, words)| words.as_str()))
+    };
+    let most = head.max_labels.unwrap_or(usize::MAX);
+    let all = encode(&labels)?;
+    let fits = encoder.prompt_room(all.len()) > 0;
+    if fits && labels.len() <= most {
+        return Ok(all);
+    }
+    let (mut first, mut limit) = (most.min(labels.len()), format!("{most} labels"));
+    if !fits {
+        limit = format!("{} tokens", encoder.max_tokens());
+        // One by one, because this is an error to explain.
+        while first > 0 && encoder.prompt_room(encode(&labels[..first])?.len()) == 0 {
+            first -= 1;
+        }
+    }
+    Err(LabelerError::TooManyLabels {
+        model: model(),
+        labels: list(labels[first..].iter().map(|(label, _)| label.as_str())),
+        limit,
+    })
+}
+
+/// Returns the first few names for a message, and the number of the rest.
+fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
+    const LISTED: usize = 5;
+    let shown: Vec<String> = names
+        .by_ref()
+        .take(LISTED)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    match names.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -463,8 +554,8 @@ pub fn fits_window(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
     match kind {
         ModelKind::Nli(_) => encoder.premise_room(tokens) > 0,
         ModelKind::Embedding(_) => tokens <= encoder.room(),
-        // A classifier does not read it.
-        ModelKind::Classifier(_) => true,
+        // A classifier does not read it, and a GLiClass model reads all together: see `prompt`.
+        ModelKind::Classifier(_) | ModelKind::Gliclass(_) => true,
     }
 }
 
@@ -476,6 +567,6 @@ fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
             neutral: classes.neutral.map(|class| raw[class]),
         },
         ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
-        ModelKind::Classifier(_) => PairLogits::class(raw[0]),
+        ModelKind::Classifier(_) | ModelKind::Gliclass(_) => PairLogits::class(raw[0]),
     }
 }

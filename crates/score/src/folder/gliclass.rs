@@ -1,0 +1,77 @@
+//! The head of a GLiClass model, which reads a text and all labels in one pass.
+//!
+//! The input is `config.json` of a checkpoint of the package `gliclass`. Encoder, pooling and scorer are in the graph;
+//! this is what the prompt needs: the tokens before each label and before the text, and their order.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// `model_type` of `config.json`.
+pub(super) const MODEL_TYPE: &str = "GLiClass";
+/// The supported architecture: one encoder for text and labels.
+const ARCHITECTURE: &str = "uni-encoder";
+/// Labels that the package reads if they are allocated in advance and `config.json` has no number.
+const DEFAULT_MAX_LABELS: usize = 25;
+
+/// Prompt of a GLiClass model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GliclassHead {
+    /// Token id before each label.
+    pub label_id: u32,
+    /// Token id after the last label.
+    pub separator_id: u32,
+    /// True if the labels precede the text.
+    pub prompt_first: bool,
+    /// Maximum number of labels, if there is one besides the token limit.
+    pub max_labels: Option<usize>,
+}
+
+/// The keys of `config.json` that are used here; the defaults are those of the package.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct GliclassConfig {
+    architecture_type: Option<String>,
+    class_token_index: Option<i64>,
+    text_token_index: Option<i64>,
+    #[serde(default)]
+    prompt_first: bool,
+    max_num_classes: Option<usize>,
+    max_labels_alloc: Option<Value>,
+}
+
+impl GliclassConfig {
+    /// Returns the head, or the reason why the model is not supported.
+    pub(super) fn head(&self) -> Result<GliclassHead, String> {
+        if let Some(other) = self
+            .architecture_type
+            .as_deref()
+            .filter(|a| *a != ARCHITECTURE)
+        {
+            return Err(format!(
+                "it is a GLiClass model of the architecture `{other}`; topicmill supports `{ARCHITECTURE}`"
+            ));
+        }
+        let id = |id: Option<i64>, name: &str| {
+            let id = id.and_then(|id| u32::try_from(id).ok());
+            id.ok_or_else(|| {
+                format!("`{name}` is not a token id; copy `config.json` of the checkpoint")
+            })
+        };
+        Ok(GliclassHead {
+            label_id: id(self.class_token_index, "class_token_index")?,
+            separator_id: id(self.text_token_index, "text_token_index")?,
+            prompt_first: self.prompt_first,
+            max_labels: self.max_labels(),
+        })
+    }
+
+    fn max_labels(&self) -> Option<usize> {
+        match &self.max_labels_alloc {
+            None => None,
+            Some(Value::Number(number)) => {
+                number.as_u64().and_then(|most| usize::try_from(most).ok())
+            }
+            Some(word) if word == "dynamic" => None,
+            Some(_) => Some(self.max_num_classes.unwrap_or(DEFAULT_MAX_LABELS)),
+        }
+    }
+}

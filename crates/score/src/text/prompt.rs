@@ -1,0 +1,153 @@
+//! The prompt of a GLiClass model: all labels, each after its own token, and a token between labels and text.
+//!
+//! The package tokenises one string, which the tokenizer splits at these special tokens. Labels and texts are data here,
+//! so each is tokenised separately, without special tokens, and the ids are joined.
+
+use std::path::Path;
+
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::PrependScheme;
+use tokenizers::{AddedToken, Tokenizer};
+
+use super::{EncodedText, Encoder, Sequence, TokenizeError, catch_panic, rejected};
+use crate::folder::GliclassHead;
+
+/// Special tokens of a prompt, and the tokenizer of its labels.
+#[derive(Debug)]
+pub struct Prompt {
+    head: GliclassHead,
+    /// Texts of the two tokens, which no label may contain.
+    tokens: [String; 2],
+    /// Tokenizer of what is not at the start of a row, if it differs.
+    later: Option<Tokenizer>,
+}
+
+impl Encoder {
+    /// Adds the tokens of a prompt.
+    ///
+    /// # Errors
+    /// [`TokenizeError::Rejected`] if the tokenizer does not have them.
+    pub(super) fn with_prompt(
+        mut self,
+        head: &GliclassHead,
+        path: &Path,
+    ) -> Result<Self, TokenizeError> {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let token = |id: u32, name: &str| {
+            let exact = |token: &&AddedToken| token.special && !token.lstrip && !token.rstrip;
+            let found = added.get(&id).filter(exact);
+            found.map(|token| token.content.clone()).ok_or_else(|| {
+                let detail = format!(
+                    "{id} (`{name}` of `config.json`) is not the id of one of its special tokens; copy the checkpoint's \
+                     own files, and build the folder again with tools/model.py"
+                );
+                rejected(path, &detail)
+            })
+        };
+        let tokens = [
+            token(head.label_id, "class_token_index")?,
+            token(head.separator_id, "text_token_index")?,
+        ];
+        let mut later = later_tokenizer(&self.tokenizer);
+        if let Some(later) = later.take_if(|_| head.prompt_first) {
+            // Neither labels nor text are at the start of a row.
+            self.tokenizer = later;
+        }
+        self.prompt = Some(Prompt {
+            head: head.clone(),
+            tokens,
+            later,
+        });
+        Ok(self)
+    }
+
+    /// Returns the token of the prompt that a label contains, if any.
+    pub fn reserved_token(&self, label: &str) -> Option<&str> {
+        let tokens = self.prompt.iter().flat_map(|prompt| &prompt.tokens);
+        let mut tokens = tokens.map(String::as_str);
+        tokens.find(|token| label.contains(token))
+    }
+
+    /// Tokenises labels, without truncation, and adds the tokens of the prompt.
+    ///
+    /// # Errors
+    /// [`TokenizeError::Encode`] if the tokenizer is broken.
+    ///
+    /// # Panics
+    /// If the model is not a GLiClass model.
+    pub fn encode_labels<'l>(
+        &self,
+        labels: impl Iterator<Item = &'l str>,
+    ) -> Result<EncodedText, TokenizeError> {
+        let prompt = self.prompt.as_ref().expect("the model has a prompt");
+        let tokenizer = prompt.later.as_ref().unwrap_or(&self.tokenizer);
+        let mut ids = Vec::new();
+        for label in labels {
+            let encoding = catch_panic(|| tokenizer.encode_fast(label, false));
+            ids.push(prompt.head.label_id);
+            ids.extend(encoding.map_err(TokenizeError::Encode)?.get_ids());
+        }
+        ids.push(prompt.head.separator_id);
+        Ok(EncodedText { ids })
+    }
+
+    /// Returns the prompt of one label without words.
+    pub(crate) fn empty_prompt(&self) -> EncodedText {
+        let head = self.prompt.as_ref().map(|prompt| &prompt.head);
+        let ids = head.map(|head| vec![head.label_id, head.separator_id]);
+        EncodedText {
+            ids: ids.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the maximum number of tokens of a text next to a prompt of this length.
+    pub fn prompt_room(&self, prompt: usize) -> usize {
+        self.room().saturating_sub(prompt)
+    }
+
+    /// Returns the length of [`Encoder::prompted`].
+    pub fn prompted_len(&self, text: &EncodedText, prompt: &EncodedText) -> usize {
+        self.single.specials() + prompt.len() + text.len().min(self.prompt_room(prompt.len()))
+    }
+
+    /// Joins a text and a prompt into a sequence; if it is too long, the text is truncated.
+    pub fn prompted(&self, text: &EncodedText, prompt: &EncodedText) -> Sequence {
+        let text = &text.ids[..text.len().min(self.prompt_room(prompt.len()))];
+        let first = self
+            .prompt
+            .as_ref()
+            .is_some_and(|one| one.head.prompt_first);
+        let ids = if first {
+            [&prompt.ids, text].concat()
+        } else {
+            [text, &prompt.ids].concat()
+        };
+        self.single.splice(&ids, &[])
+    }
+}
+
+/// Returns the tokenizer of a text that follows others, if it differs: some mark the start of a row with a space.
+fn later_tokenizer(tokenizer: &Tokenizer) -> Option<Tokenizer> {
+    let mut steps = tokenizer.get_pre_tokenizer()?.clone();
+    if !forget_start(&mut steps) {
+        return None;
+    }
+    let mut later = tokenizer.clone();
+    later.with_pre_tokenizer(Some(steps));
+    Some(later)
+}
+
+/// Makes a pre-tokenizer treat every text as one that follows others; returns true if that changes it.
+fn forget_start(step: &mut PreTokenizerWrapper) -> bool {
+    match step {
+        PreTokenizerWrapper::Metaspace(one) if one.prepend_scheme == PrependScheme::First => {
+            one.prepend_scheme = PrependScheme::Never;
+            true
+        }
+        PreTokenizerWrapper::Sequence(steps) => {
+            let changed: Vec<bool> = steps.as_mut().iter_mut().map(forget_start).collect();
+            changed.contains(&true)
+        }
+        _ => false,
+    }
+}
