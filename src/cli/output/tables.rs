@@ -3,7 +3,9 @@
 //! The input are the values of a query. The output has no control characters. On a terminal, each row is one line; in a
 //! pipe or a file, texts are not truncated.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
+use comfy_table::{
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, TableComponent, presets,
+};
 use serde_json::Value;
 
 use crate::cli::terminal;
@@ -62,19 +64,48 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     }
     for row in &table.rows {
         let cells = row.iter().zip(&decimals);
-        out.add_row(cells.map(|(value, decimals)| {
-            let text = cell_text(value, *decimals);
-            match width {
-                // Names wrap, figures do not.
-                Some(_) if is_figure(value) => aligned(value, &text.replace(' ', "\u{a0}")),
-                _ => aligned(value, &text),
-            }
-        }));
+        out.add_row(cells.map(|(value, decimals)| aligned(value, &cell_text(value, *decimals))));
     }
-    lines(&out).replace('\u{a0}', " ")
+    if width.is_some_and(|width| figures_fit(table, width)) {
+        for (column, cells) in out.column_iter_mut().enumerate() {
+            if has_figures(table, column) {
+                cells.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+    }
+    lines(&out)
 }
 
-/// Returns true if a table has numbers with intervals, which need room.
+/// Returns true if a column has a figure.
+fn has_figures(table: &Table, column: usize) -> bool {
+    table
+        .rows
+        .iter()
+        .filter_map(|row| row.get(column))
+        .any(is_figure)
+}
+
+/// Returns true if the figures of a table fit the width, with readable texts next to them.
+fn figures_fit(table: &Table, width: usize) -> bool {
+    let decimals = all_decimals(table);
+    let wide = |column: usize| {
+        if !has_figures(table, column) {
+            return READABLE;
+        }
+        let cells = table.rows.iter().filter_map(|row| row.get(column));
+        let cells = cells.map(|value| terminal::columns(&cell_text(value, decimals[column])));
+        cells
+            .max()
+            .unwrap_or(0)
+            .max(terminal::columns(&table.columns[column]))
+    };
+    (0..table.columns.len())
+        .map(|column| wide(column) + 3)
+        .sum::<usize>()
+        <= width + 1
+}
+
+/// Returns true if a table has numbers with intervals; its names are wrapped to give them room.
 pub fn has_intervals(table: &Table) -> bool {
     let mut cells = table.rows.iter().flatten();
     cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
