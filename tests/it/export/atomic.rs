@@ -1,0 +1,124 @@
+//! Tests that an export is one snapshot, and that it is complete or absent.
+
+use super::*;
+
+#[tokio::test]
+async fn an_export_is_a_consistent_snapshot() {
+    const N: usize = 1_200;
+    if !has_onnx_runtime("an_export_is_a_consistent_snapshot") {
+        return;
+    }
+    for database in databases() {
+        // More text than fits in the buffers: 1 MB a batch, up to 32 batches.
+        let scene = Scene::labelled(&database, 12);
+        let body = "a word of a long body ".repeat(1_800);
+        let long = (0..N).map(|i| {
+            let post = json!({
+                "id": format!("l{i:06}"), "title": format!("long {i}"), "selftext": body, "subreddit": "gaming",
+                "created_utc": 1_700_000_000,
+            });
+            format!("{post}\n")
+        });
+        let file = scene.program.write("long.ndjson", long.collect::<String>());
+        scene.ok(&["import", &file]);
+        let store = database.open_on_server_time().await;
+        let target = store.labels().current_target().await.unwrap().unwrap();
+        let set = store.labels().label_set(target.label_set).await.unwrap();
+        let out = scene.path("a.jsonl");
+        let destination = Destination {
+            path: out.clone(),
+            format: Some(DatasetFormat::Ndjson),
+            overwrite: false,
+            bom: false,
+            safe_csv: false,
+            split: None,
+        };
+        let terms = Terms {
+            allow_superuser: true,
+            reconciled_at: None,
+            stop: CancellationToken::new(),
+        };
+        let parts = Arc::new(AtomicU64::new(0));
+        let command = {
+            let mut command = scene.program.command(&["purge", "--ids"]);
+            let ids = (0..12).map(|i| format!("k{i:06}\n"));
+            let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
+            command.arg(scene.program.write("ids.txt", ids));
+            std::sync::Mutex::new(command)
+        };
+        let received = {
+            let parts = parts.clone();
+            move |_| {
+                // All posts are purged while the first rows are written.
+                if parts.fetch_add(1, Ordering::Relaxed) == 0 {
+                    // On SQLite the purge exits with 1, because the export still reads the purged rows.
+                    let ran = command.lock().unwrap().output().unwrap();
+                    let stderr = String::from_utf8_lossy(&ran.stderr);
+                    assert!(stderr.contains("purged=1212"), "{stderr}");
+                }
+            }
+        };
+        let subject = Subject {
+            target,
+            set,
+            vectors: false,
+        };
+        let filters = Filters {
+            unlabelled: true,
+            ..Filters::default()
+        };
+        let counts = export::export(&store, &subject, &filters, destination, terms, received).await;
+        assert_eq!(counts.unwrap().rows, 1_212);
+        assert!(parts.load(Ordering::Relaxed) > 35);
+        assert_eq!(scene.view().len(), 0, "they are purged");
+        let rows = scene.jsonl("a.jsonl");
+        assert!(rows[..12].iter().all(|row| row["score_food"].is_number()));
+        assert!(
+            rows[12..]
+                .iter()
+                .all(|row| row["selftext"] == body.trim_end() || row["selftext"] == body)
+        );
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_or_failed_export_keeps_the_previous_file() {
+    let database = crate::support::postgres::sqlite();
+    if !has_onnx_runtime("a_killed_or_failed_export_keeps_the_previous_file") {
+        return;
+    }
+    let scene = Scene::labelled(&database, 12);
+    let more = scene.program.write("more.ndjson", posts(30_000));
+    scene.ok(&["import", &more]);
+    fs::write(scene.path("old.parquet"), "old").unwrap();
+    let args = ["export", "old.parquet", "--overwrite", "--unlabelled"];
+    let begun = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        entries
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
+    };
+    let mut child = scene.program.command(&args).spawn().unwrap();
+    while !begun(scene.program.folder.path()) {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended before it was killed"
+        );
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        fs::read_to_string(scene.path("old.parquet")).unwrap(),
+        "old"
+    );
+    // The file size is limited.
+    let export = ["export", "old.csv", "--unlabelled"];
+    run_limited(&scene.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
+    assert!(!scene.path("old.csv").exists());
+    scene.ok(&["export", "old.parquet", "--overwrite", "--unlabelled"]);
+    let file = File::open(scene.path("old.parquet")).unwrap();
+    let file = SerializedFileReader::new(file).unwrap();
+    assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
+}

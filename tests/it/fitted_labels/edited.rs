@@ -1,0 +1,117 @@
+//! Tests a fit in a pipeline file: exported, edited, and used without a database.
+
+use super::*;
+
+/// Fits the scene's labels, and exports them.
+fn exported(scene: &Scene<'_>) -> (Value, String) {
+    let answers = first(scene, "answers.csv", 24);
+    let fitted = scene.json(&["labels", "fit", "--gold", &answers, "--make-current"]);
+    let file = scene.write("exported.toml", "");
+    let export = ["labels", "export", &file];
+    scene.run(&export).expect_exit(2, "already exists");
+    let ran = scene.ok(&[&export[..], &["--overwrite"]].concat());
+    ran.expect_stderr("with the label set `first-fit24`");
+    (fitted, file)
+}
+
+const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exported_fit_gives_the_same_labels_in_another_database_and_without_one() {
+    for (database, other) in databases().iter().zip(databases().iter().rev()) {
+        let (scene, there) = (Scene::new(database), Scene::unlabelled(other));
+        let (fitted, file) = exported(&scene);
+        let set = scene.json(&["labels", "validate", "--pipeline", &file]);
+        assert_eq!(set["hash"], fitted["hash"]);
+        assert_eq!(set["fitted_to"]["answers"], 24);
+        let printed = scene.ok(&["labels", "export", "-", "--label-set", "first-fit24"]);
+        assert_eq!(printed.stdout, std::fs::read_to_string(&file).unwrap());
+
+        there.ok(&["classify", "--pipeline", &file]);
+        assert_eq!(csv(&there, ALL_LABELS), csv(&scene, ALL_LABELS));
+
+        let score = "score posts.ndjson scored.ndjson --reddit-text --pipeline";
+        scene.ok(&[&words(score)[..], &[&file]].concat());
+        let from_database = csv(
+            &scene,
+            "SELECT label, abstained FROM classifications JOIN current_target USING (label_set_id) ORDER BY fullname",
+        );
+        let file = scene.read("scored.ndjson");
+        let from_file: Vec<Value> = file
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(from_database.len(), from_file.len());
+        for (row, scored) in from_database.iter().zip(&from_file) {
+            let (label, abstained) = row.split_once(',').unwrap();
+            let abstained = ["1", "true"].contains(&abstained);
+            let expected = if abstained { Value::Null } else { json!(label) };
+            assert_eq!(scored["label"], expected, "{scored}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_fit_is_rejected_with_the_cause() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let (_, file) = exported(&scene);
+    let text = std::fs::read_to_string(&file).unwrap();
+    // Drops the first weight of every class, so that all have the same wrong length.
+    let parts: Vec<&str> = text.split("weights = [").collect();
+    let shorter = |part: &&str| part.split_once(", ").unwrap().1.to_owned();
+    let tail: Vec<String> = parts[1..].iter().map(shorter).collect();
+    assert_eq!(tail.len(), 4);
+    let all_shorter = [parts[0].to_owned(), tail.join("weights = [")].join("weights = [");
+    let (_, model) = text.split_once("\nmodel = \"").unwrap();
+    let of_other = text.replacen(&model[..8], "00000000", 2);
+    for (edited, expected) in [
+        (all_shorter, "has a fit with 383 weights for each label"),
+        (of_other, "was fitted with the model 00000000"),
+        (
+            text.replacen("weights = [", "weights = [0.5, ", 1),
+            "weights of different lengths",
+        ),
+        (text.replacen("weights = [", "weights = [nan, ", 1), "line "),
+        (
+            text.replacen("bias = ", "bias = inf # ", 1),
+            "a number of the fit is not finite",
+        ),
+        (
+            text.replacen("scale = ", "scale = \"x\" # ", 1),
+            "`fitted`: invalid type",
+        ),
+        (
+            text.replacen("\nlabel = \"video games\"", "\nlabel = \"chess\"", 1),
+            "have changed since the fit",
+        ),
+    ] {
+        assert_ne!(edited, text, "{expected}");
+        let edited = scene.write("edited.toml", edited);
+        for command in ["classify", "score posts.ndjson scored.ndjson --overwrite"] {
+            let args = [&words(command)[..], &["--pipeline", &edited]].concat();
+            scene.run(&args).expect_exit(2, expected);
+        }
+    }
+    for (args, expected) in [
+        ("classify --mode multi", "was fitted in mode single"),
+        (
+            "labels calibrate --gold answers.csv",
+            "is fitted to gold labels",
+        ),
+    ] {
+        let args = [&words(args)[..], &["--pipeline", &file]].concat();
+        scene.run(&args).expect_exit(2, expected);
+    }
+    let ran = scene.ok(&["labels", "new", "-", "--from", "current"]);
+    ran.expect_stderr("without what `labels fit` learned");
+
+    database
+        .run("UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL")
+        .await;
+    for command in ["classify", "labels evaluate --gold answers.csv"] {
+        scene
+            .run(&words(command))
+            .expect_exit(4, "learned was edited or damaged");
+    }
+}
