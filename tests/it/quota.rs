@@ -177,7 +177,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .throttle_quota("q", 9 * SECOND, wrong)
                 .await
                 .unwrap();
-            // Back at the right time, the reservations and the pause of the wrong clock are ignored, and the pace applies.
+            // At the right time again, the reservations and the pause of the wrong clock are ignored.
             let mut reservations = Vec::new();
             for _ in 0..6 {
                 reservations.push(take(&store, start()).await);

@@ -5,8 +5,8 @@
 //! hashes that identify its results. A folder may have a [`manifest`], which gives the device, the inputs and the
 //! reference logits of each graph. There are four kinds of models: an NLI cross-encoder (premise and hypothesis in,
 //! class logits out), an embedding model (one text in, one vector out; declared by the block `zero_shot` of
-//! `config.json`), a [classifier] (one text in, the logits of its own labels out), and GLiClass (one text with all labels
-//! in, a logit per label out). This module runs no model.
+//! `config.json`), a [classifier] (one text in, the logits of its own labels out), and GLiClass (one text with all
+//! labels in, a logit per label out). This module runs no model.
 
 pub mod bounds;
 mod choice;
@@ -250,7 +250,7 @@ impl ModelFolder {
         if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
             check_manifest(dir, manifest, spec, &metadata, &kind)?;
             max_tokens = match kind {
-                // As the package: whatever the tokenizer says.
+                // The package ignores the limit of the tokenizer.
                 ModelKind::Gliclass(_) => manifest.max_tokens,
                 _ => max_tokens.min(manifest.max_tokens),
             };

@@ -126,7 +126,7 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// Adds the whole set to each label's texts, and its place in it: with another set or order, it has another logit.
+/// Adds the position of each label and a hash of the whole set to its texts, because its logit depends on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
     let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
@@ -256,7 +256,7 @@ mod tests {
         set.background = None;
         set.labels.reverse();
         assert!(keys(&set).iter().all(|key| !own.contains(key)));
-        // Labels of the same words have different logits.
+        // Two labels with the same words have different logits.
         set.labels[0].label = "food".into();
         assert_ne!(keys(&set)[0], keys(&set)[1]);
     }

@@ -34,8 +34,8 @@ pub struct TextResult {
     /// Logits, one per label, then the background's; `None` for skipped labels.
     pub logits: Vec<Option<PairLogits>>,
     /// Raw output per label: the class logits of an NLI model, in the order of the model; the cosine of an embedding
-    /// model; the logit of a classifier or GLiClass model. Empty if the logits were known or the label was skipped, and for a background
-    /// of several topics.
+    /// model; the logit of a classifier or GLiClass model. Empty if the logits were known or the label was skipped, and
+    /// for a background of several topics.
     pub raw: Vec<Vec<f32>>,
     /// Vector of the text, if an embedding model computed it.
     pub vector: Option<TextVector>,

@@ -6,8 +6,8 @@
 //! embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
 //! A GLiClass model is scored like its package: a softmax over the labels, even over a single one, or a sigmoid per
-//! label. A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single one, a
-//! sigmoid per label, or the logits unchanged.
+//! label. A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single
+//! one, a sigmoid per label, or the logits unchanged.
 //!
 //! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
 //! it better than every label is *other*.
@@ -18,9 +18,8 @@ use crate::labels::Mode;
 
 /// Logits of one (text, hypothesis) pair.
 ///
-/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier or GLiClass the logit of
-/// the label;
-/// the other fields are `None`.
+/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier or GLiClass model
+/// the logit of the label; the other fields are `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
     /// Logit of the class that scores the label.

@@ -98,8 +98,8 @@ impl Config {
     /// Returns the kind of the model, without its [learned label vectors](Self::label_vectors), which are in a separate
     /// file. `declared` is the kind in the manifest.
     ///
-    /// A GLiClass model is one by its `model_type`. Without a declared kind, a model with an entailment class is NLI, and
-    /// any other sequence classifier is a classifier.
+    /// A GLiClass model is recognised by its `model_type`. Without a declared kind, a model with an entailment class is
+    /// NLI, and any other sequence classifier is a classifier.
     pub fn kind(&self, declared: Option<&str>) -> Result<ModelKind, String> {
         if self.model_type == gliclass::MODEL_TYPE {
             return self.gliclass.head().map(ModelKind::Gliclass);

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for text and labels.
 const ARCHITECTURE: &str = "uni-encoder";
-/// Labels that the package reads if they are allocated in advance and `config.json` has no number.
+/// Maximum number of labels of a model with a fixed number, if `config.json` does not name it.
 const DEFAULT_MAX_LABELS: usize = 25;
 
 /// Prompt of a GLiClass model.

@@ -185,7 +185,7 @@ impl Manifest {
         let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
         let width = match self.kind.as_str() {
             EMBEDDING => self.vectors[0].logits.len(),
-            // As many in each vector, because a batch has one number of labels.
+            // All vectors have the same number of labels, as a batch does.
             GLICLASS => self.vectors[0].labels.len(),
             _ => self.classes.len(),
         };

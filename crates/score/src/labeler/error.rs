@@ -86,7 +86,7 @@ pub enum LabelerError {
         /// Token limit of the model.
         window: usize,
     },
-    /// A label has the words of a special token of the model.
+    /// A label contains a special token of the model.
     #[error(
         "label `{label}`: it contains `{token}`, which separates labels in the model `{model}`; use other words"
     )]

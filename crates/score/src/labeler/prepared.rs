@@ -515,7 +515,7 @@ pub fn prompt(
     let (mut first, mut limit) = (most.min(labels.len()), format!("{most} labels"));
     if !fits {
         limit = format!("{} tokens", encoder.max_tokens());
-        // One by one, because this is an error to explain.
+        // Slow, but only an error message needs the number of labels that fit.
         while first > 0 && encoder.prompt_room(encode(&labels[..first])?.len()) == 0 {
             first -= 1;
         }

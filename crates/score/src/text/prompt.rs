@@ -1,7 +1,7 @@
 //! The prompt of a GLiClass model: all labels, each after its own token, and a token between labels and text.
 //!
-//! The package tokenises one string, which the tokenizer splits at these special tokens. Labels and texts are data here,
-//! so each is tokenised separately, without special tokens, and the ids are joined.
+//! The package tokenises one string, which the tokenizer splits at these special tokens. Labels and texts are data
+//! here, so each is tokenised separately, without special tokens, and the ids are joined.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub struct Prompt {
     head: GliclassHead,
     /// Texts of the two tokens, which no label may contain.
     tokens: [String; 2],
-    /// Tokenizer of what is not at the start of a row, if it differs.
+    /// Tokenizer of texts that are not at the start of a row, if it differs.
     later: Option<Tokenizer>,
 }
 
@@ -38,8 +38,8 @@ impl Encoder {
             let found = added.get(&id).filter(exact);
             found.map(|token| token.content.clone()).ok_or_else(|| {
                 let detail = format!(
-                    "{id} (`{name}` of `config.json`) is not the id of one of its special tokens; copy the checkpoint's \
-                     own files, and build the folder again with tools/model.py"
+                    "{id} (`{name}` of `config.json`) is not the id of one of its special tokens; copy the \
+                     checkpoint's own files, and build the folder again with tools/model.py"
                 );
                 rejected(path, &detail)
             })
