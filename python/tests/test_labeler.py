@@ -108,6 +108,15 @@ def test_invalid_settings_are_rejected(tmp_path):
             Labeler(**settings).load()
 
 
+def test_a_gliclass_model_gives_the_scores_of_its_package():
+    fixtures = REPOSITORY / "tests/it/fixtures/gliclass"
+    golden = json.loads((fixtures / "golden/tiny-gliclass-bert.json").read_text(encoding="utf-8"))
+    for case in [case for case in golden["cases"] if len(case["labels"]) == 16 and case["text"]]:
+        settings = {"labels": case["labels"], "mode": case["mode"], "background": "none", "threads": 1}
+        found = Labeler(model=fixtures / "models/tiny-gliclass-bert", **settings).scores([case["text"]])
+        assert np.allclose(found[0], case["scores"], atol=1e-4), case["name"]
+
+
 def test_labels_have_descriptions_templates_and_modes():
     plain = Labeler(labels=["cooking", "travel"], background="none", threads=1)
     described = Labeler(labels={"cooking": "Food.", "travel": ["Trips.", "Hotels."]}, threads=1)

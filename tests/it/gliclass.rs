@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use topicmill_score::folder::ModelFolder;
+use topicmill_score::folder::{ModelFolder, check_config};
 use topicmill_score::{
     AnyEngine, Device, EngineName, EngineOptions, LabelSet, Labeler, LabelerError, Mode,
 };
@@ -186,6 +186,13 @@ fn unusable_models_and_labels_are_rejected_with_a_reason() {
         config["text_token_index"] = json!(-1);
     });
     rejected("needs `manifest.toml`", &["a"], false, &same);
+    // `model pull` rejects such a model before it downloads the weights.
+    let foreign = check_config(changed(BERT, &same, false).path()).unwrap_err();
+    assert!(
+        foreign.to_string().contains("needs `manifest.toml`"),
+        "{foreign}"
+    );
+    check_config(&folder(BERT)).unwrap();
     let message = "no room for `c`, `d`: its limit is 2 labels";
     rejected(message, &["a", "b", "c", "d"], true, &|config| {
         config["max_labels_alloc"] = json!("fixed");

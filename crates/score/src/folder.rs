@@ -42,6 +42,10 @@ use self::names::external_data;
 pub use self::names::graph_names;
 pub use self::rounding::Rounding;
 
+/// Reason to reject a GLiClass model without a manifest.
+const GLICLASS_EXPORT: &str = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a fixed number of labels and \
+     let padding change the scores; build the folder from the checkpoint with tools/model.py";
+
 /// Name of the manifest in a model folder.
 pub const MANIFEST_FILE: &str = "manifest.toml";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -229,9 +233,7 @@ impl ModelFolder {
         let declared = manifest.as_ref().map(Manifest::kind);
         let (kind, label_vectors) = kind_in(dir, &config, declared)?;
         if manifest.is_none() && matches!(kind, ModelKind::Gliclass(_)) {
-            let detail = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a fixed \
-                          number of labels and let padding change the scores; build the folder with tools/model.py";
-            return Err(ModelError::unsuitable(dir, detail.to_owned()));
+            return Err(ModelError::unsuitable(dir, GLICLASS_EXPORT.to_owned()));
         }
         let choice = Choice::select(dir, manifest.as_ref(), processor, precision)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
@@ -454,9 +456,12 @@ fn kind_in(
 /// See [`ModelError`].
 pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
     let config: Config = read_json(&required(dir, "config.json")?)?;
-    let kind = config.kind(None);
-    kind.and_then(|_| Ok(config.label_vectors()?.map(str::to_owned)))
-        .map_err(|detail| ModelError::unsuitable(dir, detail))
+    let lacks_manifest = !dir.join(MANIFEST_FILE).is_file();
+    let kind = config.kind(None).and_then(|kind| match kind {
+        ModelKind::Gliclass(_) if lacks_manifest => Err(GLICLASS_EXPORT.to_owned()),
+        _ => Ok(config.label_vectors()?.map(str::to_owned)),
+    });
+    kind.map_err(|detail| ModelError::unsuitable(dir, detail))
 }
 
 /// Returns the kind of a model, without opening its graph or tokenizer.
