@@ -1,7 +1,7 @@
 -- Provenance of labels: model, tokenizer, label set, text, run and worker, latest first.
 SELECT c.fullname,
-       CASE WHEN c.abstained THEN '(none of these)' ELSE c.label END AS label,
-       c.score,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
+       CASE WHEN c.other THEN c.score + c.margin ELSE c.score END AS score,
        m.name AS model,
        m.number_format,
        m.manifest_hash,

@@ -228,6 +228,19 @@ async fn other_has_its_own_score_and_not_that_of_the_best_label() {
         (format!("{label:.2}"), format!("{own:.2}")),
         ("0.07".into(), "0.88".into())
     );
+    for row in program
+        .json(&["sql", "--named", "provenance"])
+        .as_array()
+        .unwrap()
+    {
+        let expected = match row["outcome"].as_str().unwrap() {
+            "other" => 0.88,
+            "unsure" => 0.3,
+            "food" => 0.8,
+            _ => 0.9,
+        };
+        assert!((number(row, "score") - expected).abs() < 1e-9, "{row}");
+    }
     let page = served.page(&format!("/posts/{}", other["fullname"].as_str().unwrap()));
     has(&page, ", with a score of 0.88. The best label is ");
     has(&page, ", with 0.07.");

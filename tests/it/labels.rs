@@ -414,8 +414,8 @@ async fn none_of_these_is_stored_and_shown() {
         for (named, word) in [
             ("topics", "(none of these)"),
             ("daily", "unsure"),
-            ("uncertain", "(none of these)"),
-            ("provenance", "(none of these)"),
+            ("uncertain", "unsure"),
+            ("provenance", "unsure"),
         ] {
             let shown = scene.ok(&["sql", "--named", named]).stdout;
             assert!(shown.contains(word), "{named}: {shown}");

@@ -106,6 +106,8 @@ pub struct Labeler {
     width: Option<usize>,
     /// Keys of the labels for which the learned-vector notice was last logged.
     logged_keys: Vec<String>,
+    /// The background that was last logged: its tag, and the topics that the labels leave out.
+    logged_background: (String, String),
 }
 
 impl Labeler {
@@ -129,6 +131,7 @@ impl Labeler {
             watch: None,
             width: None,
             logged_keys: Vec::new(),
+            logged_background: (String::new(), String::new()),
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)

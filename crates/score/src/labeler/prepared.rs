@@ -208,12 +208,16 @@ impl Labeler {
         if let Some(background) = &set.background {
             let left_out = set.omitted_topics();
             let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
-            tracing::info!(
-                background = background.tag(),
-                topics = set.background_for(&self.folder.kind).len(),
-                left_out = left_out.join(", "),
-                "a post that fits the background better than every label is other"
-            );
+            let logged = (background.tag(), left_out.join(", "));
+            if self.logged_background != logged {
+                tracing::info!(
+                    background = logged.0,
+                    topics = set.background_for(&self.folder.kind).len(),
+                    left_out = logged.1,
+                    "a post that fits the background better than every label is other"
+                );
+                self.logged_background = logged;
+            }
         }
         if let Some(head) = self.folder.kind.head() {
             return self.prepare_classes(set, head);
