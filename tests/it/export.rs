@@ -371,7 +371,7 @@ fn labels_of_another_set_come_from_the_model_that_produced_them() {
     assert_eq!(
         scene.jsonl("also.jsonl").len(),
         12,
-        "what was there is there"
+        "the existing file is unchanged"
     );
 }
 

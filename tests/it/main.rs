@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::too_many_lines,
-    reason = "a test tells one story, from its beginning to its end"
+    reason = "a test runs one scenario from start to end"
 )]
 
 mod arctic_shift;

@@ -1,4 +1,5 @@
-//! Tests scheduled runs on both databases: each runs once, with any number of processes, clock jumps and crashes.
+//! Tests scheduled runs on both databases: each runs exactly once, despite concurrent processes, clock jumps and
+//! crashes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ fn entry(name: &str, catch_up: CatchUp) -> Entry {
     }
 }
 
-/// A database, a clock stopped at noon, and the executed stages: scheduled run and stage.
+/// A database, a clock stopped at noon, and the executed stages as pairs of scheduled run and stage.
 struct Scene {
     store: Store,
     clock: Arc<ManualClock>,
@@ -142,7 +143,7 @@ async fn a_forward_clock_jump_runs_each_schedule_by_its_catch_up_policy() {
         assert_eq!(
             scene.run_due(&mut one).await,
             0,
-            "nothing is due before somebody looks"
+            "nothing is due at the first poll"
         );
         // Forty scheduled times and five minutes later, both poll at once.
         scene.minutes(605);

@@ -111,7 +111,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
             (gaps(&scene).await, watermark(&scene).await),
             (vec![], Some(minute(399)))
         );
-        // The range begins after the watermark; posts between are left for a run without a range.
+        // The range begins after the watermark; a run without a range reads the posts between them.
         mount(&scene, 0..600).await;
         collect_one(&scene, 500, None).await;
         assert_eq!(

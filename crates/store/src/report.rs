@@ -1,4 +1,4 @@
-//! Queries of the report and their results: sums, and a few posts.
+//! Queries for the report and their results: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub struct ReportQuery {
 }
 
 impl ReportQuery {
-    /// Returns the keys of the target; without one, keys that no row has.
+    /// Returns the keys of the target; without one, keys that match no row.
     pub(super) fn keys(&self) -> (i64, i64) {
         self.target
             .map_or((0, 0), |target| (target.model, target.label_set))
@@ -37,7 +37,7 @@ impl ReportQuery {
         }
         let (first, last) = (first.as_datetime(), last.as_datetime());
         let half = first + (last - first) / 2;
-        // The posts of one second have no halves.
+        // A period of one second cannot be halved.
         (half > first).then(|| half.into())
     }
 }
@@ -55,7 +55,7 @@ pub enum TimeStep {
 }
 
 impl TimeStep {
-    /// Returns the step that gives between a few and some hundred columns.
+    /// Returns the step that divides a period into a few to a few hundred columns.
     pub(super) fn for_span(first: DateTime<Utc>, last: DateTime<Utc>) -> Self {
         match last - first {
             span if span <= TimeDelta::days(4) => Self::Hour,

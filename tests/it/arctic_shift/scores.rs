@@ -1,4 +1,4 @@
-//! Tests scores that the archive has read too early, and the precedence of data from Reddit.
+//! Tests scores that the archive fetched too soon after posting, and that data from Reddit takes precedence over them.
 
 use super::*;
 
@@ -59,7 +59,7 @@ async fn a_score_read_too_early_is_flagged() {
         scene.collect_one(climate(100)).await;
         assert_eq!(scene.rows(FLAGS).await, flags());
 
-        // A row without a retrieval time counts as read now, which is soon after it was posted.
+        // A row without a retrieval time counts as fetched now, which is soon after posting.
         let fresh = NOW - START - 3_600;
         let mut silent = row_with("fresh", fresh, &json!({"_meta": null}));
         silent.as_object_mut().unwrap().remove("retrieved_on");
@@ -80,7 +80,7 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
         scene.put([row_with("a", 0, &placeholder)]);
         scene.collect_one(climate(5)).await;
         assert_eq!(scene.rows(SCORE).await, ["1 0 1.0 1 arctic-shift"]);
-        // The archive has read it again.
+        // The archive has fetched the post again.
         let again = Scene::of(&database).await;
         again.put([row("a", 0)]);
         again.collect_one(climate(5)).await;
@@ -147,7 +147,7 @@ async fn data_from_reddit_takes_precedence_over_the_archive() {
             ["Edited 77 0 reddit"],
             "a live reading clears it"
         );
-        // The archive returns both its readings again, and neither replaces Reddit's data.
+        // The archive returns both of its versions again, and neither replaces Reddit's data.
         for fields in [&placeholder, &json!({"title": "Old"})] {
             let again = Scene::of(&database).await;
             again.put([row_with("a", 0, fields)]);

@@ -241,7 +241,7 @@ async fn nul_bytes_in_a_file_are_harmless() {
         assert_eq!(rows(&store, texts).await, ["ab cd climate"]);
         let flair = "SELECT flair FROM posts WHERE fullname = 't3_d'";
         assert_eq!(rows(&store, flair).await, ["flair"]);
-        // `c` names no topic, so it gets the topic that reads its subreddit.
+        // `c` names no topic, so it gets the topic that lists its subreddit.
         assert_eq!(
             rows(
                 &store,

@@ -158,7 +158,7 @@ pub struct ImportCounts {
     pub edited: u64,
     /// Records whose topic was given by its label, and mapped to its slug.
     pub topics_mapped: u64,
-    /// Records whose topic in the file differs from the topic that reads their subreddit.
+    /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,

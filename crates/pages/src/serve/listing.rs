@@ -36,7 +36,7 @@ const NAMES: [&str; 10] = [
     "limit",
 ];
 
-/// Query parameters. Empty ones are ignored; the last of repeated ones counts.
+/// Query parameters. Empty ones are ignored; if one is repeated, its last value is used.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters(HashMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! Describes tables, views and columns, by the comments of the PostgreSQL schema, whose types are more precise than
+//! Describes tables, views and columns from the comments of the PostgreSQL schema, whose types are more precise than
 //! those of SQLite.
 //!
 //! A test compares the result with both databases, and `make schema` generates docs/schema.md from it.
@@ -20,7 +20,7 @@ const TYPES: [(&str, &str); 10] = [
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),
 ];
-/// The most edits between a name and a suggestion, if more than a third of the name.
+/// Maximum edit distance of a suggestion. A third of the name's length is used instead if it is more.
 const MAX_DISTANCE: usize = 3;
 
 /// A table or a view.
@@ -68,7 +68,7 @@ pub fn relations() -> Vec<Relation> {
     all
 }
 
-/// Returns a table or a view by its name, ignoring case and a schema before it (`public.`, `main.`).
+/// Returns a table or a view by its name, ignoring case and a schema prefix (`public.`, `main.`).
 ///
 /// # Errors
 /// [`UnknownRelation`], which lists the nearest names.
