@@ -56,7 +56,7 @@ struct NamedTarget {
     model: ModelRow,
 }
 
-/// The target of a run, and the current one, which is another.
+/// The target of a run, and the current target, which differs.
 #[derive(Debug)]
 struct NotCurrent {
     ours: NamedTarget,
@@ -87,7 +87,7 @@ impl NotCurrent {
                 model: model.clone(),
             })
         };
-        // The rows may have been deleted since.
+        // The rows may have been deleted in the meantime.
         let Some((ours, current)) = named(target).zip(named(current)) else {
             return Ok(None);
         };

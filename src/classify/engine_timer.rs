@@ -9,7 +9,7 @@ use topicmill_core::record::StageTimes;
 pub(super) struct EngineTimer<'a> {
     clock: &'a SharedClock,
     stages: &'a mut StageTimes,
-    /// The time up to which all time is accounted for.
+    /// The end of the last measured interval.
     since: Duration,
 }
 
@@ -28,7 +28,7 @@ impl<'a> EngineTimer<'a> {
         self.since.saturating_sub(from).as_secs_f64()
     }
 
-    /// Takes the times measured so far.
+    /// Returns the times measured so far, and resets them.
     pub(super) fn take(&mut self) -> StageTimes {
         self.stages.engine_busy_secs += self.lap();
         std::mem::take(self.stages)

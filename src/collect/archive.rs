@@ -55,7 +55,7 @@ impl Reader<'_, '_> {
                 .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
             let posts = self.read.sink.authors.prepare(posts);
-            // Only the last page is needed, because repeated posts are of the second at its end.
+            // Only the last page is needed, because only posts of its last second are repeated.
             previous_page = names;
             newest = newest.max(self.newest(&posts));
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);

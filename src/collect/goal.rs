@@ -181,7 +181,8 @@ impl Reader<'_, '_> {
         {
             tracing::info!(
                 topic = %self.read.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
-                "posts to r/{} between the last run and --since are left for a run without --since", self.subreddit
+                "posts to r/{} between the last run and --since are not read: to read them, leave out --since",
+                self.subreddit
             );
         }
     }

@@ -16,7 +16,7 @@ pub enum NamedTopics {
     Kept,
     /// The named topic; a topic's label is replaced by its slug.
     Mapped,
-    /// The topic that reads the post's subreddit, if there is one.
+    /// The topic that lists the post's subreddit, if there is one.
     BySubreddit,
 }
 
@@ -27,7 +27,7 @@ const BLOCKS_AHEAD: usize = 2;
 pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
-    /// The pipeline's topics. A record belongs to the topic that it names, else to the one that reads its subreddit,
+    /// The pipeline's topics. A record belongs to the topic that it names, else to the one that lists its subreddit,
     /// else to none.
     pub topics: &'a [Topic],
     /// The topics of records that name one.
@@ -291,7 +291,7 @@ fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
     known.map(|topic| topic.slug.as_str())
 }
 
-/// Returns the slug of the topic that reads a post's subreddit.
+/// Returns the slug of the topic that lists a post's subreddit.
 pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
     let reads = |topic: &&Topic| {
         topic

@@ -186,8 +186,8 @@ impl ListingEnd {
         self.last_two[0].max(self.last_two[1])
     }
 
-    /// Returns true if posts may be missing between the end of the listing and the newest stored post, of time `known`,
-    /// because the listing did not reach that post. A `full` listing must also reach back to `from`.
+    /// Returns true if posts may be missing between the end of the listing and the newest stored post, created at
+    /// `known`, because the listing did not reach that post. A `full` listing must also reach back to `from`.
     fn is_short(&self, known: Option<Timestamp>, from: Option<Timestamp>, full: bool) -> bool {
         let time = self.time();
         let reaches = |known| self.has_known || time.is_some_and(|time| time <= known);

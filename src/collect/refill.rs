@@ -16,7 +16,7 @@ pub struct RefillPlan<'a> {
     pub ids: &'a [Fullname],
     /// Also requests posts that are stored.
     pub refresh: bool,
-    /// The pipeline's topics. A post belongs to the topic that reads its subreddit, else to none.
+    /// The pipeline's topics. A post belongs to the topic that lists its subreddit, else to none.
     pub topics: &'a [Topic],
     /// Progress callback: the number of ids done since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),

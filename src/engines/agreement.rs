@@ -14,13 +14,14 @@ pub struct Agreement(f64);
 
 /// Maximum difference of scores that count as equal.
 pub const SAME_SCORE: f64 = 1e-4;
-/// Minimum number of texts: of 200, a true agreement of 0.95 looks like 0.98 once in thirty times.
+/// Minimum number of texts. With 200, a true agreement of 0.95 is measured as 0.98 or more in fewer than one of thirty
+/// measurements.
 pub const ENOUGH_TEXTS: usize = 200;
 /// Maximum agreement of a configuration whose scores differ from float32, even if all labels agree.
 const NEARLY: f64 = 0.9999;
 
 impl Agreement {
-    /// Scores equal to 1e-4.
+    /// Scores within 1e-4 of float32.
     pub const EXACT: Self = Self(1.0);
 
     /// Creates an agreement above 0 and up to 1, where 1 is [`Agreement::EXACT`].
@@ -166,7 +167,7 @@ mod tests {
             ..measured("bf16", 0, 0.02, 20.0)
         };
         assert_eq!(few.agreement(), None);
-        // Equal scores can be seen on few texts.
+        // A few texts are enough to establish equal scores.
         let exact = Measured {
             score_off: 1e-6,
             ..few

@@ -81,7 +81,7 @@ pub fn cost(
     texts: u64,
 ) -> Result<EstimatedCost, LabelerError> {
     let encoded = labeler.encoder().encode(sample)?;
-    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a displayed number")]
     let texts = texts as f64;
     let tokens: Vec<f64> = (0..encoded.len())
         .map(|i| labeler.tokens(prepared, &encoded[i], &pairs[i]))

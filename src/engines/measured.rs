@@ -48,8 +48,9 @@ impl ModelChoice {
             ));
         }
         let precision = self.precision.as_deref();
-        let found = fastest(&measured, agreement, precision)
-            .ok_or_else(|| missing("no measured configuration agrees that often".to_owned()))?;
+        let found = fastest(&measured, agreement, precision).ok_or_else(|| {
+            missing("no measured configuration reaches this agreement".to_owned())
+        })?;
         if !self.is_installed_library(found) {
             let was = &found.runtime;
             return Err(missing(format!(

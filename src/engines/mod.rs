@@ -38,7 +38,9 @@ pub enum EnginesError {
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// The required agreement has not been measured.
-    #[error("choose the fastest way with agreement {0} for `{1}` on this machine: {2}")]
+    #[error(
+        "choose the fastest engine and precision with agreement {0} for `{1}` on this machine: {2}"
+    )]
     NotMeasured(Agreement, String, String),
     /// A shortlist that saves no time, because the large model scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
@@ -283,9 +285,9 @@ pub struct OpenedModel {
 pub struct EnginePool {
     /// At least one model per engine.
     pub models: Vec<Models>,
-    /// The device of each.
+    /// The device of each engine.
     pub devices: Vec<Device>,
-    /// Threads of each per batch.
+    /// Threads per batch of each engine.
     pub threads: usize,
     /// The library and its version.
     pub runtime: String,

@@ -165,7 +165,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
 }
 
 /// The invariant of writing to a string.
-const STRING: &str = "a string takes what is written";
+const STRING: &str = "writing to a string cannot fail";
 
 /// Returns the names of the splits that have files.
 fn splits(counts: &Counts) -> Vec<&str> {
@@ -209,7 +209,7 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     )
 }
 
-/// Formats the measured quality. It is of the label set in the database, of which a data set may be a part.
+/// Formats the measured quality. It covers all labelled posts in the database; the data set may have only some.
 fn quality_line(quality: &MeasuredQuality) -> String {
     let sentence = &quality.sentence;
     if quality.is_estimate() {

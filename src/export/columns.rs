@@ -263,7 +263,7 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
         columns = columns.join(", "),
     );
     let mut and = |condition: &str| {
-        write!(sql, " AND {condition}").expect("a string takes what is written");
+        write!(sql, " AND {condition}").expect("writing to a string cannot fail");
     };
     if !filters.labels.is_empty() {
         let labels: Vec<String> = filters.labels.iter().map(|slug| literal(slug)).collect();

@@ -78,7 +78,7 @@ fn replace(new: &Path, old: &Path) -> io::Result<()> {
     let former = aside.path().join("former");
     fs::rename(old, &former)?;
     fs::rename(new, old).inspect_err(|_| {
-        // The old folder goes back; if even that fails, it is kept in its temporary place.
+        // Restore the old folder; if even that fails, it is kept under its temporary name.
         if fs::rename(&former, old).is_err() {
             drop(aside.keep());
         }

@@ -15,7 +15,7 @@ use super::{DatasetColumn, Destination, ExportError};
 use crate::atomic_file::{self, IfExists};
 use topicmill_store::{BatchReceiver, ColumnBatch};
 
-/// Approximate rows per file of a folder: some hundred megabytes of posts. A batch is never divided.
+/// Approximate rows per file of a folder: a few hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
 /// The name that `datasets` gives the only part of an unsplit folder.
 pub(super) const WHOLE: &str = "train";
@@ -27,7 +27,7 @@ pub(super) struct Order {
     pub to: Destination,
 }
 
-/// A complete data set that is not in its place yet.
+/// A complete data set that has not been renamed into place yet.
 pub(super) struct FinishedDataset {
     counts: Counts,
     made: TempOutput,

@@ -16,7 +16,7 @@ use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::folder::{MANIFEST_FILE, ModelError, graph_names};
 use topicmill_score::hex;
 
-/// Maximum number of files in a list; the largest repositories with graphs have some hundred.
+/// Maximum number of files in a list; the largest repositories with graphs have a few hundred.
 const MAX_ENTRIES: usize = 20_000;
 /// Maximum number of downloaded files: eight times a graph of 64 GiB in external pieces of 2 GiB.
 const MAX_FETCHED: usize = 256;

@@ -33,7 +33,7 @@ pub struct Entry {
 /// Checks the name of a schedule.
 ///
 /// # Errors
-/// The rule for valid names.
+/// Returns the rule for valid names.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -51,7 +51,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 /// Splits a command line into words at spaces, except within quotes.
 ///
 /// # Errors
-/// An unclosed quote, or an empty line.
+/// Returns a message for an unclosed quote or an empty line.
 pub fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let (mut word, mut quote): (Option<String>, Option<char>) = (None, None);

@@ -12,9 +12,10 @@ use topicmill_store::{PlannedRun, PlanningState, ScheduleState};
 
 /// Maximum delay of a run that counts as on time: the minute of its due time, and another one for a busy machine.
 pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
-/// Maximum number of waiting runs per schedule: ten days of quarter-hourly runs. More would never be worked off.
+/// Maximum number of waiting runs per schedule: ten days of quarter-hourly runs. A longer backlog would never clear.
 const MAX_WAITING: usize = 1_000;
-/// Maximum age of missed runs: a little over a year, for which a minutely line takes one second.
+/// Maximum age of missed runs: a little over a year. For a cron line that is due every minute, planning this takes one
+/// second.
 const MAX_LOOK_BACK: TimeDelta = TimeDelta::days(400);
 
 /// The changes to write for one schedule.
@@ -67,8 +68,8 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
     })
 }
 
-/// Returns the next due time, as a scheduler will compute it. A clock that was set back a little makes nothing due
-/// again; a plan made by a wrong clock is ignored.
+/// Returns the next due time, as a scheduler will compute it. Setting the clock back a little makes no run due again; a
+/// plan made by a wrong clock is ignored.
 pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     let planned = state.planned.as_ref().map(|planned| planned.until);
     let planned = planned.filter(|until| !is_from_wrong_clock(*until, state.now));
@@ -286,7 +287,7 @@ mod tests {
             decided(&queue, &running),
             [(15, Waiting, 0), (30, Waiting, 0)]
         );
-        // At most as many wait as can be worked off.
+        // Runs are skipped once `MAX_WAITING` of them wait.
         running.waiting = 999;
         assert_eq!(
             decided(&queue, &running),

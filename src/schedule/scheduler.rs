@@ -24,7 +24,7 @@ use topicmill_store::{
     CRASHED_TOO_OFTEN, SchedulePlan, ScheduleState, ScheduledRunClaimant, Store, StoreError,
 };
 
-/// Maximum sleep, and so the delay after which a changed file, a crashed process or a changed clock is noticed.
+/// Maximum sleep, and so the longest delay until a changed file, a crashed process or a changed clock is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 /// Minimum sleep, because the clocks of machines differ by less than a second.
 const MIN_SLEEP: Duration = Duration::from_millis(200);

@@ -120,7 +120,7 @@ impl StatusReport {
         if !(set.is_empty() && model.is_empty()) {
             why += ", which the settings do not name";
         }
-        (Some(self.classify()), why + ", and nobody is labelling")
+        (Some(self.classify()), why + ", and no worker is labelling")
     }
 
     /// Returns the command that labels the backlog under the current model and label set. `FILE` and `DIR` are
