@@ -413,11 +413,11 @@ impl Counts {
             });
             found.map_or(max, |(value, _)| *value)
         };
-        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a displayed mean")]
         let sum: f64 = (self.0.iter())
             .map(|(value, times)| f64::from(*value) * *times as f64)
             .sum();
-        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a displayed mean")]
         let mean = sum / n as f64;
         Some(Summary {
             mean,

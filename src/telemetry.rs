@@ -38,7 +38,7 @@ static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
+    /// Human-readable text.
     Text,
     /// One JSON object per line.
     Json,

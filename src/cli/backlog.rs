@@ -12,7 +12,7 @@ use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSe
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
 use topicmill_store::{Store, StoreError};
 
-/// Sets the token budget of the models: a remembered one, or one found by a search. Returns the models and the origin.
+/// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the origin.
 ///
 /// A found budget is also stored in the database, for machines where no cache folder is writable.
 async fn tune_batch_tokens(
@@ -133,7 +133,7 @@ pub async fn fitted_or_given(
         return Ok(set.clone());
     };
     let current = match store.labels().label_set(target.label_set).await {
-        // It is replaced.
+        // The run replaces this corrupt label set.
         Err(error @ StoreError::Corrupt { .. }) if make_current == MakeCurrent::Always => {
             tracing::warn!(
                 "this run uses the labels of `{}` without a fit: {error}",

@@ -117,7 +117,7 @@ fn table((missing, cost): &(WorkEstimate, EstimatedCost)) -> Table {
             continue;
         };
         for (end, value) in [("", mean), (", at least", low), (", at most", high)] {
-            #[expect(clippy::cast_possible_truncation, reason = "rounded, for people")]
+            #[expect(clippy::cast_possible_truncation, reason = "rounded for display")]
             rows.push((format!("{what}{end}"), json!(value.ceil() as i64)));
         }
     }

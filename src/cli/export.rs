@@ -342,7 +342,7 @@ fn log_parts(counts: &Counts) {
             );
             continue;
         }
-        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a displayed share")]
         let share = part.rows as f64 * 100.0 / counts.rows as f64;
         let requested = part
             .wanted

@@ -52,7 +52,7 @@ pub struct Import {
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
     #[arg(help_heading = "Fields", hide_short_help = true, long)]
     map_topics: bool,
-    /// Use the topic that reads the post's subreddit, even if the file names another one
+    /// Use the topic that lists the post's subreddit, even if the file names another one
     #[arg(help_heading = "Fields", long, conflicts_with = "map_topics")]
     topics_from_subreddits: bool,
     /// Read a dump from its start, even if it was imported before

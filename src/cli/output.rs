@@ -1,7 +1,7 @@
 //! Prints tables and JSON to stdout, and errors to stderr.
 //!
-//! Control characters in texts of others are neutralised here, and in `telemetry` for log lines: always in text for
-//! people, by equivalent escapes in JSON. CSV is exact, except on a terminal.
+//! Control characters in untrusted texts are neutralised here, and in `telemetry` for log lines: always in
+//! human-readable output, by equivalent escapes in JSON. CSV is exact, except on a terminal.
 
 mod tables;
 
@@ -108,7 +108,7 @@ pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), Cl
     }
 }
 
-/// The result of a command: sections with a heading and a table for people, one JSON object for programs.
+/// The result of a command: sections with a heading and a table, and the same as one JSON object for programs.
 pub struct Printout {
     pub json: Value,
     /// The index of the section that is printed as CSV.

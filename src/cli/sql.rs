@@ -16,7 +16,7 @@ use topicmill_store::{Access, Part, QueryEnd, QueryRequest};
 
 /// After a signal, the time to cancel the query on the server.
 const GRACE: Duration = Duration::from_secs(4);
-/// The idle timeout of the reader: someone may read the result page by page.
+/// The idle timeout of the reader, which may be a pager.
 const READER_TIMEOUT: Duration = Duration::from_hours(1);
 /// After `--timeout`, the time to write the rows that have already arrived.
 const WRITE_GRACE: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ impl Sql {
         let rows = tokio::select! {
             rows = writing => rows.expect("the writer does not panic")?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
-            // A reader this slow does not get the rest.
+            // The rest is dropped if the reader is slower than this.
             () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
         let answer = answer?;

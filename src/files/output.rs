@@ -130,7 +130,7 @@ impl OutputLayout {
     }
 }
 
-/// Formats the location of a row for people. `input` is named if there are several.
+/// Formats the location of a row for messages. `input` is named if there are several.
 pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     match input {
         Some(input) => format!("{} line {line}", input.display()),

@@ -202,7 +202,7 @@ fn padded_tokens(batch: &[BatchRow], shapes: Shapes) -> usize {
     shapes.tokens(longest, batch.len())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "displayed figures")]
 impl BatchConfig {
     fn padded_tokens(&self) -> usize {
         let batches = self.batches.iter();

@@ -69,7 +69,7 @@ pub(in crate::cli) enum FitVerdict {
 pub(in crate::cli) struct LabelSetFit {
     base: LabelSet,
     pub fitted: FittedSet,
-    /// True if the answers that the figures use stand for all posts.
+    /// True if the answers that the figures use are representative of all posts.
     pub is_representative: bool,
     former: Option<Target>,
     /// Id of the stored model.

@@ -42,7 +42,7 @@ impl Info {
     }
 }
 
-/// Returns the facts about a model; for people, long values are abbreviated.
+/// Returns the facts about a model; in the table, long values are abbreviated.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     // In the table, numbers as text align left like the other values.
     let number = |n: usize| {

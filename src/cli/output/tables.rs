@@ -1,6 +1,6 @@
-//! Formats tables for people: columns that fit the terminal, right-aligned numbers, bars.
+//! Formats human-readable tables: columns that fit the terminal, right-aligned numbers, bars.
 //!
-//! The input are the values of a query. The output has no control characters. On a terminal, each row is one line; in a
+//! The input is the values of a query. The output has no control characters. On a terminal, each row is one line; in a
 //! pipe or a file, texts are not truncated.
 
 use comfy_table::{

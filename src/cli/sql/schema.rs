@@ -33,7 +33,7 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
     }
 }
 
-/// Prints a table or view with its columns, for people.
+/// Prints a table or view with its columns as human-readable text.
 fn one(relation: &Relation) -> Result<(), CliError> {
     let row = |column: &Column| json!([column.name, kind_of(column), column.meaning]);
     let columns = relation.columns.iter().map(row);

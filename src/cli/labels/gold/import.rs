@@ -75,7 +75,7 @@ impl Import {
                 .filter(|row| row.chosen != SampleReason::Random)
             {
                 row.chosen = SampleReason::Random;
-                // Not drawn by the review page, whose draws also say that earlier posts belong to the sample.
+                // With any other source, the posts before it in topicmill's random order would count as drawn, too.
                 row.source = GoldSource::Import;
             }
         }
