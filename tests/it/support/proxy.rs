@@ -31,7 +31,7 @@ struct State {
     /// Statements still to pass before one is paused; `None` pauses nothing.
     let_pass: Option<usize>,
     held: Option<String>,
-    /// Part of a statement that is to be lost.
+    /// Part of a statement that is to be dropped.
     to_lose: Option<String>,
 }
 
@@ -101,17 +101,17 @@ impl Gate {
         self.lock().let_pass.is_none()
     }
 
-    /// Loses the next statement that contains this part; its connection stays open and silent.
+    /// Drops the next statement that contains this part; its connection stays open and silent.
     pub fn lose(&self, part: &str) {
         self.lock().to_lose = Some(part.to_owned());
     }
 
-    /// Returns true if the statement was lost.
+    /// Returns true if the statement was dropped.
     pub fn has_lost(&self) -> bool {
         self.lock().to_lose.is_none()
     }
 
-    /// Resumes, and pauses nothing more.
+    /// Resumes the paused statement, and clears the pause.
     pub fn resume(&self) {
         *self.lock() = State::default();
         self.opened.notify_waiters();

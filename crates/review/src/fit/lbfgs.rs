@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-/// Pairs of steps and changes of the gradient that approximate the curvature.
+/// Number of pairs of a step and a gradient change that approximate the curvature.
 const MEMORY: usize = 10;
-/// The most steps. A fit to 1,000 answers takes about 40.
+/// Maximum number of steps. A fit to 1,000 answers takes about 40.
 const MOST_STEPS: usize = 500;
 /// A step must reduce the function by this share of the reduction that the slope predicts (Armijo's condition).
 const SUFFICIENT: f64 = 1e-4;
-/// The most halvings of a step; a function that has not decreased by then is flat to the last digit.
+/// Maximum number of halvings of a step; a function that has not decreased by then is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
 /// Returns the minimum near `start`: where no component of the gradient is larger than `tolerance`.

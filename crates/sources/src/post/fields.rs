@@ -38,7 +38,7 @@ impl Field {
         self.clean().map(Cow::into_owned)
     }
 
-    /// Returns such a string, unless it is a word for NULL.
+    /// Returns [`Self::text`], unless it is a word for NULL.
     pub(super) fn word(&self) -> Option<String> {
         self.text().filter(|text| !is_null(text))
     }
@@ -51,7 +51,7 @@ impl Field {
         }
     }
 
-    /// Returns a string that is not blank, without NUL; copied only if it has one.
+    /// Returns a string that is not blank, without NUL; copied only if it contains NUL.
     fn clean(&self) -> Option<Cow<'_, str>> {
         let text = self.str()?;
         let text = if memchr::memchr(0, text.as_bytes()).is_some() {
@@ -62,7 +62,7 @@ impl Field {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Returns such a string with HTML entities decoded if the source escapes texts.
+    /// Returns [`Self::text`] with HTML entities decoded if the source escapes texts.
     pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
         let text = self.clean()?;
         if !source.traits().is_escaped {
@@ -136,12 +136,12 @@ pub(crate) fn integer_of(value: &Value) -> Option<i64> {
     reason = "in the range that was just checked"
 )]
 fn whole(number: f64) -> Option<i64> {
-    // 2^63, to which larger integers are rounded as floats.
+    // 2^63: `i64::MAX` itself has no exact `f64` and rounds up to it.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     (number.abs() < LIMIT).then_some(number as i64)
 }
 
-/// Declares the fields that are read, of a thing, its data or their members. A row of a dump has a hundred fields; the
+/// Declares the fields to read from a thing, its data or their members. A row of a dump has a hundred fields; the
 /// others are skipped without a copy.
 macro_rules! fields {
     ($($field:ident = $name:literal),+ $(,)?) => {
@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// Reads an object. Of a repeated field, the last value counts, as in other parsers.
+/// Reads an object. If a field is repeated, its last value is used, as in other parsers.
 struct ReadFields;
 
 impl<'de> Visitor<'de> for ReadFields {
