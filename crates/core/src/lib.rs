@@ -244,7 +244,7 @@ pub struct Topic {
 pub struct Rejections(BTreeMap<String, u64>);
 
 impl Rejections {
-    /// The most reasons that are counted separately; a broken file could have a different one in each line.
+    /// Maximum number of reasons that are counted separately; a broken file could have a different one in each line.
     const MAX_REASONS: usize = 20;
 
     /// Counts one record. The part after [`FOUND_MARKER`] is dropped.

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct QuotaTerms {
     /// Time between two requests.
     pub interval: Duration,
-    /// The most requests in one burst after an idle period.
+    /// Maximum number of requests in one burst after an idle period.
     pub burst: u32,
     /// The longest accepted wait; a longer one reserves nothing.
     pub max_wait: Duration,

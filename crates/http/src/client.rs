@@ -141,7 +141,7 @@ pub struct ClientSettings {
     pub requests_per_minute: u32,
     /// The longest single wait; the client gives up instead of waiting longer.
     pub wait_budget: Duration,
-    /// The most tries of one request, including the first.
+    /// Maximum number of tries of one request, including the first.
     pub tries: u32,
     /// Timeouts of connections and responses.
     pub timeouts: Timeouts,

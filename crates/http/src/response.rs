@@ -13,7 +13,7 @@ pub const MAX_RESPONSE_BYTES: usize = 32 << 20;
 /// The largest body that is parsed as an error message.
 const MAX_ERROR_BYTES: usize = 4 << 10;
 
-/// The most characters of an error message that are displayed.
+/// Maximum number of displayed characters of an error message.
 const MAX_MESSAGE_CHARS: usize = 100;
 
 /// The shortest wait after throttling. Reddit sends `retry-after: 0`, and a reset of 0 with nothing remaining; an

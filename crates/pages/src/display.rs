@@ -18,7 +18,8 @@ pub const STYLE: &str = concat!(
     include_str!("display/chart.css"),
 );
 
-/// The most combining marks per letter. Vietnamese and Hebrew use up to three; more are used to paint over other text.
+/// Maximum number of combining marks per letter. Vietnamese and Hebrew use up to three; more are used to paint over
+/// other text.
 const MARKS: usize = 4;
 
 /// The minus sign, which is as wide as a plus.

@@ -29,7 +29,7 @@ pub use self::table::ChartTable;
 /// Marks pages and charts that topicmill made; such files may be overwritten.
 pub const GENERATOR: &str = "made by topicmill report";
 
-/// The most quoted posts of each kind.
+/// Maximum number of quoted posts of each kind.
 const QUOTED: usize = 5;
 
 /// The scope of a report.

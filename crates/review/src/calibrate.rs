@@ -14,7 +14,7 @@ use topicmill_score::score::Evidence;
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
 /// Bounds of the search for the background shift: they multiply the weight of the background by e^±8, about 3,000.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
-/// The fewest rows above a threshold; with fewer, the precision is a matter of chance.
+/// Minimum number of rows above a threshold; with fewer, the precision is a matter of chance.
 pub const MIN_ANSWERED: usize = 10;
 /// Folds of cross-validation.
 pub const FOLDS: u64 = 5;

@@ -25,7 +25,7 @@ const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
 /// The choice that annotators are offered in addition to the labels.
 pub const NONE_OF_THESE: &str = "none of these";
 
-/// The most characters of a note.
+/// Maximum number of characters in a note.
 pub const NOTE: usize = 500;
 
 /// An error in gold labels.

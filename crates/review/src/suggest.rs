@@ -41,9 +41,9 @@ pub struct SuggestOptions<'a> {
     pub outcome: AbstainReason,
     /// The minimum cluster size in posts; `None` uses [`default_min_posts`].
     pub min_posts: Option<u64>,
-    /// The most example posts per cluster.
+    /// Maximum number of example posts per cluster.
     pub titles: usize,
-    /// The most texts that are clustered; other texts join the nearest cluster.
+    /// Maximum number of texts that are clustered; other texts join the nearest cluster.
     pub sample: usize,
     /// Background topics, which name a cluster if no term does.
     pub background: Option<TopicVectors<'a>>,

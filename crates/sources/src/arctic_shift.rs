@@ -31,7 +31,7 @@ use topicmill_http::{
     append_path, is_loopback, retry_after,
 };
 
-/// The most tries of one request; tries with a smaller page do not count.
+/// Maximum number of tries of one request; tries with a smaller page do not count.
 const TRIES: u32 = 5;
 /// Wait before a smaller page is requested, once the usual tries are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);

@@ -10,9 +10,10 @@ use topicmill_core::record::Traffic;
 use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
-/// The most posts of a page, as on Reddit; larger pages are requested only if one second of an archive has more posts.
+/// Maximum number of posts on a page, as on Reddit; larger pages are requested only if one second of an archive has
+/// more posts.
 pub const PAGE_LIMIT: u32 = 100;
-/// The most posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
+/// Maximum number of posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
 pub const LARGEST_PAGE: u32 = 1_000;
 
 /// A page of a listing.

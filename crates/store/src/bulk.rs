@@ -19,7 +19,7 @@ use self::copy_format::CopyStream;
 
 /// Rows per statement of SQLite, largest first. With at most 63 columns, its limit of 32,766 parameters is kept.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
-/// The least rows of a SQLite statement in which equal values of a column share one parameter.
+/// Minimum number of rows in a SQLite statement in which equal values of a column share one parameter.
 const SHARING_ROWS: usize = 64;
 
 /// The values of one column, one per row.

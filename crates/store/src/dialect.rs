@@ -24,7 +24,7 @@ use super::driver_error::without_source_location;
 use super::{Access, Result, StoreError, TimeStep};
 use topicmill_core::{Timestamp, redact_url};
 
-/// The most connections of one process.
+/// Maximum number of connections of one process.
 const CONNECTIONS: u32 = 8;
 
 /// Helper of [`Implies`]: the compiler applies the bounds that a supertrait puts on its associated type, but not those
@@ -144,7 +144,7 @@ pub trait Dialect:
     const SAMPLE_POSTS: &'static str;
     /// Query for the size on disk in bytes.
     const BYTES: &'static str;
-    /// The most [steps](super::lock_wait::STEP) of a wait for a lock.
+    /// Maximum number of [steps](super::lock_wait::STEP) in a wait for a lock.
     const MAX_LOCK_WAITS: u64;
     /// Query for the time of the clock that all processes share, if the database has one.
     const TIME: Option<&'static str>;

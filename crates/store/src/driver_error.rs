@@ -214,7 +214,7 @@ fn is_conflict(error: &StoreError) -> bool {
 pub(super) struct ConflictRetries(u32);
 
 impl ConflictRetries {
-    /// The most attempts of one transaction.
+    /// Maximum number of attempts of one transaction.
     const MOST: u32 = 5;
 
     /// Counts a failed attempt; returns true if the transaction should be retried.

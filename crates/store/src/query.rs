@@ -21,7 +21,7 @@ use super::{Result, StoreError};
 
 /// Capacity of the channel, in parts.
 const PARTS: usize = 4;
-/// The most rows of a part.
+/// Maximum number of rows in a part.
 const ROWS_A_PART: usize = 256;
 /// The approximate size of a part in bytes; a larger row is a part by itself.
 const BYTES_A_PART: usize = 64 * 1024;
@@ -40,7 +40,7 @@ pub struct Table {
 pub struct QueryRequest {
     /// The statement.
     pub sql: String,
-    /// The most rows to return.
+    /// Maximum number of rows to return.
     pub limit: Option<u64>,
     /// Time after which the server cancels the statement by itself, in case this process is gone by then.
     pub timeout: Option<Duration>,

@@ -17,7 +17,7 @@ use super::ParquetFault;
 /// The largest page in bytes: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
 const MAX_PAGE_BYTES: u64 = 128 << 20;
-/// The most bytes in memory at once: the largest page and dictionary of each column, summed over all columns.
+/// Maximum number of bytes in memory at once: the largest page and dictionary of each column, summed over all columns.
 const MAX_PAGES_BYTES: u64 = 512 << 20;
 /// The longest page header, which holds numbers and the minimum and maximum of the page.
 const MAX_HEADER_BYTES: u64 = 1 << 20;

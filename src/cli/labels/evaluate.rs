@@ -17,7 +17,7 @@ use topicmill_store::{Access, Store, Table};
 
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
-/// The fewest gold posts in scope for a macro-F1: with fewer, some labels have one or two, whose F1 is 0 or 1 by
+/// Minimum number of gold posts in scope for a macro-F1: with fewer, some labels have one or two, whose F1 is 0 or 1 by
 /// chance.
 const MACRO_F1_POSTS: usize = 50;
 /// A note on the confidence intervals, for table headings.

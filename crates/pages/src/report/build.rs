@@ -13,11 +13,11 @@ use topicmill_review::drift::{Drift, as_f64, is_significant_change};
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost};
 
-/// The most characters of a quoted title: three lines on a phone.
+/// Maximum number of characters in a quoted title: three lines on a phone.
 const TITLE: usize = 160;
 /// The tolerance when scores are compared; they are stored with seven digits.
 const SCORE_ERROR: f64 = 1e-4;
-/// The most topics in a report.
+/// Maximum number of topics in a report.
 const TOPICS: usize = 400;
 
 /// The input of a report in addition to the aggregates.

@@ -16,7 +16,7 @@ use topicmill_review::drift::as_f64;
 const WIDE: f64 = 780.0;
 /// Width in pixels of a chart on a phone with 380 pixels.
 const NARROW: f64 = 340.0;
-/// The most labels or topics of a chart; its table has more.
+/// Maximum number of labels or topics in a chart; its table has more.
 const MOST: usize = 24;
 
 /// A chart.

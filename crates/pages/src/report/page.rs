@@ -14,11 +14,11 @@ use topicmill_review::drift::{DriftVerdict, as_f64};
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::PostOutcome;
 
-/// The most rows of the label table.
+/// Maximum number of rows in the label table.
 const LABEL_ROWS: usize = 200;
-/// The most points of a sparkline.
+/// Maximum number of points in a sparkline.
 const SPARK: usize = 60;
-/// The most entries about unreadable subreddits.
+/// Maximum number of entries about unreadable subreddits.
 const SKIPPED: usize = 12;
 
 /// A key figure at the top of the report.

@@ -1,6 +1,6 @@
 //! The data table that accompanies a chart.
 
-/// The most rows of a table.
+/// Maximum number of rows in a table.
 pub const MOST_ROWS: usize = 400;
 
 /// The data of a chart as a table of strings.

@@ -8,9 +8,9 @@ use topicmill_core::Timestamp;
 use topicmill_review::drift::as_f64;
 use topicmill_store::TimeStep;
 
-/// The most columns of a chart: each is then about two pixels wide on a phone.
+/// Maximum number of columns in a chart: each is then about two pixels wide on a phone.
 const MOST: usize = 120;
-/// The most steps before they are grouped into columns: a century of months.
+/// Maximum number of steps before they are grouped into columns: a century of months.
 const MOST_STEPS: usize = 1_200;
 
 /// Consecutive columns of time.

@@ -17,9 +17,9 @@ use topicmill_store::browse::PostSummary;
 
 /// The default number of posts per page.
 const PAGE: usize = 50;
-/// The most posts per page.
+/// Maximum number of posts per page.
 const LONGEST_PAGE: usize = 200;
-/// The most characters of a search.
+/// Maximum number of characters in a search.
 const LONGEST_SEARCH: usize = 1_000;
 
 /// The query parameters of a list, except `after`.

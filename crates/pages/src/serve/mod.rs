@@ -37,11 +37,11 @@ use topicmill_store::{Store, StoreError};
 const BODY: usize = 64 * 1024;
 /// Time limit for pending responses after a shutdown signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The most concurrent user queries, so that pages stay responsive.
+/// Maximum number of concurrent user queries, so that pages stay responsive.
 const QUERIES: usize = 2;
-/// The most KiB of query results that clients have not read yet, in total.
+/// Maximum size in KiB of query results that clients have not read yet, in total.
 const UNREAD_KIB: usize = 256 * 1024;
-/// The fewest characters of a token: 16 random ones are too many to guess.
+/// Minimum number of characters in a token: 16 random ones are too many to guess.
 const SHORTEST_TOKEN: usize = 16;
 /// The default number of newest posts in the full-text index. A million posts take half a gigabyte of memory.
 pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;
@@ -93,7 +93,7 @@ pub struct ServeOptions {
     pub database: String,
     /// True if user queries may run as a PostgreSQL superuser.
     pub any_user: bool,
-    /// The most posts in the full-text index, newest first.
+    /// Maximum number of posts in the full-text index, newest first.
     pub searched: usize,
     /// Options of the review page; `None` disables it.
     pub review: Option<ReviewOptions>,

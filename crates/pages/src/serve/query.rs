@@ -11,9 +11,9 @@ use topicmill_store::{Part, QueryEnd, QueryRequest, StoreError, Table};
 
 /// Time limit of a query.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most rows of a result.
+/// Maximum number of rows in a result.
 pub const MAX_ROWS: u64 = 10_000;
-/// The most bytes of a row, and approximately of a result.
+/// Maximum number of bytes in a row, and approximately of a result.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Time limit for waiting for earlier queries.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);

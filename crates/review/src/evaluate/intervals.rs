@@ -6,9 +6,9 @@ use crate::calibrate::Z95;
 
 /// Resamples of the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;
-/// The fewest resamples, used with many posts, for which intervals are narrow.
+/// Minimum number of resamples, used with many posts, for which intervals are narrow.
 const FEWEST: usize = 200;
-/// The most posts drawn in all resamples together, so that a million gold posts take seconds.
+/// Maximum number of posts drawn in all resamples together, so that a million gold posts take seconds.
 const MOST_DRAWS: usize = 100_000_000;
 /// An arbitrary seed, shared with `tools/evaluate_reference.py`.
 const SEED: u64 = 13;

@@ -28,21 +28,21 @@ static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
 
 /// Characters of a body that are read: about as many as the default model reads.
 const MOST_CHARS: usize = 2_000;
-/// The most characters of a word.
+/// Maximum number of characters in a word.
 const LONGEST: usize = 30;
-/// The fewest posts of a class with a term; fewer may all be from one author.
+/// Minimum number of posts of a class with a term; fewer may all be from one author.
 const FEWEST: usize = 2;
 /// The smallest share of the posts of a class with a term: one in this many.
 const RAREST: usize = 20;
-/// The most terms per class.
+/// Maximum number of terms per class.
 const KEPT: usize = 8;
 /// A term can name a cluster if at least one in this many of its posts has it. In the posts that the cut was tuned on,
 /// at least 86 % of the posts of each cluster with such a term are about one topic; a third of the other clusters mix
 /// topics.
 const DISTINCTIVE: usize = 3;
-/// The most characters of a label of two joined terms.
+/// Maximum number of characters in a label of two joined terms.
 const LONG: usize = 30;
-/// The most characters of an acronym that keeps its capitals.
+/// Maximum number of characters in an acronym that keeps its capitals.
 const ACRONYM: usize = 5;
 
 /// The text of a post.

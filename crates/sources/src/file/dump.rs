@@ -27,7 +27,7 @@ use topicmill_tables::{TableError, TableFormat, detect_format};
 
 /// Hashed bytes of a fingerprint.
 const HASHED: u64 = 1 << 20;
-/// The most rows of a block.
+/// Maximum number of rows in a block.
 const BLOCK_ROWS: usize = 4_000;
 /// Bytes of text after which a block ends early.
 const BLOCK_TEXT: usize = 8 << 20;

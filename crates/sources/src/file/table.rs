@@ -17,7 +17,7 @@ use topicmill_core::SourceKind;
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::{Cell, Rows as _};
 
-/// The most columns that an error lists.
+/// Maximum number of columns that an error lists.
 const MOST_SHOWN: usize = 40;
 
 /// The fields of a post that a table can have.

@@ -24,7 +24,7 @@ use topicmill_http::{
     HttpResponse, PoliteClient, Purpose, RetryDecision, append_path, is_loopback,
 };
 
-/// The most posts of a request to `/api/info`.
+/// Maximum number of posts in a request to `/api/info`.
 pub const INFO_LIMIT: u32 = 100;
 
 /// The client of Reddit's API, or of the sample Reddit.

@@ -6,7 +6,7 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use super::super::StoreError;
 use super::columns::{ColumnBatch, ColumnStatement, corrupt};
 
-/// The most rows of a batch: smaller batches cost more messages, larger ones keep the receiver waiting.
+/// Maximum number of rows in a batch: smaller batches cost more messages, larger ones keep the receiver waiting.
 const ROWS_A_BATCH: usize = 2_048;
 /// The approximate bytes of text of a batch; with the capacity of the channel, this bounds memory.
 const BYTES_A_BATCH: usize = 1 << 20;

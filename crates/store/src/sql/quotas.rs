@@ -14,7 +14,7 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 use topicmill_core::{QuotaReservation, QuotaTerms};
 
-/// The least `max_wait` that is assumed of other processes: their reservations within it are valid.
+/// Minimum `max_wait` that is assumed of other processes: their reservations within it are valid.
 const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
 /// The longest block of all requests.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);

@@ -11,7 +11,7 @@ use super::super::dialect::Dialect;
 use super::post_rows::{Row, insert_posts, names};
 use super::{ErrorContext, SqlStore};
 
-/// The least number of new rows that are inserted in bulk, by a method that fails for existing keys. Blocks of files
+/// Minimum number of new rows that are inserted in bulk, by a method that fails for existing keys. Blocks of files
 /// are larger, pages of listings smaller.
 pub(super) const BULK_ROWS: usize = 200;
 

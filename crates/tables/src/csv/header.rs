@@ -10,7 +10,7 @@ use crate::{NOT_UTF8, TableError};
 /// The longest accepted header row.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// The most columns; more suggest that the file is not a table of posts or texts.
+/// Maximum number of columns; more suggest that the file is not a table of posts or texts.
 pub(super) const MAX_COLUMNS: usize = 10_000;
 
 /// Supported delimiters, the most likely first.

@@ -11,7 +11,7 @@ use topicmill_store::PostOutcome;
 
 /// The smallest share that is printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
-/// The most pixels of a column name.
+/// Maximum width in pixels of a column name.
 const HEADING: f64 = 175.0;
 /// Upper bounds of the colour steps; the last step has the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];

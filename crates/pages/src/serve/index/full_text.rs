@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 /// Cached searches; paging repeats the same search.
 const SEARCHES: usize = 32;
-/// The most indexed bytes of a text: far more than Reddit's limit of 40,000 characters.
+/// Maximum number of indexed bytes in a text: far more than Reddit's limit of 40,000 characters.
 const BYTES: usize = 200_000;
 /// The table definition. Emoji and other symbols count as words. Texts are not stored (`content=''`), but can be
 /// deleted (`contentless_delete`). `remove_diacritics 2` also handles letters with two marks.

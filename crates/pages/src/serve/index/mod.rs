@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const PAUSE_FACTOR: u32 = 19;
 /// The longest pause. Reading 1,000,000 posts takes about four seconds.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// The most matches of a search, for words as common as "the".
+/// Maximum number of matches of a search, for words as common as "the".
 const MAX_MATCHES: usize = 30_000;
 
 /// The result of [`Index::find`].
@@ -68,7 +68,7 @@ pub struct Index {
     failed: watch::Sender<Option<String>>,
     words: Mutex<FullTextIndex>,
     searched: AtomicUsize,
-    /// The most posts in the full-text index.
+    /// Maximum number of posts in the full-text index.
     most: usize,
 }
 

@@ -3,9 +3,9 @@
 use crate::display;
 use topicmill_store::browse::PostSummary;
 
-/// The most characters of a title: the limit of Reddit.
+/// Maximum number of characters in a title: the limit of Reddit.
 const TITLE: usize = 300;
-/// The most characters of an excerpt of the body.
+/// Maximum number of characters in an excerpt of the body.
 const EXCERPT: usize = 220;
 
 /// A list entry, formatted for display.

@@ -14,11 +14,11 @@ use crate::serve::{Serving, Shared};
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
-/// The most characters of a body: twice the limit of Reddit.
+/// Maximum number of characters in a body: twice the limit of Reddit.
 const BODY: usize = 80_000;
-/// The most characters of a title in a heading: the limit of Reddit.
+/// Maximum number of characters in a title in a heading: the limit of Reddit.
 const TITLE: usize = 300;
-/// The most sightings in the table.
+/// Maximum number of sightings in the table.
 const ROWS: usize = 60;
 
 #[derive(Template)]

@@ -13,9 +13,9 @@ use crate::serve::Shared;
 use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
-/// The most values of a facet.
+/// Maximum number of values in a facet.
 const FACET_VALUES: usize = 20;
-/// The most topics and subreddits that the form offers.
+/// Maximum number of topics and subreddits that the form offers.
 const OFFERED: usize = 300;
 
 #[derive(Template)]

@@ -13,9 +13,9 @@ use crate::serve::{Shared, query};
 use topicmill_store::analysis;
 use topicmill_store::analysis::schema::{self, Column};
 
-/// The most rows on the page.
+/// Maximum number of rows on the page.
 const ROWS: u64 = 200;
-/// The most characters of a cell.
+/// Maximum number of characters in a cell.
 const CELL: usize = 300;
 
 #[derive(Template)]

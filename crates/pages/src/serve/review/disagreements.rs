@@ -18,9 +18,9 @@ use topicmill_core::Fullname;
 use topicmill_review::gold::agreement;
 use topicmill_store::{GoldAnswer, ReviewPost};
 
-/// The most posts on the page.
+/// Maximum number of posts on the page.
 const POSTS: usize = 200;
-/// The most characters of a note.
+/// Maximum number of characters in a note.
 const NOTE: usize = 300;
 
 /// Query parameters of the page.

@@ -32,9 +32,9 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
-/// The most characters of the name of an annotator.
+/// Maximum number of characters in the name of an annotator.
 const NAME: usize = 60;
-/// The most characters of the title of a post that was answered.
+/// Maximum number of characters in the title of a post that was answered.
 const SHORT_TITLE: usize = 60;
 
 /// Options of the review page.

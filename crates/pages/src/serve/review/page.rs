@@ -21,13 +21,13 @@ use topicmill_store::ReviewPost;
 
 /// Hotkeys of the labels, in order. `n`, `u`, space and 0 are taken.
 const KEYS: &str = "123456789abcdefghijklmopqrstvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-/// The most characters of a title.
+/// Maximum number of characters in a title.
 const TITLE: usize = 300;
-/// The most characters of a body.
+/// Maximum number of characters in a body.
 const BODY: usize = 6_000;
-/// The most characters of a label's descriptions.
+/// Maximum number of characters in a label's descriptions.
 const ABOUT: usize = 300;
-/// The most labels in one column, which has more room for their descriptions.
+/// Maximum number of labels in one column, which has more room for their descriptions.
 const FEW: usize = 8;
 
 /// Query parameters of the page.
