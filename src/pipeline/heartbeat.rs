@@ -11,7 +11,7 @@ use topicmill_core::RunStatus;
 use topicmill_core::record::RunCounts;
 use topicmill_store::{RunId, Store, StoreError, UnfinishedRun};
 
-/// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --follow`, which polls once a minute
+/// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --watch`, which polls once a minute
 /// anyway.
 pub(super) const INTERVAL: Duration = Duration::from_mins(1);
 /// A run without a heartbeat for this long has crashed: ten heartbeats were missed.

@@ -1,6 +1,6 @@
 //! Tests one quota shared by several processes: its row, and two real collectors.
 //!
-//! The tests of the row pass explicit times. The two processes use the system clock, but nothing is asserted
+//! Tests of the row use explicit times. The two processes use the system clock, but nothing is asserted
 //! about their speed: no request may arrive before the time of its reservation.
 
 use std::process::{Child, Stdio};

@@ -121,7 +121,7 @@ pub struct RunSettings {
     pub precision: String,
     /// Runtime library and version.
     pub runtime: String,
-    /// Token budget: the most padded tokens in a batch.
+    /// Token budget: the maximum number of padded tokens in a batch.
     pub batch_tokens: usize,
     /// Origin of the token budget.
     pub batch_tokens_from: BudgetOrigin,

@@ -15,7 +15,7 @@ use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Targ
 
 /// Posts per page of a query.
 const WINDOW: u32 = 10_000;
-/// Most fullnames of missing posts in [`LeftOut::examples`].
+/// Maximum number of fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
 
 /// A label run: stored and computed predictions under a label set.

@@ -1,7 +1,7 @@
 //! Background topics: ordinary topics outside the label set, so that a text that belongs to none of the labels can stay
 //! unlabelled.
 //!
-//! The input is a background, usually the one that topicmill ships; the output is the list of topics to score along
+//! The input is a background, usually the built-in one; the output is the list of topics to score along
 //! with a given label set. Their logits are folded into one, "other" ([`fold`](crate::score::fold)). A topic that
 //! shares a word with a label would compete with that label, so it is left out. This is decided by words rather than by
 //! a model, so that a label set means the same under every model and its stored logits can be found without loading

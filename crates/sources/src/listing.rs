@@ -9,7 +9,7 @@ use super::page::{ListingPage, Rejected};
 use super::post::{Child, decode_post};
 use topicmill_core::SourceKind;
 
-/// roux's `BasicListing` with lenient children: even a `null` is only rejected.
+/// roux's `BasicListing` with lenient children: a `null` child is rejected, and the listing is still read.
 type Envelope = BasicThing<Children<Child>>;
 
 /// The error for a text that is not a listing.

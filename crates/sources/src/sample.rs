@@ -2,9 +2,9 @@
 //! a key.
 //!
 //! It implements Reddit's protocol, so that clients of both are the same: a token, pages with `after`, stickied posts
-//! at the top of a hot listing that do not count for the limit, quota headers, and texts as with `raw_json=1`. Two of
-//! the subreddits that the shipped pipeline prefers cannot be read, as happens on Reddit: `r/sports` is missing and
-//! `r/education` private, and the fallbacks have their posts.
+//! at the top of a hot listing that do not count towards the limit, quota headers, and texts as with `raw_json=1`.
+//! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
+//! `r/education` is private, so their fallbacks have the posts.
 //!
 //! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
 //!

@@ -10,7 +10,7 @@ use super::driver_error::ErrorContext;
 use super::sql::SqlStore;
 use super::{Result, Store, StoreError};
 
-/// Maximum number of messages in the database's own check to display.
+/// Maximum number of displayed messages from the database's own check.
 const SHOWN: usize = 5;
 
 /// Severity of a finding.

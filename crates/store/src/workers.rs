@@ -4,7 +4,7 @@ use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A longer difference is not explained by clocks: the process hangs, or its process id was reused.
+/// Maximum difference explained by clocks. If it is larger, the process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
 /// Returns the name of this worker: host, boot id, process namespace and process id. With it, another process on the

@@ -16,7 +16,7 @@ const MAX_WINDOW_LOG: u32 = 31;
 /// The largest xz dictionary in KiB: slightly above 2 GiB.
 const MAX_DICTIONARY_KIB: u32 = (2 << 20) + (1 << 16);
 
-/// Maximum number of bytes in leading white space that are skipped to detect a format.
+/// Maximum number of bytes of leading white space that are skipped to detect a format.
 const MAX_LEADING_BLANKS: usize = 1 << 20;
 
 /// Returns true if the path is `-`, for stdin.

@@ -20,7 +20,7 @@ use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// Maximum number of characters in a column name in a problem.
+/// Maximum number of characters of a column name in a problem message.
 const MAX_NAME_CHARS: usize = 40;
 
 /// The problem of a row from Spark or `MySQL`, which escape quotes with a backslash.

@@ -18,7 +18,7 @@ pub enum Act {
     Silence(Vec<u8>),
     /// Sends these bytes, and then spaces, up to a gigabyte.
     Endless(Vec<u8>),
-    /// Sends these bytes, and then a space now and then while the client waits.
+    /// Sends these bytes, and then an occasional space while the client waits.
     Drip(Vec<u8>),
     /// Resets the connection without a response.
     Reset,

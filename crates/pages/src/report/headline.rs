@@ -8,7 +8,7 @@ use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
 use topicmill_store::PostOutcome;
 
-/// Maximum number of characters in a label in a headline.
+/// Maximum number of characters of a label in a headline.
 const NAME: usize = 48;
 /// The headline states the share of posts without a label if it is at least this.
 const MIN_WITHOUT_LABEL: f64 = 0.5;

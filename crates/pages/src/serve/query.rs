@@ -13,7 +13,7 @@ use topicmill_store::{Part, QueryEnd, QueryRequest, StoreError, Table};
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of rows in a result.
 pub const MAX_ROWS: u64 = 10_000;
-/// Maximum number of bytes in a row, and approximately of a result.
+/// Maximum number of bytes in a row, and approximately in a result.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Time limit for waiting for earlier queries.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);

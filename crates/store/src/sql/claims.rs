@@ -24,8 +24,8 @@ pub(super) fn max_crashes(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
 
-/// Returns the most posts of a claim after this many crashes: each crash leaves a quarter of the suspects, so that a
-/// text that crashes its worker is soon isolated, and the other texts are scored.
+/// Returns the maximum number of posts in a claim after this many crashes. Each crash leaves a quarter of the suspects,
+/// so that a text that crashes its worker is soon isolated, and the other texts are scored.
 fn max_window(crashes: i64) -> u32 {
     match u32::try_from(crashes) {
         Ok(0) => u32::MAX,

@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Counts the gold labels of posts. Nobody adds one while the posts are locked.
+    /// Counts the gold labels of posts. None can be added while the posts are locked.
     async fn count_gold(
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,

@@ -16,7 +16,7 @@ use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
 /// Maximum number of characters in a body: twice the limit of Reddit.
 const BODY: usize = 80_000;
-/// Maximum number of characters in a title in a heading: the limit of Reddit.
+/// Maximum number of characters of a title in a heading: the limit of Reddit.
 const TITLE: usize = 300;
 /// Maximum number of sightings in the table.
 const ROWS: usize = 60;

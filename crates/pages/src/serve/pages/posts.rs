@@ -13,7 +13,7 @@ use crate::serve::Shared;
 use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
-/// Maximum number of values in a facet.
+/// Maximum number of values of a facet.
 const FACET_VALUES: usize = 20;
 /// Maximum number of topics and subreddits that the form offers.
 const OFFERED: usize = 300;
