@@ -30,8 +30,8 @@ use super::{
 /// The largest value, in bytes, if rows are not limited. SQLite's own limit is a gigabyte, and a statement may hold
 /// several values.
 const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
-/// With a row limit, the maximum number of columns, and the divisor of the limit that gives the maximum size of a value.
-/// Together, they let SQLite use sixteen times the limit before a row is checked.
+/// With a row limit, the maximum number of columns, and the divisor of the limit that gives the maximum size of a
+/// value. Together, they let SQLite use sixteen times the limit before a row is checked.
 const MAX_COLUMNS: i32 = 256;
 const VALUES_PER_ROW: usize = 16;
 /// SQLite instructions between two checks for cancellation: well under a millisecond.
