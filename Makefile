@@ -80,9 +80,9 @@ model-tools: ## Install the dependencies of tools/ (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
 .PHONY: check-train
-check-train: model-tools ## Test the training of models on tiny ones
+check-train: model-tools ## Test the making and training of models on tiny ones
 	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_vectors tests.test_default \
-		tests.test_embedding
+		tests.test_embedding tests.test_gliclass
 
 .PHONY: train-sample
 train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, evaluate it, and label with it
