@@ -21,8 +21,13 @@ impl Installed {
             std::fs::create_dir_all(top.path().join(folder)).unwrap();
         }
         let program = top.path().join("prefix/bin/topicmill");
-        // A copy, because a symlink would lead back into the repository.
-        std::fs::copy(env!("CARGO_BIN_EXE_topicmill"), program).unwrap();
+        // A copy, because a symlink would lead back into the repository. Made by another process: a child that a
+        // concurrent test forks would inherit a file that is open for writing here, and the copy could not be run.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_topicmill"))
+            .arg(program)
+            .status();
+        assert!(copied.unwrap().success());
         Self { top }
     }
 
