@@ -292,7 +292,7 @@ fn variables_in_the_compose_files_exist() {
     );
 }
 
-/// Returns the files outside the sources that a source file embeds.
+/// Returns the files that a source file embeds with `include_str!` or `include_bytes!`.
 fn included(source: &Path, top: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(source).unwrap();
     let calls = text.split("include_").skip(1);
@@ -324,7 +324,7 @@ fn the_container_build_includes_every_embedded_file() {
             let entries = std::fs::read_dir(path).unwrap();
             sources.extend(entries.map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|it| it == "rs") {
-            // Files embedded by tests only are not compiled there.
+            // The container does not compile tests, so it needs no files that only tests embed.
             for file in included(&path, &top)
                 .iter()
                 .filter(|it| !it.starts_with("tests"))

@@ -50,8 +50,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Gives every client a token, and sends for any other request the result of `act`, called with its number from 0
-    /// and its head.
+    /// Answers a POST with an access token, and the nth other request, from 0, with the result of `act(n, head)`.
     pub async fn start(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -97,7 +96,7 @@ impl Wire {
     }
 }
 
-/// Reads a request up to its first blank line, and at most what arrives with it.
+/// Reads a request: its head, and its body if it has a `content-length`.
 async fn read_head(socket: &mut TcpStream) -> String {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
     loop {

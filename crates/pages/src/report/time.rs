@@ -10,7 +10,7 @@ use topicmill_store::TimeStep;
 
 /// Maximum number of columns in a chart: each is then about two pixels wide on a phone.
 const MOST: usize = 120;
-/// Maximum number of steps before they are grouped into columns: a century of months.
+/// Maximum number of steps on an axis, counted before they are grouped into columns: a century of months.
 const MOST_STEPS: usize = 1_200;
 
 /// Consecutive columns of time.
@@ -34,8 +34,8 @@ pub struct Axis {
 
 /// A column is incomplete if at least this share of its time is missing: about an hour of a day.
 const MISSING_SHARE: f64 = 0.05;
-/// The longest time without posts that may be chance, in mean distances between posts. If posts are independent, a
-/// longer one has a probability of e⁻³ = 5 %.
+/// The longest gap that may be chance, in mean intervals between posts. If posts are independent, a longer one has a
+/// probability of e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.

@@ -2,8 +2,8 @@
 //! (<https://arxiv.org/abs/2203.05794>): the frequency of a term in a class times log(1 + A/f), where f is its
 //! frequency in all classes and A is the mean size of a class.
 //!
-//! The input is the posts of each class; the output is its terms of one or two words, best first. A post counts a term
-//! at most once, and once more for its title, so that one long post does not dominate.
+//! The input is the posts of each class; the output is its terms of one or two words, best first. Each post adds 1 to
+//! the frequency of a term, or 2 if the term is in its title, so that one long post does not dominate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -30,15 +30,14 @@ static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
 const MOST_CHARS: usize = 2_000;
 /// Maximum number of characters in a word.
 const LONGEST: usize = 30;
-/// Minimum number of posts of a class with a term; fewer may all be from one author.
+/// Minimum number of posts of a class with a term, because a single post is no evidence.
 const FEWEST: usize = 2;
-/// The smallest share of the posts of a class with a term: one in this many.
+/// A term must be in at least one in this many posts of its class.
 const RAREST: usize = 20;
 /// Maximum number of terms per class.
 const KEPT: usize = 8;
-/// A term can name a cluster if at least one in this many of its posts has it. In the posts that the cut was tuned on,
-/// at least 86 % of the posts of each cluster with such a term are about one topic; a third of the other clusters mix
-/// topics.
+/// A term can name a cluster if at least one in this many of its posts has it. In the tuning data, at least
+/// 86 % of the posts of a cluster with such a term have the same topic; of the clusters without one, a third mix topics.
 const DISTINCTIVE: usize = 3;
 /// Maximum number of characters in a label of two joined terms.
 const LONG: usize = 30;
@@ -131,7 +130,7 @@ fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMa
 }
 
 /// Detects a language other than English by its stop words, and returns its bit. Returns 0 if there are too few stop
-/// words, or at least half as many English ones, because languages share words.
+/// words. Languages share words, so it also returns 0 if at least half as many are English.
 fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
     let mut counts = [0u32; 64];
     let mut english = 0;

@@ -1,4 +1,4 @@
-//! Draws a heat map of the topics that posts were collected for against their predicted labels.
+//! Draws a heat map: rows are the topics that posts were collected for, columns their predicted labels.
 
 use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
@@ -70,7 +70,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Returns sentences about the posts that cannot agree or are not shown, with a leading space.
+/// Returns sentences about posts whose topic is not a label and posts that are not shown, with a leading space.
 fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     let posts = |of: &dyn Fn(&&&TopicStats) -> bool| -> u64 {
         rows.iter().filter(of).map(|topic| topic.scored).sum()
@@ -131,7 +131,7 @@ fn largest_disagreement(
     })
 }
 
-/// Returns the outcomes that are columns: those of the rows in order, then the largest others.
+/// Returns the outcomes to draw as columns: first the labels of the rows' topics, in order, then the largest others.
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
     let of_rows = rows.iter().filter_map(|row| place(row.label.as_ref()?));

@@ -128,8 +128,7 @@ fn name(text: Option<&str>) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Identifies the labels that are offered: the version of the label set before it was fitted, because a fit offers the
-/// same labels.
+/// Identifies the labels to choose from by the hash of the unfitted label set, because a fit does not change them.
 fn offered(set: &LabelSet) -> String {
     let base = set.fitted.as_ref().map(|fitted| fitted.base.clone());
     base.unwrap_or_else(|| set.hash())

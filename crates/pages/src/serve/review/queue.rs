@@ -18,7 +18,8 @@ use topicmill_review::sampling;
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, Target};
 
-/// Close calls read at once. Finding the closest of a million posts takes a second, and labelling this many an hour.
+/// Close calls read at once. Finding the closest of a million posts takes a second; labelling this many takes
+/// an hour.
 const CLOSE_CALLS: u32 = 500;
 
 /// Assigns posts to annotators, and stores their answers.
@@ -172,7 +173,7 @@ impl ReviewQueue {
         let more = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let store = &self.store;
         if chosen == SampleReason::Random || annotator.is_some() {
-            // At most `more` posts are unavailable, so one more row has an available one, if any.
+            // At most `more` rows are unavailable, so `more + 1` rows include an available one, if there is one.
             let limit = more.saturating_add(1);
             let found = match chosen {
                 SampleReason::Random => store.gold().random_posts(target, annotator, limit).await?,
@@ -300,7 +301,7 @@ impl ReviewQueue {
         let mine = answers.into_iter().map(|one| one.answer);
         let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
         let annotator = state.annotator(who);
-        // Falls back to the latest answer on the review page before the server started.
+        // Falls back to the latest answer on the review page from before this start of the server.
         let last = loop {
             match annotator.answered.pop() {
                 None => {
