@@ -7,8 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::columns::DatasetColumn;
-use super::counts::{Counts, SplitPart};
-use super::write::WHOLE;
+use super::counts::{Counts, SplitPart, WHOLE};
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Timestamp};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};

@@ -40,6 +40,9 @@ pub struct Counts {
     pub bytes: u64,
 }
 
+/// The name that `datasets` gives the only part of an unsplit folder.
+pub(super) const WHOLE: &str = "train";
+
 /// A part of a split.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SplitPart {

@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::{NamedTempFile, TempDir};
 
 use super::card::{self, Facts};
-use super::counts::{Counts, SplitPart};
+use super::counts::{Counts, SplitPart, WHOLE};
 use super::file::DatasetFile;
 use super::folder;
 use super::split::{self, Assigned, Splitter};
@@ -17,8 +17,6 @@ use topicmill_store::{BatchReceiver, ColumnBatch};
 
 /// Approximate rows per file of a folder: a few hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
-/// The name that `datasets` gives the only part of an unsplit folder.
-pub(super) const WHOLE: &str = "train";
 
 /// The columns, the facts for the card, and the destination.
 pub(super) struct Order {
