@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::LabelSet;
 
-use self::parse::Defaults;
+use self::topics::Defaults;
 use crate::config::toml_text::{self, ReadTextError};
 use crate::schedule::Entry;
 use topicmill_core::{Listing, Topic};

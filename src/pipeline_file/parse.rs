@@ -12,46 +12,9 @@ use super::Pipeline;
 use super::mistakes::{Findings, Mistakes, quoted};
 use super::schedules;
 use super::section::{Located, Section};
-use super::topics::read_topics;
+use super::topics::{Defaults, FILE_KEYS, TOPIC_KEYS, read_topics};
 use crate::config::toml_text;
-use topicmill_core::{Listing, Topic};
-
-/// Top-level keys.
-pub(super) const FILE_KEYS: &[&str] = &[
-    "name",
-    "hypothesis_template",
-    "mode",
-    "threshold",
-    "temperature",
-    "background",
-    "background_without",
-    "background_weight",
-    "labels",
-    "topic",
-    "fitted",
-    "schedule",
-];
-/// Keys of a topic.
-pub(super) const TOPIC_KEYS: &[&str] = &[
-    "slug",
-    "label",
-    "descriptions",
-    "subreddits",
-    "read",
-    "share",
-    "listing",
-    "limit",
-];
-/// Defaults of a topic.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Defaults<'a> {
-    /// Name of the label set.
-    pub name: &'a str,
-    /// Folder that paths in the file are relative to.
-    pub folder: &'a Path,
-    pub listing: Listing,
-    pub limit: u32,
-}
+use topicmill_core::Topic;
 
 /// Parses the text of a pipeline file.
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {

@@ -1,17 +1,53 @@
 //! Parses the topics of a pipeline file: the tables `[[topic]]`, or the entries of `labels`.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::DeValue;
 use topicmill_score::slug;
 
 use super::mistakes::{Findings, nearest, quoted};
-use super::parse::{Defaults, FILE_KEYS, TOPIC_KEYS};
 use super::section::{Located, Section, whole_of};
 use topicmill_core::{Listing, Topic};
 use topicmill_sources::page::check_subreddit;
 
+/// Top-level keys.
+pub(super) const FILE_KEYS: &[&str] = &[
+    "name",
+    "hypothesis_template",
+    "mode",
+    "threshold",
+    "temperature",
+    "background",
+    "background_without",
+    "background_weight",
+    "labels",
+    "topic",
+    "fitted",
+    "schedule",
+];
+/// Keys of a topic.
+pub(super) const TOPIC_KEYS: &[&str] = &[
+    "slug",
+    "label",
+    "descriptions",
+    "subreddits",
+    "read",
+    "share",
+    "listing",
+    "limit",
+];
+/// Defaults of a topic.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults<'a> {
+    /// Name of the label set.
+    pub name: &'a str,
+    /// Folder that paths in the file are relative to.
+    pub folder: &'a Path,
+    pub listing: Listing,
+    pub limit: u32,
+}
 /// Number of posts that a Reddit listing returns.
 const LIMITS: std::ops::RangeInclusive<u32> = 1..=1000;
 /// Maximum share of a subreddit.
