@@ -3,7 +3,6 @@
 use super::super::pages::PageError;
 use super::Review;
 use super::SHORT_TITLE;
-use super::page::PageQuery;
 use crate::display;
 use topicmill_core::Fullname;
 use topicmill_review::gold;
@@ -27,18 +26,18 @@ pub enum Notice {
 }
 
 impl Review {
-    /// Returns the message about the action in the query.
+    /// Returns the message about the previous action, `did`, and its `post`; both are from the URL.
     pub async fn notice(
         &self,
-        query: &PageQuery,
+        (did, post): (Option<&str>, Option<&str>),
         target: Target,
         set: &LabelSet,
         who: &str,
     ) -> Result<Notice, PageError> {
         // The URL selects one of these fixed messages, because anyone can craft a URL.
-        let text = match query.did.as_deref() {
+        let text = match did {
             Some("answered") => {
-                let post = query.post.as_ref().and_then(|post| post.parse().ok());
+                let post = post.and_then(|post| post.parse().ok());
                 return self.compare_with_model(post, target, set, who).await;
             }
             Some("gone") => "The post was purged or edited in the meantime; nothing was stored.",

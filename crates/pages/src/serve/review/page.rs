@@ -36,8 +36,8 @@ pub struct PageQuery {
     #[serde(rename = "as")]
     who: Option<String>,
     /// The previous action.
-    pub did: Option<String>,
-    pub post: Option<String>,
+    did: Option<String>,
+    post: Option<String>,
     #[serde(flatten)]
     filter: FilterQuery,
 }
@@ -139,7 +139,8 @@ pub async fn page(
         NextPost::Done => View::Done,
     };
     let progress = review.queue.progress(target, &set).await?;
-    let notice = review.notice(&query, target, &set, &who).await?;
+    let action = (query.did.as_deref(), query.post.as_deref());
+    let notice = review.notice(action, target, &set, &who).await?;
     let fit = review.fit_fragment(&who, &query.filter, &set, progress.posts);
     let page = ReviewPage {
         notice,
