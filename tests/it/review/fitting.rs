@@ -24,6 +24,20 @@ async fn answer_posts(served: &Served, answers: usize) -> String {
     page
 }
 
+/// Waits until no fit runs, and returns the fragment of the page.
+async fn fit_result(served: &Served) -> String {
+    for _ in 0..600 {
+        let state = served.get("/review/fit").await;
+        if !state.contains("data-poll") {
+            return state;
+        }
+        SystemClock::shared()
+            .sleep(std::time::Duration::from_millis(50))
+            .await;
+    }
+    panic!("the fit does not end");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     for database in databases() {
@@ -52,16 +66,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
             served.post("/review/fit", &form, None)
         );
         assert_eq!((first.0, second.0), (200, 200));
-        let mut state = String::new();
-        for _ in 0..600 {
-            state = served.get("/review/fit").await;
-            if !state.contains("data-poll") {
-                break;
-            }
-            SystemClock::shared()
-                .sleep(std::time::Duration::from_millis(50))
-                .await;
-        }
+        let state = fit_result(&served).await;
         assert!(state.contains("Learned from 25 answers"), "{state}");
         // Five of the answers are about random posts.
         assert!(state.contains("most of which are close calls"), "{state}");
@@ -106,16 +111,7 @@ async fn fit_now_keeps_the_target_of_the_last_fit() {
     let token = field(&page, "token");
     let form = [("token", &*token), ("who", "ada")];
     served.post("/review/fit", &form, None).await;
-    let mut state = served.get("/review/fit").await;
-    for _ in 0..600 {
-        if !state.contains("data-poll") {
-            break;
-        }
-        SystemClock::shared()
-            .sleep(std::time::Duration::from_millis(50))
-            .await;
-        state = served.get("/review/fit").await;
-    }
+    let state = fit_result(&served).await;
     assert!(state.contains("is chosen for a recall of 0.5."), "{state}");
     let page = served.get("/review").await;
     assert!(page.contains(" for a recall of 0.5."), "{page}");
@@ -132,16 +128,7 @@ async fn a_failed_fit_reports_why_and_changes_nothing() {
     let token = field(&page, "token");
     let form = [("token", &*token), ("who", "ada")];
     served.post("/review/fit", &form, None).await;
-    let mut state = served.get("/review/fit").await;
-    for _ in 0..600 {
-        if !state.contains("data-poll") {
-            break;
-        }
-        SystemClock::shared()
-            .sleep(std::time::Duration::from_millis(50))
-            .await;
-        state = served.get("/review/fit").await;
-    }
+    let state = fit_result(&served).await;
     assert!(
         state.contains("The fit failed: none of the 25 gold posts can be used"),
         "{state}"
