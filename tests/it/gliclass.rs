@@ -116,7 +116,7 @@ fn scores_equal_the_package_on_any_batch() {
     }
 }
 
-/// Copies a model folder without its manifest, and changes its `config.json`.
+/// Copies a model folder, with its manifest if `keep_manifest`, and changes its `config.json`.
 fn changed(name: &str, change: &dyn Fn(&mut Value), keep_manifest: bool) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder(name)).unwrap().flatten() {
@@ -267,7 +267,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         assert!(ran.stdout.contains("60"), "{}", ran.stdout);
         assert_eq!(scene.classify("", &LABELS), (posts, 3 * TEXTS));
         assert_eq!(scene.classify("", &LABELS), (0, 0));
-        // What only turns logits into labels costs nothing.
+        // Settings that only turn logits into labels cost no inference.
         for settings in ["threshold = 0.5", "temperature = 2.0"] {
             assert_eq!(scene.classify(settings, &LABELS), (posts, 0), "{settings}");
         }
@@ -352,9 +352,17 @@ fn a_logit_is_stored_for_its_whole_label_set() {
             "the fit labels stored logits"
         );
 
-        // Dropping a label set drops its logits, and those of no other.
-        let before = scene.count("SELECT COUNT(*) AS n FROM pair_logits");
-        assert_eq!(before, (3 + 4 + 3 + 4) * TEXTS);
+        // Dropping a label set drops its logits, and those of no other. Purging the posts of a text drops all of its.
+        let pair_logits = || scene.count("SELECT COUNT(*) AS n FROM pair_logits");
+        assert_eq!(pair_logits(), (3 + 4 + 3 + 4) * TEXTS);
+        let with_travel = "SELECT hash FROM label_sets WHERE id IN \
+            (SELECT label_set_id FROM labels GROUP BY label_set_id HAVING COUNT(*) = 4)";
+        let hash = scene.json(&["sql", with_travel])[0]["hash"].clone();
+        scene.ok(&["labels", "drop", hash.as_str().unwrap(), "--yes"]);
+        assert_eq!(pair_logits(), (3 + 3 + 4) * TEXTS);
+        let ids = scene.write("ids.txt", "t3_k00000\nt3_k00020\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        assert_eq!(pair_logits(), (3 + 3 + 4) * (TEXTS - 1));
         let ran = scene.ok(&["model", "info", &scene.model]);
         assert!(ran.stdout.contains("a text together with all labels"));
         scene.ok(&["model", "verify", &scene.model]);
