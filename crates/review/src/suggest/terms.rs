@@ -36,8 +36,8 @@ const FEWEST: usize = 2;
 const RAREST: usize = 20;
 /// Maximum number of terms per class.
 const KEPT: usize = 8;
-/// A term can name a cluster if at least one in this many of its posts has it. In the tuning data, at least
-/// 86 % of the posts of a cluster with such a term have the same topic; of the clusters without one, a third mix topics.
+/// A term can name a cluster if at least one in this many of its posts has it. In the tuning data, at least 86 % of the
+/// posts of a cluster with such a term have the same topic; of the clusters without one, a third mix topics.
 const DISTINCTIVE: usize = 3;
 /// Maximum number of characters in a label of two joined terms.
 const LONG: usize = 30;
