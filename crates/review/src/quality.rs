@@ -150,7 +150,9 @@ fn sentence(
         return match (answered, used_in_fit) {
             (0, _) => format!("never measured: {ADVICE}"),
             (all, used) if all == used => {
-                format!("not measured since the fit, which used all {all} answered posts: {ADVICE}")
+                format!(
+                    "not measured since the fit, which may have used all {all} answered posts: {ADVICE}"
+                )
             }
             (1, _) => format!("not measured: the answered post has no label to compare: {ADVICE}"),
             (all, _) => {
@@ -239,7 +241,7 @@ mod tests {
             (
                 50,
                 50,
-                "not measured since the fit, which used all 50 answered posts: ",
+                "not measured since the fit, which may have used all 50 answered posts: ",
             ),
             (
                 50,
