@@ -4,7 +4,7 @@
 //! [`Outcome`]. The archive needs no key, and can only be read in order of time.
 //!
 //! The archive is free, and run by one person: requests are sent one at a time and evenly spaced, and waits that its
-//! headers request are added. If it reports that a page is too large, a smaller one is requested.
+//! headers request are added. If the archive reports that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ use topicmill_http::{
     append_path, is_loopback, retry_after,
 };
 
-/// Maximum number of tries of one request; tries with a smaller page do not count.
+/// Maximum number of tries of one request; more follow only while the page can be made smaller.
 const TRIES: u32 = 5;
 /// Wait before a smaller page is requested, once the usual tries are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
@@ -88,8 +88,8 @@ impl ArcticShift {
         })
     }
 
-    /// Requests up to `limit` posts of a subreddit, starting with those of the second `start`, or without it with the
-    /// newest or the oldest post.
+    /// Requests up to `limit` posts of a subreddit, starting with those created in the second of `start`. Without
+    /// `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors
     /// [`SourceError::outcome`] returns the meaning for the subreddit.
@@ -135,8 +135,8 @@ impl ArcticShift {
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
         let mut url = self.search_url.clone();
-        // It is undocumented whether the bounds are inclusive. One second is added to include them; posts that are
-        // returned twice do no harm.
+        // It is undocumented whether the bounds are inclusive. They are widened by a second to include `start`; posts
+        // that are returned twice do no harm.
         let secs = start.map(|start| start.as_datetime().timestamp());
         let (sort, name, secs) = match order {
             TimeOrder::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),
@@ -161,7 +161,7 @@ impl ArcticShift {
 
     fn read(&self, what: &str, rows: Vec<Child>, limit: u32) -> Result<TimePage, SourceError> {
         let rows: Vec<_> = rows.into_iter().map(Child::fields).collect();
-        // Also for rows that are rejected.
+        // Rejected rows count too.
         let ends_at = rows
             .iter()
             .rev()

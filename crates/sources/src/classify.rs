@@ -24,8 +24,8 @@ pub(super) struct ResponseClassifier<'a> {
 }
 
 impl ResponseClassifier<'_> {
-    /// Classifies a response by status, headers and body. `refusal` returns the meaning of a redirect, whose target it
-    /// gets, or of a status, if it is more specific than that of HTTP.
+    /// Classifies a response by status, headers and body. `refusal` receives the status and the target of a redirect;
+    /// it returns `None` if the source gives them no meaning of its own.
     pub(super) fn classify<T>(
         &self,
         answer: &HttpResponse,
@@ -49,7 +49,7 @@ impl ResponseClassifier<'_> {
         let (outcome, detail) = match answer.classify(self.now) {
             ResponseClass::Data => match decode(&answer.body) {
                 Ok(decoded) => return RetryDecision::Accept(decoded),
-                // Truncated JSON may be a broken connection. Valid JSON of another structure would not change.
+                // Truncated JSON may be due to a broken connection. Valid JSON of another structure would come again.
                 Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
                     return RetryDecision::Fail(SourceError::UnexpectedShape {

@@ -53,7 +53,7 @@ pub enum SourceError {
         site: Site,
         /// `r/climate` or `a token`.
         what: String,
-        /// The outcome that it means.
+        /// The outcome for the subreddit.
         outcome: Outcome,
         /// HTTP status.
         status: u16,
@@ -115,7 +115,8 @@ impl SourceError {
         }
     }
 
-    /// Returns true if all other requests would fail too: without a token, or a connection to the source.
+    /// Returns true if all other requests would fail too, because a token, the connection or the shared quota is
+    /// unavailable.
     pub fn affects_all_topics(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,
@@ -133,7 +134,7 @@ impl SourceError {
         }
     }
 
-    /// Returns its outcome in the report of a topic.
+    /// Returns the outcome that the report of a topic shows for this error.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Http(error) if error.is_rate_limit() => Outcome::RateLimited,

@@ -35,10 +35,10 @@ impl From<serde_json::Error> for ListingError {
     }
 }
 
-/// Decodes a listing, or an array of listings, as of a comments page.
+/// Decodes a listing, or a comments page, which is an array of listings.
 ///
-/// The comments of a comments page are skipped; in a listing, a child that is not a post is rejected. `after` is that
-/// of the last listing.
+/// The comments of a comments page are skipped; in a listing, a child that is not a post is rejected. The returned
+/// `after` is that of the last listing.
 ///
 /// # Errors
 /// [`ListingError`] if the text is not a listing; an invalid child is only rejected.

@@ -10,8 +10,8 @@ use topicmill_core::record::Traffic;
 use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
-/// Maximum number of posts on a page, as on Reddit; larger pages are requested only if one second of an archive has
-/// more posts.
+/// Usual maximum number of posts on a page, as on Reddit. Only an archive is asked for larger pages, if one second has
+/// more posts than that.
 pub const PAGE_LIMIT: u32 = 100;
 /// Maximum number of posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
 pub const LARGEST_PAGE: u32 = 1_000;
@@ -36,9 +36,9 @@ pub struct TimePage {
     pub rejected: Vec<Rejected>,
     /// Creation time of its last row; `None` without rows.
     pub ends_at: Option<Timestamp>,
-    /// Rows requested in the end: fewer than at first if that was too many for the archive.
+    /// Number of rows requested by the last try, which is smaller than at first if the archive was overloaded.
     pub limit: u32,
-    /// True if there may be more rows after it.
+    /// True if there may be more rows after this page.
     pub full: bool,
 }
 
@@ -94,7 +94,7 @@ pub enum Paging<'a> {
     Archive(&'a dyn ArchiveSource),
 }
 
-/// A source of a subreddit's present listings.
+/// A source of a subreddit's current listings.
 pub trait ListingSource: Send + Sync {
     /// Requests up to `limit` posts, plus stickied ones, from the start or after the fullname `after`.
     fn page<'a>(
@@ -108,8 +108,8 @@ pub trait ListingSource: Send + Sync {
 
 /// A source of all posts of a subreddit.
 pub trait ArchiveSource: Send + Sync {
-    /// Requests up to `limit` posts, starting with those of the second `start`, or without it with the newest or the
-    /// oldest post.
+    /// Requests up to `limit` posts, starting with those created in the second of `start`. Without `start`, begins with
+    /// the newest or the oldest post, depending on `order`.
     fn page<'a>(
         &'a self,
         subreddit: &'a str,

@@ -24,7 +24,7 @@ const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
 
-/// A child of a listing, or a row of an archive. One that is not an object does not fail the whole response.
+/// A child of a listing, or a row of an archive. A child that is not an object does not fail the whole response.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Child {
@@ -105,7 +105,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
             .text()
             .and_then(|author| author_of(&author, source)),
         score,
-        // Reddit returns the present score. An archive that read a post right away has a score from before the votes.
+        // Reddit's API returns the current score. An archive may have read the post before people voted on it.
         score_is_placeholder: score.is_some()
             && !source.is_live()
             && fields.was_read_early(created_at),
@@ -132,7 +132,7 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
     let name = bare_subreddit(&named);
     let fits = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
     if name.is_empty() || !name.chars().all(fits) {
-        return Err("`subreddit` is not the name of one".to_owned());
+        return Err("`subreddit` is not the name of a subreddit".to_owned());
     }
     Ok(name.to_owned())
 }
@@ -140,7 +140,7 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
 /// Parses the creation time: seconds since 1970, or a date in a common format, in UTC by default.
 ///
 /// # Errors
-/// The reason for its rejection: Reddit has no posts before June 2005, and a day in 1970 was meant in another unit.
+/// The reason for its rejection. Reddit has no posts before June 2005, so an earlier time is probably in another unit.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"
@@ -161,7 +161,7 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
     let (kind, looks_like) = match secs {
         LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
         LATEST_SECS.. => (TOO_LARGE, ""),
-        // Excel counts days since 1900: from June 2005 to 2119.
+        // Excel counts days since 1900. These are the days from June 2005 to 2119.
         38_504.0..80_000.0 => (BEFORE_REDDIT, "an Excel date"),
         20_050_601.0..21_000_000.0 => (BEFORE_REDDIT, "a date without its hyphens"),
         _ => (BEFORE_REDDIT, ""),
@@ -250,7 +250,7 @@ fn subreddit_of_permalink(permalink: &str) -> Option<String> {
     (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// Returns true if a post links to its own permalink, which replaces a missing `is_self`.
+/// Returns true if a post has no URL or links to its own permalink; used if `is_self` is missing.
 fn is_own_permalink(url: Option<&str>, permalink: Option<&str>) -> bool {
     match (url, permalink) {
         (None, _) => true,

@@ -1,8 +1,9 @@
 //! The sample Reddit: sixteen small subreddits, served on the loopback interface for tests, and for a first try without
 //! a key.
 //!
-//! It implements Reddit's protocol, so that clients of both are the same: a token, pages with `after`, stickied posts
-//! at the top of a hot listing that do not count towards the limit, quota headers, and texts as with `raw_json=1`.
+//! It implements Reddit's protocol, so that the same client works with both: a token, pages with `after`, stickied
+//! posts at the top of a hot listing that do not count towards the limit, quota headers, and texts as with
+//! `raw_json=1`.
 //! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
 //! `r/education` is private, so their fallbacks have the posts.
 //!
@@ -41,10 +42,10 @@ const PRIVATE: &str = "education";
 /// The page size, smaller than Reddit's 100, so that listings have several pages.
 const PAGE_LIMIT: usize = 25;
 
-/// As on Reddit; further ids are silently ignored.
+/// Maximum number of ids in a request to `/api/info`, as on Reddit; further ids are silently ignored.
 const INFO_LIMIT: usize = 100;
 
-/// Requests per window, which never ends; a whole demo takes about forty.
+/// Requests per quota window. A new window begins after that many requests, not after a time; a demo sends about forty.
 const WINDOW: u32 = 996;
 
 /// The only token, which is valid for this server only.

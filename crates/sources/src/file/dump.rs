@@ -3,8 +3,7 @@
 //! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
 //! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
 //! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
-//! memory, as large as the dump was compressed with: Reddit's monthly dumps declare 2 GiB, although only the used part
-//! takes memory.
+//! memory. The file declares its size, which is 2 GiB for Reddit's monthly dumps; only the part in use takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,7 +24,7 @@ use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
 
-/// Hashed bytes of a fingerprint.
+/// Number of bytes that a fingerprint hashes.
 const HASHED: u64 = 1 << 20;
 /// Maximum number of rows in a block.
 const BLOCK_ROWS: usize = 4_000;
@@ -81,18 +80,19 @@ fn is_window(error: &io::Error) -> bool {
 pub struct FileOptions {
     /// Their format; `None` to detect it by content and extension.
     pub format: Option<TableFormat>,
-    /// True for dumps of all of Reddit, which are read once, and resumed after a crash.
+    /// True for a dump of all of Reddit, which is imported only once; its import resumes after a crash.
     pub is_dump: bool,
-    /// Filter of their posts.
+    /// Filter for their posts.
     pub filter: Filter,
-    /// Columns of a table for fields.
+    /// Columns of a table that are read as fields.
     pub columns: Vec<Column>,
-    /// Values of fields that a post lacks.
+    /// Default values of fields that a post lacks.
     pub given: Vec<DefaultValue>,
 }
 
 impl FileOptions {
-    /// Returns true if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised.
+    /// Returns true if an import of this file resumes where an earlier one stopped. False for a pipe, which cannot be
+    /// recognised.
     pub fn is_resumed(&self, path: &Path) -> bool {
         self.is_dump && path.is_file()
     }
@@ -118,7 +118,7 @@ pub struct Block {
     pub position: Position,
     /// Bytes of the file read so far, before decompression.
     pub read: u64,
-    /// Values so far that are NULL because the file has `NaN`, `None` or the like.
+    /// Number of values so far that are NULL because the file has `NaN`, `None` or the like.
     pub nulls: u64,
     /// The end of reading; set on the last block.
     pub end: Option<End>,
@@ -128,13 +128,13 @@ pub struct Block {
 pub struct Blocks {
     rows: Box<dyn PostRows>,
     filter: Filter,
-    /// Rows that were parsed and then excluded.
+    /// Number of rows that were parsed and then excluded by the filter.
     left_out: u64,
     read: Arc<AtomicU64>,
 }
 
 impl Blocks {
-    /// Continues from a position that a block of the same file, read with the same filter, had.
+    /// Continues from the position of an earlier block of the same file, which was read with the same filter.
     pub fn resume(&mut self, position: Position) {
         self.rows.resume(position);
     }
@@ -151,7 +151,8 @@ impl Blocks {
                 }
                 Some(FileRow::Record(_)) => self.left_out += 1,
                 Some(FileRow::Rejected(row)) => rejected.push(row),
-                // While rows of an earlier reading are skipped, the position stays the same.
+                // Skipping the rows before a resumed position does not move the position. An empty block lets the
+                // caller stop.
                 Some(FileRow::Skipped) if self.rows.position().bytes == start => break None,
                 Some(FileRow::Skipped) => {}
                 None if self.rows.broken() => break Some(End::Unreadable),
@@ -177,8 +178,8 @@ impl Blocks {
     }
 }
 
-/// Checks that a file can be read and that its first row is valid, and returns its size in bytes. Pipes are skipped,
-/// because they can be read only once.
+/// Checks that a file can be read and that its first row or its header fits, and returns its size in bytes. Pipes are
+/// not read, because they can be read only once.
 ///
 /// # Errors
 /// See [`FileError`].

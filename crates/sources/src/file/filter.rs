@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
-//! The input is a row, first as bytes and, if it may match, as a post. A month of dumps has forty million rows, of
-//! which a pipeline wants few, and parsing all of them would take hours. So the bytes of a row are searched for the two
-//! decisive fields, and only rows that cannot be excluded are parsed.
+//! The input is a row, first as bytes and, if it may match, as a post. A monthly dump has forty million rows. Few of
+//! them are wanted, and parsing all would take hours. So the bytes of a row are searched for its subreddit and its
+//! creation time, and only rows that cannot be excluded are parsed.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use memchr::memmem::Finder;
 use crate::post::bare_subreddit;
 use topicmill_core::{Post, Timestamp};
 
-/// The longest name of a subreddit that is compared without parsing its row.
+/// Maximum length of a subreddit's name, in bytes, that is compared without parsing its row.
 const LONGEST_NAME: usize = 64;
 
 /// A filter for the posts of a file.
@@ -19,9 +19,9 @@ const LONGEST_NAME: usize = 64;
 pub struct Filter {
     /// Names in lower case; `None` for every subreddit.
     subreddits: Option<HashSet<Vec<u8>>>,
-    /// First matching second since 1970.
+    /// Start of the matching time range, in seconds since 1970.
     from: i64,
-    /// End of the matching seconds, not included.
+    /// End of the matching time range, exclusive, in seconds since 1970.
     until: i64,
     subreddit_key: Finder<'static>,
     created_key: Finder<'static>,
@@ -75,8 +75,8 @@ impl Filter {
 
     /// Returns false only if the line, a row in JSON, certainly does not match.
     ///
-    /// A key may occur repeatedly, also in the parent of a crosspost: one matching value suffices. A quoted key cannot
-    /// be part of a text, in which quotes are escaped.
+    /// A key may occur more than once, for example in the parent of a crosspost: one matching value suffices. A key in
+    /// quotes cannot be part of a text, because a text has its quotes escaped.
     pub fn may_match(&self, line: &[u8]) -> bool {
         let by_name = self.subreddits.is_none()
             || any_value_matches(&self.subreddit_key, line, |value| {
@@ -112,7 +112,7 @@ impl Filter {
         let Some(names) = &self.subreddits else {
             return true;
         };
-        // As people write it; Reddit and its archives use the bare name.
+        // People may write `/r/food/`; Reddit and its archives use the bare name.
         if name
             .iter()
             .any(|byte| *byte == b'/' || byte.is_ascii_whitespace())
@@ -150,7 +150,7 @@ fn any_value_matches(
     let mut found = false;
     for at in key.find_iter(line) {
         let rest = line[at + key.needle().len()..].trim_ascii_start();
-        // A filter without a colon is a text, such as `subreddit`.
+        // Without a colon, the match is not a key but a string value, such as the title "subreddit".
         if let Some(value) = rest.strip_prefix(b":") {
             found = true;
             if matches(value.trim_ascii_start()) {

@@ -34,7 +34,7 @@ pub struct JsonPosts {
 }
 
 impl JsonPosts {
-    /// Creates a reader of `text`; `given` has values of missing fields.
+    /// Creates a reader of `text`; `given` has the default values of missing fields.
     pub fn new(text: TextReader, filter: Filter, given: Vec<DefaultValue>) -> Self {
         Self {
             records: JsonRecords::new(text),
@@ -71,7 +71,7 @@ impl JsonPosts {
             };
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
-                // Checked only here, because nearly every record is a post.
+                // Wrapped records are checked for only here, because nearly every record is a post.
                 Err(reason) => {
                     match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
                         Some(inner) => self.unwrap(inner),
@@ -82,8 +82,8 @@ impl JsonPosts {
         }
     }
 
-    /// Continues with the records in a record. A saved comments page is an array of listings, of which the first one
-    /// has the post.
+    /// Continues with the records inside a record. A saved comments page is an array of listings; its first one has the
+    /// post, and the comments in the others are skipped.
     fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
         #[derive(Deserialize)]
         struct Thing<'a> {
@@ -162,7 +162,7 @@ fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record
     Ok(Record { post, topic })
 }
 
-/// Adds missing fields to a post, or to the data of a thing.
+/// Adds the default values of missing fields to a post, or to the `data` of a thing.
 fn add(value: &mut Value, given: &[DefaultValue]) {
     let inner = value.get("data").is_some_and(Value::is_object);
     let post = if inner { &mut value["data"] } else { value };

@@ -3,10 +3,10 @@
 use crate::page::Rejected;
 use topicmill_core::Post;
 
-/// The largest cell: the longest text that Reddit has stored is 80 kB.
+/// Maximum length of a cell in bytes, far above the longest text on Reddit (80 kB).
 pub(super) const LONGEST_CELL: usize = 16 << 20;
 
-/// The longest name of a topic, in bytes.
+/// Maximum length of a topic's name, in bytes.
 const LONGEST_TOPIC: usize = 200;
 
 /// A post of a file.

@@ -66,7 +66,7 @@ pub struct Column {
     pub name: String,
 }
 
-/// A value of a field for posts without one.
+/// The default value of a field, for posts that lack the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultValue {
     /// One of [`FIELDS`].
@@ -221,8 +221,8 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the fields among the columns; `nested` columns have none. Returns each field with the index of its column
-/// among those to read, and these columns.
+/// Finds the columns of the fields; a `nested` column cannot be a field. Returns each field with the index of its
+/// column among the columns to read, and the columns to read.
 fn find(
     wanted: &[Column],
     given: &[DefaultValue],
@@ -302,7 +302,7 @@ fn record(
     nulls: &mut u64,
 ) -> Result<Record, String> {
     let (mut fields, mut topic) = (Fields::default(), None);
-    // First, so that values of the row override them.
+    // Defaults come first, so that values of the row override them.
     let given = given
         .iter()
         .map(|given| (given.field, given.value.as_str().into()));
@@ -357,7 +357,7 @@ mod tests {
                 format!("{} {secs} {topic:?}", post.fullname)
             }
             FileRow::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
-            FileRow::Skipped => unreachable!("every row of a table is one"),
+            FileRow::Skipped => unreachable!("a table skips no rows"),
         });
         Ok(outcomes.collect())
     }

@@ -1,4 +1,4 @@
-//! Reads the fields of a thing from JSON in one pass.
+//! Reads the fields of a thing from JSON in one pass. A thing is Reddit's word for an object with a `kind` and `data`.
 //!
 //! The wire format is ambiguous: a number may be a string, a name may be missing, a post may be inside a crosspost.
 //! This module defines the meaning of each form.
@@ -234,7 +234,7 @@ impl Fields {
         }
     }
 
-    /// Returns true if a thing or its data is a comment: it has a body and a link id, but no title.
+    /// Returns true if this is a thing of kind `t1`, or the data of a comment: a body and a link id, but no title.
     pub(crate) fn is_comment(&self) -> bool {
         let body = self.body.is_present() && self.link_id.is_present() && !self.title.is_present();
         self.kind.str() == Some("t1") || body
@@ -263,9 +263,9 @@ impl Fields {
     pub(super) fn fullname(&self) -> Result<Fullname, String> {
         let name = self.name.word().or_else(|| self.id.id());
         let name = name.ok_or("neither `name` nor `id`")?;
-        // Without the value, which may be anything after a wrong `--map`.
+        // Omits the value, because with a wrong `--map` it may be any text.
         name.parse().map_err(|_: FullnameError| {
-            "`id` is not that of a post, `t3_` and a base-36 id".to_owned()
+            "`id` is not the id of a post, `t3_` and a base-36 number".to_owned()
         })
     }
 
@@ -274,14 +274,14 @@ impl Fields {
         time_of_post(value.ok_or("no `created_utc`")?)
     }
 
-    /// Returns true if a dump marks the post as removed; dumps since November 2023 do so instead of
+    /// Returns true if a dump marks the post as removed in `_meta`, which dumps since November 2023 have instead of
     /// `removed_by_category`.
     pub(super) fn removed_in_dump(&self) -> bool {
         let meta = self.meta.fields();
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// Returns true if an archive read the post before anyone had voted, and only once.
+    /// Returns true if an archive read the post only once, and before most people had voted on it.
     pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta
@@ -299,8 +299,8 @@ impl Fields {
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: `now` at the
-    /// latest.
+    /// If the row lacks the time at which the archive read the post, sets it to its upper bound `now`, in seconds since
+    /// 1970.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
         if !self.retrieved_utc.is_present() && !self.retrieved_on.is_present() {
             self.retrieved_on = Field(Some(now.into()));

@@ -43,7 +43,7 @@ fn escaped_texts_are_decoded_once_and_only_for_sources_that_escape() {
     assert_eq!(post(json!({"title": plain})).unwrap().title, plain);
     let blank = post(json!({"title": "&nbsp;", "selftext": "&#32;"}));
     assert_eq!(blank.unwrap_err(), "neither `title` nor `selftext`");
-    // Reddit's API is requested to send raw texts, in which `&amp;` is literal.
+    // With `raw_json=1`, Reddit's API sends raw texts, in which `&amp;` is literal.
     let mut live = escaped;
     for (name, value) in [
         ("id", json!("a")),

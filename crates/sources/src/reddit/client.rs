@@ -49,14 +49,14 @@ pub struct FoundPosts {
     pub states: Option<PostStates>,
 }
 
-/// The rights and the quota of the credentials.
+/// The access and the quota that the credentials give.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
     /// True for an account, false for the application alone.
     pub account: bool,
     /// The scopes that Reddit granted; `*` for all.
     pub scope: String,
-    /// When the token expires.
+    /// Time at which the token expires.
     pub ends_at: Timestamp,
     /// The reported quota; `None` if the API did not report one.
     pub quota: Option<QuotaLeft>,
@@ -100,8 +100,8 @@ impl Reddit {
         self
     }
 
-    /// Returns the states of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing in
-    /// the response. Returns `None` if a child of the response is invalid: then a missing post means nothing.
+    /// Returns the states of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing from
+    /// the response. Returns `None` if a child of the response is invalid, because that child may be a missing post.
     ///
     /// # Errors
     /// [`SourceError::outcome`] returns its meaning.
@@ -136,7 +136,7 @@ impl Reddit {
         url
     }
 
-    /// Requests a token, and one post of a subreddit with it, and returns what the credentials allow. It is not an
+    /// Requests a token and, with it, one post of a subreddit, and returns what the credentials allow. It is not an
     /// error if the subreddit itself cannot be read.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Reddit {
         hex(&digest[..16])
     }
 
-    /// Requests with the present token, and again with a new one if it was rejected.
+    /// Requests a URL with the current token, and again with a new one if that token was rejected.
     async fn get<T>(
         &self,
         what: &str,

@@ -1,7 +1,7 @@
-//! Decodes `/api/info`: whether Reddit still shows known posts.
+//! Decodes responses of `/api/info`, from which follows whether Reddit still shows known posts.
 //!
-//! The input is the response and the requested posts. The output is a [`PostState`] for each of them. A child needs
-//! less than a complete post: a deleted one may have neither title nor text.
+//! The input is a response. The output is a [`PostState`] for each post in it. A child need not be a complete post: a
+//! deleted post may have neither title nor text.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub enum PostState {
 pub struct PostStates {
     /// The state of each post in the response.
     pub states: HashMap<Fullname, PostState>,
-    /// Crossposts with the posts that they show; the first one is the post whose text they show.
+    /// Crossposts, each with the posts that it shows; the first of these is the post whose text it shows.
     pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
@@ -55,13 +55,13 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingErro
         if !shown.is_empty() {
             crossposts.push((fullname.clone(), shown));
         }
-        // Inserted after the parents, because the post itself is more reliable than a crosspost of it.
+        // Overwrites an entry from a crosspost, because the post's own entry is more reliable.
         states.insert(fullname, state);
     }
     Ok(Some(PostStates { states, crossposts }))
 }
 
-/// Returns the posts that a crosspost shows, in the order in which a listing looks for the one with its text.
+/// Returns the posts that a crosspost shows, in the order of `Fields::crosspost_parent`: the one with the text first.
 fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
     let above = data
         .get("crosspost_parent_list")
@@ -78,8 +78,8 @@ fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
     names.into_iter().flatten().collect()
 }
 
-/// Returns the parent of a crosspost if Reddit no longer shows it. It may not be stored here, so that it is never
-/// requested, but its text may be, with the crosspost.
+/// Returns the parent of a crosspost if Reddit no longer shows it. A parent that is not stored is never requested, but
+/// its text may be stored with the crosspost.
 fn gone_parent(data: &Value) -> Option<(Fullname, PostState)> {
     let shown = post_state(data.get("crosspost_parent_list")?.get(0)?)?;
     matches!(shown.1, PostState::Gone(_)).then_some(shown)

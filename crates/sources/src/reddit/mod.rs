@@ -1,12 +1,12 @@
-//! The client of Reddit's API, one for a run, shared by all its tasks.
+//! The client of Reddit's API. All tasks of a run share one client.
 //!
 //! The input is the name of a subreddit. The output is a [`ListingPage`](super::page::ListingPage), or a
-//! [`SourceError`](super::error::SourceError) with its outcome. In addition to any [client](topicmill_http), it has one
+//! [`SourceError`](super::error::SourceError) with its outcome. To the [general client](topicmill_http), it adds one
 //! token for all tasks (`token`), the meaning of Reddit's refusals (`refusal`), and the states of known posts (`info`).
 //! The collector decides which pages of which subreddit to read.
 //!
-//! This is not roux's client, which follows redirects, accepts an error page as a listing, and requests a new token per
-//! subreddit; only its envelope of a listing is used.
+//! roux's client is not used, because it follows redirects, accepts an error page as a listing, and requests a new
+//! token per subreddit. Only roux's envelope of a listing is used.
 
 mod client;
 mod info;

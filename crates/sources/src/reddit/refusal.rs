@@ -7,8 +7,8 @@ use crate::classify::Refusal;
 use topicmill_core::Outcome;
 use topicmill_http::HttpResponse;
 
-/// Returns the meaning of a refusal, if it is more specific than that of HTTP. A 403 in JSON comes from the API, any
-/// other from the edge in front of it.
+/// Returns the meaning of a refusal if it is more specific than its HTTP status. A 403 in JSON comes from the API, any
+/// other 403 from the edge in front of it.
 pub(super) fn refusal(
     answer: &HttpResponse,
     status: u16,

@@ -1,9 +1,9 @@
 //! Caches the token of a run, which all its tasks share.
 //!
-//! The first task that needs a token requests it, while the others wait for it. It is renewed before it expires, and
-//! when Reddit rejects it: callers name the rejected token, so that many rejections of one token cause one request. A
-//! permanent rejection is remembered, so that sixteen topics with a wrong secret send one request. If the API accepts
-//! neither a token nor its replacement, no third one is requested.
+//! The first task that needs a token requests it, while the others wait for it. The token is renewed before it expires,
+//! and when Reddit rejects it: callers name the rejected token, so that many rejections of one token cause one request.
+//! If the credentials themselves are rejected, this is remembered, so that sixteen topics with a wrong secret send one
+//! request. If the API accepts neither a token nor its replacement, no third one is requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +19,13 @@ use topicmill_core::clock::Clock;
 /// The lifetime of a token without `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
 
-/// The token in use, and when it expires.
+/// A token, and the time at which it expires.
 pub(super) struct Token {
     pub bearer: String,
     pub scope: String,
     pub ends_at: Timestamp,
     renew_at: Duration,
-    /// True if it was requested because the API had rejected the one before.
+    /// True if it was requested because the API had rejected the previous token.
     replaces_rejected: bool,
     accepted: AtomicBool,
 }
@@ -80,7 +80,7 @@ impl TokenCache {
         rejected: Option<&Arc<Token>>,
         fetch: impl Future<Output = Result<TokenResponse, SourceError>>,
     ) -> Result<Arc<Token>, SourceError> {
-        // Locked while the token is requested, so that all others wait for it; therefore a tokio lock.
+        // Held while the token is requested, so that all other tasks wait for it; this needs a tokio lock.
         let mut cached = self.cached.lock().await;
         if let Some(detail) = &cached.rejection {
             return Err(SourceError::Credentials(detail.clone()));

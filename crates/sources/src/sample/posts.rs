@@ -29,7 +29,7 @@ const FILES: [(&str, &str); 16] = [
 /// The first id, of seven characters (`rk…`), as on Reddit today.
 const FIRST_ID: u64 = 60_000_000_000;
 
-/// Ids per file: for its lines, and then for the parents of its crossposts.
+/// Ids per file: the first half for its lines, the second half for the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
 /// A post in the wire format, with the keys by which listings are sorted.
@@ -82,7 +82,7 @@ impl Entry {
         self.score * 60 / self.age_minutes.max(1)
     }
 
-    /// Returns Reddit's published rank: ten times the votes weigh as much as twelve and a half hours.
+    /// Returns the rank by Reddit's published formula: ten times the votes weigh as much as being 12.5 hours newer.
     #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
     pub fn hotness(&self) -> f64 {
         (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
