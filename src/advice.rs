@@ -1,5 +1,5 @@
-//! Diagnoses what limits a labelling run and suggests changes. Turns the timings, GPU figures and settings of a run
-//! into sentences; pure functions.
+//! Finds the bottleneck of a labelling run and suggests changes. All functions are pure: they turn a run's timings, GPU
+//! figures and settings into sentences.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use topicmill_core::record::{Bottleneck, BudgetOrigin, ClassifyCounts, GpuUsage, gib};
 
-/// Target range of GPU utilisation in percent. A goal, not a measurement: NVML counts a GPU as busy while a single
-/// kernel runs, so 95 is as good as 100, and below 75 a quarter could be gained.
+/// Target range of GPU utilisation in percent. These are goals, not measured optima: NVML counts a GPU as busy while a
+/// single kernel runs, so 95 is as good as 100; below 75, the GPU is idle for more than a quarter of the time.
 pub const GPU_TARGET: (u8, u8) = (75, 95);
-/// Target range of peak GPU memory use in percent. Also a goal: the last 5 % are a reserve for a longer text.
+/// Target range of peak GPU memory use in percent. Also goals: the last 5 % are headroom for longer texts.
 pub const MEMORY_TARGET: (u8, u8) = (80, 95);
-/// Minimum number of GPU samples: at one every two seconds, the first ten seconds, in which sessions start, do not
-/// count.
+/// Minimum number of GPU samples for reliable figures. At one sample every two seconds, a run with fewer lasted less
+/// than ten seconds, most of them start-up.
 const FEW_SAMPLES: u64 = 5;
 /// Seconds below which start-up and shutdown dominate a run.
 const SHORT_SECS: f64 = 10.0;
@@ -46,7 +46,7 @@ pub struct GpuTargets {
 pub struct RunVerdict {
     /// The bottleneck.
     pub limit: Option<Bottleneck>,
-    /// True if every GPU met both targets; `None` without figures.
+    /// True if every GPU met both targets; `None` if there is no GPU or a figure is missing.
     pub on_target: Option<bool>,
     /// One entry per GPU.
     pub gpus: Vec<GpuTargets>,
@@ -174,7 +174,7 @@ fn model(run: &ClassifyCounts) -> String {
                 )
             }
             Some(percent) if percent > GPU_TARGET.1.into() => format!(
-                "{ENOUGH}, and the GPU is fully used. Only a second GPU is faster (`--device cuda:0,1`), or a graph \
+                "{ENOUGH}, and the GPU is fully used. To speed it up, use a second GPU (`--device cuda:0,1`), a graph \
                  of lower precision (`--precision`) or a smaller model (`--model`)."
             ),
             Some(_) => {
@@ -193,7 +193,7 @@ fn model(run: &ClassifyCounts) -> String {
     }
     if set.precision == "fp32" {
         faster.push(
-            "`--precision int8` is faster, if the model has such a graph and `topicmill bench agreement` approves it"
+            "`--precision int8` is faster, if the model has an int8 graph: check it with `topicmill bench agreement`"
                 .to_owned(),
         );
     }
@@ -229,7 +229,8 @@ fn reading(run: &ClassifyCounts) -> String {
         format!("{LOCAL_DISK}; PostgreSQL (`--database postgres://…`) allows concurrent writers.")
     } else {
         format!(
-            "Run `classify` closer to the server; `classify.workers` = {} claims posts while another engine computes.",
+            "Run `classify` closer to the server; with `classify.workers` = {}, one engine claims posts while another \
+             computes.",
             run.settings.devices.len() + 1
         )
     };
@@ -241,7 +242,7 @@ fn tokenizer(run: &ClassifyCounts) -> String {
     let on_cpu = set.devices.iter().any(|device| device == "cpu");
     let change = if on_cpu && set.threads > 1 {
         let fewer = set.threads - 1;
-        format!("It shares the cores with the model: `--threads {fewer}` leaves one core to it.")
+        format!("It shares the cores with the model: `--threads {fewer}` leaves it one core.")
     } else {
         let cores = match set.cores {
             0 => "it has".to_owned(),
@@ -283,8 +284,8 @@ fn writing(run: &ClassifyCounts) -> String {
         )
     } else {
         format!(
-            "Run `classify` closer to the server, and put the server's WAL on a fast disk; `classify.workers` = {} \
-             computes on one engine while the labels of another are written.",
+            "Run `classify` closer to the server, and put the server's WAL on a fast disk; with `classify.workers` = \
+             {}, one engine computes while the labels of another are written.",
             run.settings.devices.len() + 1
         )
     };
@@ -295,7 +296,7 @@ fn writing(run: &ClassifyCounts) -> String {
     )
 }
 
-/// Returns the remark on GPU memory, if any.
+/// Returns advice on GPU memory, unless its use is within the target range or unknown.
 fn memory(run: &ClassifyCounts) -> Option<String> {
     let used = run.gpu.iter().filter_map(GpuUsage::memory_percent);
     let (least, most) = used.map(f64::round).fold(None, |range, used| {
@@ -322,7 +323,7 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
         format!("{tokens} padded tokens per batch were the fastest size found on this machine")
     } else {
-        "a larger `classify.batch_tokens` uses more, which pays only if faster: see `topicmill bench \
+        "a larger `classify.batch_tokens` uses more, but is not always faster: measure with `topicmill bench \
          autotune`".to_owned()
     };
     Some(format!(

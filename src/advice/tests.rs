@@ -1,9 +1,9 @@
-//! Diagnoses of runs of every kind.
+//! Tests of the diagnosis and the advice, for each bottleneck.
 
 use super::*;
 use topicmill_core::record::{Gpu, RunSettings, StageTimes, Summary};
 
-/// Seconds that an engine computes, waits for posts, and waits for the writer.
+/// Seconds in which an engine computes, waits for posts, and waits for the writer.
 const NEVER_WAITS: (f64, f64, f64) = (99.0, 0.5, 0.5);
 const WAITS: (f64, f64, f64) = (60.0, 40.0, 0.0);
 const BLOCKED: (f64, f64, f64) = (60.0, 0.0, 40.0);
@@ -76,7 +76,7 @@ fn tokenizing(run: ClassifyCounts) -> ClassifyCounts {
     with(run, |run| run.stages.tokenize_secs = 30.0)
 }
 
-/// Asserts the bottleneck of a run, a part of the advice, and what the advice must not contain.
+/// Asserts that a run has this bottleneck, and that the advice contains `expected` but not `not`.
 fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, expected: &str, not: &str) {
     let found = verdict(run);
     let advice = found.advice.join(" ");
@@ -132,8 +132,8 @@ fn advice_for_a_busy_engine_is_about_the_model() {
         "`--device cuda:0,1`",
         "classify.workers",
     );
-    let untold = run("cuda:0", NEVER_WAITS);
-    assert_limit(&untold, Bottleneck::Model, "without GPU figures", "--");
+    let unmeasured = run("cuda:0", NEVER_WAITS);
+    assert_limit(&unmeasured, Bottleneck::Model, "without GPU figures", "--");
     let cpu = run("cpu", NEVER_WAITS);
     assert_limit(&cpu, Bottleneck::Model, "`--precision int8`", "--threads");
     assert_limit(
@@ -149,7 +149,7 @@ fn advice_for_a_busy_engine_is_about_the_model() {
 #[test]
 fn targets_include_their_bounds_and_apply_to_every_gpu() {
     use TargetRange::{Over, Under, Within};
-    for (percent, memory, stands) in [
+    for (percent, memory, expected) in [
         (74.4, 79, (Under, Under)),
         (74.6, 80, (Within, Within)),
         (95.4, 95, (Within, Within)),
@@ -157,8 +157,8 @@ fn targets_include_their_bounds_and_apply_to_every_gpu() {
     ] {
         let found = verdict(&on_gpu(NEVER_WAITS, percent, memory));
         let GpuTargets { gpu, memory, .. } = &found.gpus[0];
-        assert_eq!((*gpu, *memory), (Some(stands.0), Some(stands.1)));
-        assert_eq!(found.on_target, Some(stands == (Within, Within)));
+        assert_eq!((*gpu, *memory), (Some(expected.0), Some(expected.1)));
+        assert_eq!(found.on_target, Some(expected == (Within, Within)));
     }
     let mut run = on_gpu(NEVER_WAITS, 90.0, 85);
     run.gpu.push(figures(40.0, 85));
@@ -186,7 +186,7 @@ fn advice_covers_memory_and_unreliable_figures() {
     let noted = with(good(), |run| run.gpu_note = Some("NVML is away".into()));
     for (run, expected) in [
         (by(BudgetOrigin::Searched), "were the fastest size"),
-        (by(BudgetOrigin::Default), "pays only if faster"),
+        (by(BudgetOrigin::Default), "is not always faster"),
         (on_gpu(WAITS, 50.0, 40), "larger batches would not help"),
         (on_gpu(NEVER_WAITS, 85.0, 97), "Memory is tight, 97 %"),
         (
@@ -208,9 +208,9 @@ fn gpu_figures_fit_in_one_line() {
     let bad = "GPU 60 %, memory 97 of 100 GiB, 412 W: GPU under 75 %, memory over 95 %";
     assert_eq!(gpu_line(&figures(60.0, 97)), format!("{head}{bad}"));
     assert!(gpu_line(&figures(87.0, 85)).ends_with(", 412 W: on target"));
-    let dumb = GpuUsage {
+    let unmeasured = GpuUsage {
         gpu: figures(0.0, 0).gpu,
         ..GpuUsage::default()
     };
-    assert_eq!(gpu_line(&dumb), format!("{head}no figures"));
+    assert_eq!(gpu_line(&unmeasured), format!("{head}no figures"));
 }
