@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-/// Maximum bytes of a temporary file's name. File systems allow 255; `tempfile` and the suffixes add up to 20.
+/// Maximum length in bytes of a name from which [`temp_file`] makes a temporary name. File systems allow 255 bytes, and
+/// the prefix, random part and suffix of the temporary name add up to 20.
 const LONGEST_NAME: usize = 235;
 
 /// Behaviour if the file already exists.
@@ -27,7 +28,8 @@ impl IfExists {
     }
 }
 
-/// Returns the folder that contains a file. A rename is atomic only within one file system.
+/// Returns the folder that contains a file. Temporary files go there too, because a rename is atomic only within one
+/// file system.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -47,7 +49,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name + suffix)
 }
 
-/// Returns the prefix of the temporary file or folder for `path`.
+/// Returns the name prefix of a temporary file or folder for `path`.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidFilename`] for a path that names no file.
@@ -137,14 +139,15 @@ fn is_device_or_pipe(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Gives the new file the permissions of the one that it replaces, or 0644: temporary files are private to their user.
+/// Gives the new file the permissions of the file that it replaces, or 0644 if there is none. Without this, only the
+/// owner could read it, like any temporary file.
 fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let there = fs::metadata(old).map(|there| there.permissions());
-        let rights = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
-        fs::set_permissions(new, rights)?;
+        let permissions = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
+        fs::set_permissions(new, permissions)?;
     }
     #[cfg(not(unix))]
     let _ = (new, old);

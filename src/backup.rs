@@ -21,11 +21,11 @@ pub enum BackupError {
     Store(#[from] StoreError),
     /// The database is on a PostgreSQL server.
     #[error(
-        "copy the database: it is on a PostgreSQL server, whose `pg_dump` copies it (docs/retention.md)"
+        "copy the database: it is on a PostgreSQL server; copy it with `pg_dump` (docs/retention.md)"
     )]
     OnServer,
     /// The target exists, and `--overwrite` was not given.
-    #[error("copy the database to `{0}`: the file exists; name another one")]
+    #[error("copy the database to `{0}`: the file exists; name another file, or add --overwrite")]
     Exists(PathBuf),
     /// The target is the database itself.
     #[error("copy the database to `{0}`: it is the database itself; name another file")]
@@ -82,7 +82,7 @@ fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Backu
 }
 
 /// Copies a database to a new file and renames it into place. Returns false, and leaves no file, if `stop` is cancelled
-/// first. If a process crashes while copying, the next backup to the same file deletes the leftover.
+/// first. If a process crashes while copying, the next backup to the same file deletes its temporary file.
 ///
 /// # Errors
 /// See [`BackupError`]; no file is left behind.
@@ -109,7 +109,7 @@ pub async fn backup(
     if part.symlink_metadata().is_ok() {
         fs::remove_file(&part).map_err(at(WHAT, &part))?;
     }
-    // SQLite would take a leftover journal for that of this copy.
+    // SQLite would otherwise treat a leftover journal as the journal of this copy.
     remove_journal(&part);
     let copied = copy(store, from, file, &part, stop).await;
     // An error after cancellation is a consequence of it.
@@ -154,7 +154,7 @@ async fn copy(
 fn rename_into_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
     File::open(part)?.sync_all()?;
     let linked = if overwrite {
-        // Renaming one hard link of a file to another does nothing, so skip the link.
+        // A hard link cannot replace an existing file, so go straight to the rename.
         Err(ErrorKind::Unsupported.into())
     } else {
         // Unlike a rename, a hard link fails if another process created the file meanwhile.
@@ -198,7 +198,7 @@ impl FileLock {
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => tracing::warn!(
                     %error,
-                    "the file system has no locks: do not run two backups to `{}` at once",
+                    "could not lock the file: do not run two backups to `{}` at once",
                     name.display()
                 ),
             }
@@ -215,5 +215,6 @@ impl Drop for FileLock {
     }
 }
 
-/// Attempts to open and lock the file; each fails only if another process deletes the lock file in between.
+/// Maximum number of attempts to open and lock the file. An attempt is repeated only if another process deletes the
+/// lock file in between.
 const LOCK_TRIES: u32 = 100;
