@@ -12,9 +12,10 @@ use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSe
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
 use topicmill_store::{Store, StoreError};
 
-/// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the origin.
+/// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the budget's
+/// origin.
 ///
-/// A found budget is also stored in the database, for machines where no cache folder is writable.
+/// A found budget is also stored in the database, for machines where the cache folder is not writable.
 async fn tune_batch_tokens(
     context: &Context,
     mut models: Vec<Models>,
@@ -40,7 +41,7 @@ async fn tune_batch_tokens(
         let batch_tokens = first.large.batch_tokens();
         // The models must stay in the order of their devices.
         models.insert(0, first);
-        // An incomplete search counts for this run only.
+        // The result of an incomplete search is used in this run, but not stored.
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best token budget of a batch");
             context
@@ -133,7 +134,7 @@ pub async fn fitted_or_given(
         return Ok(set.clone());
     };
     let current = match store.labels().label_set(target.label_set).await {
-        // The run replaces this corrupt label set.
+        // This run makes another label set current, so the corrupt one does not matter.
         Err(error @ StoreError::Corrupt { .. }) if make_current == MakeCurrent::Always => {
             tracing::warn!(
                 "this run uses the labels of `{}` without a fit: {error}",
@@ -207,7 +208,7 @@ fn log_result(done: &ClassifyCounts) {
         tracing::info!(
             posts,
             same,
-            "checked the shortlist: this many posts were also labelled without it, and this many got the same label"
+            "checked the shortlist: `posts` posts were also labelled without it, and `same` of them got the same label"
         );
     }
     for gpu in &done.gpu {

@@ -9,7 +9,7 @@ use topicmill_core::Stage;
 use topicmill_core::record::{BudgetOrigin, ClassifyCounts, RunCounts};
 use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
-/// Runs to search for the latest one that labelled posts: half a week of one run every five minutes.
+/// Maximum number of runs searched for the latest one that labelled posts: half a week at one run every five minutes.
 const SEARCHED_RUNS: u32 = 1_000;
 
 /// Reports on the run with this id, or else on the latest one that labelled posts.
@@ -52,7 +52,7 @@ async fn latest_run(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError>
         .runs()
         .recent_runs(Some(Stage::Classify), SEARCHED_RUNS)
         .await?;
-    // A run that found nothing to label has no timings to report.
+    // Skip runs that found nothing to label: their timings are empty.
     let place = runs
         .iter()
         .position(|run| timings(run).is_some_and(|done| done.posts > 0))

@@ -60,7 +60,8 @@ pub struct AgreementWorkload {
     texts: Vec<String>,
 }
 
-/// The scores of one engine and precision, and the seconds they took; `None` for a text that could not be scored.
+/// The scores of one engine and precision, and the seconds that scoring took. `None` marks a text that could not be
+/// scored.
 struct TimedScores {
     runtime: String,
     seconds: f64,
@@ -201,7 +202,8 @@ impl AgreementWorkload {
         let choice = ModelChoice {
             devices: vec![Device::Cpu],
             engine: way.engine,
-            // A folder without a manifest may have a single graph whose name does not give its precision.
+            // In a folder without a manifest, the name of the only graph may not give its precision, so a request for
+            // that precision could fail.
             precision: (way.precision != own.precision || own.spec.is_some())
                 .then(|| way.precision.clone()),
             ..self.choice.clone()

@@ -22,7 +22,7 @@ pub struct Autotune {
     /// Search for at most this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Print the search in this format
+    /// Print the measurements in this format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }

@@ -60,7 +60,10 @@ impl FromStr for SweepRange {
             _ => return Err("not numbers with colons between them, such as 5:40:5".to_owned()),
         };
         if first == 0 || step == 0 || last < first || last > 1 << 20 {
-            return Err("the first number must be above 0 and not above the last".to_owned());
+            return Err(
+                "the numbers must be above 0, the first not above the last, and the last at most 1048576"
+                    .to_owned(),
+            );
         }
         Ok(Self { first, last, step })
     }
@@ -209,7 +212,7 @@ impl BatchConfig {
         batches.map(|batch| padded_tokens(batch, self.shapes)).sum()
     }
 
-    /// Computes every batch, or until a signal.
+    /// Computes the batches; a signal stops after the batch in progress.
     fn compute(
         &self,
         workload: &mut Workload,
