@@ -48,7 +48,7 @@ pub struct CollectFlags {
     /// recorded as a gap
     #[arg(long, value_name = "TIME", conflicts_with = "limit")]
     pub since: Option<String>,
-    /// Read posts up to this time; a day includes all of it [default: now]
+    /// Read posts up to this time; a day is included in full [default: now]
     #[arg(long, value_name = "TIME", requires = "since")]
     pub until: Option<String>,
 }
@@ -135,7 +135,8 @@ impl Collector {
     }
 }
 
-/// Returns an error if `--listing` names an order that the source does not have; for a pipeline file, only logs it.
+/// Returns an error if `--listing` names an order that the source does not have. If only the pipeline file names one,
+/// logs that the newest posts are read instead.
 fn check_order(
     kind: SourceKind,
     listing: Option<Listing>,
@@ -176,8 +177,8 @@ fn check_time_range(
     }
 }
 
-/// Returns the exit code: rejected credentials, and a quota that was exhausted for every topic, are more than a partial
-/// failure.
+/// Returns the exit code: `Policy` if Reddit rejected the credentials or blocked the client, `TryAgain` if the quota
+/// was exhausted for every topic, and `Partial` for any other failure.
 fn exit(reports: &[TopicReport], status: RunStatus) -> Exit {
     let mut outcomes = reports.iter().map(|report| report.outcome);
     let is_limited = |outcome| outcome == Outcome::RateLimited;

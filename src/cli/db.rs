@@ -28,7 +28,7 @@ pub enum Db {
   topicmill db migrate
   topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Copy a SQLite database to a file: a consistent snapshot, even while others write
+    /// Copy a SQLite database to a file: a consistent snapshot, even while other processes write
     ///
     /// The copy is atomic: FILE appears only when it is complete. Use `pg_dump` for a PostgreSQL database.
     #[command(after_help = "Examples:

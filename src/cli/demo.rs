@@ -1,4 +1,4 @@
-//! `topicmill demo`: the whole pipeline, from posts to SQL, on the sample posts.
+//! `topicmill demo`: runs the whole pipeline, from posts to SQL, on the sample posts.
 
 use std::path::{Path, PathBuf};
 
@@ -66,8 +66,8 @@ impl Demo {
     }
 }
 
-/// Formats how many posts of all topics got their topic as label. The second column of the table is the number of posts
-/// of a topic, the third that of posts with this label.
+/// Formats how many posts are labelled as the topic of their subreddit, summed over all topics. In each row of the
+/// table, the second column is the number of posts of a topic, and the third the number labelled as that topic.
 fn total(table: &Table) -> String {
     let sum = |column: usize| {
         let numbers = table.rows.iter().filter_map(|row| row[column].as_u64());
@@ -80,8 +80,8 @@ fn total(table: &Table) -> String {
     )
 }
 
-/// Writes the report next to the database and returns its path, or `None` if a file of this name exists that is not a
-/// report.
+/// Writes the report next to the database and returns its path. If the report cannot be written, for example because
+/// another file has this name, logs a warning and returns `None`.
 async fn write_report(
     setup: &Setup,
     store: &Store,

@@ -37,7 +37,7 @@ pub struct Doctor {
     /// Show the run with this id; `topicmill status` shows ids
     #[arg(long, value_name = "ID", requires = "bottleneck")]
     run: Option<i64>,
-    /// Print in this format; with --bottleneck, json has everything
+    /// Print in this format; with --bottleneck, json includes every recorded figure
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -45,9 +45,9 @@ pub struct Doctor {
 /// The result of one check.
 struct Finding {
     what: &'static str,
-    /// `ok`; `missing` or `wrong`.
+    /// `ok`, `missing` or `wrong`.
     state: &'static str,
-    /// The exit code of commands that need it; `None` if it is ready, or is created on demand.
+    /// The exit code of commands that need the checked thing; `None` if it is ready, or is created on demand.
     exit: Option<Exit>,
     detail: String,
 }
@@ -63,7 +63,7 @@ impl Doctor {
             pipeline(setup),
             database(setup).await,
         ];
-        // Listed before the model, which it may run.
+        // Listed before the model, because it may be the engine that runs the model.
         if let Some(openvino) = openvino(setup) {
             findings.insert(1, openvino);
         }
@@ -197,7 +197,7 @@ fn pipeline(setup: &Setup) -> Finding {
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
-        // SQLite returns the same error for a missing file and for one without permission.
+        // SQLite returns the same error for a missing file and for an unreadable one.
         Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
             let detail = format!("{error} (`collect` and `import` also create it)");
             missing("database", None, detail)
@@ -235,7 +235,7 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
     if offline {
         return finding(WHAT, Ok("set; not tested because of --offline".into()));
     }
-    // Like `collect`: request a token, then the first subreddit of the built-in topics.
+    // As `collect` would, request a token and then a subreddit: here, the first one of the built-in topics.
     let response = async {
         let subreddit = &setup.load_pipeline(None)?.topics[0].subreddits[0];
         Ok(reddit.check_credentials(subreddit).await?)

@@ -9,7 +9,7 @@ use super::{CliError, Exit, Setup};
 use crate::telemetry::Progress;
 use topicmill_store::{DropTarget, Store};
 
-/// Flags of both commands.
+/// Flags of `labels drop` and `model drop`.
 #[derive(Debug, Clone, Args)]
 pub struct DropFlags {
     /// Do not ask for confirmation
@@ -22,7 +22,7 @@ pub struct DropFlags {
 
 /// Drops a label set or a model with everything that depends on it, and the logits of `hypotheses`.
 ///
-/// It deletes in batches, so a signal leaves it partly done; running it again continues.
+/// Rows are deleted in batches, so a signal can leave the drop unfinished; running the command again continues it.
 pub async fn run(
     setup: &Setup,
     store: &Store,
@@ -49,7 +49,7 @@ pub async fn run(
             ),
         ));
     }
-    // A run that waits for posts has claimed none, but would label again what is dropped here.
+    // A run that waits for posts has claimed none, but may later label posts with what is dropped here.
     let running = store.runs().unfinished_runs().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
         return Err(CliError::Message(
@@ -106,7 +106,7 @@ fn warn_partial(name: &str) -> Exit {
 }
 
 /// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
-#[expect(clippy::print_stderr, reason = "a question is no log line")]
+#[expect(clippy::print_stderr, reason = "a prompt is not a log line")]
 fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
@@ -116,7 +116,7 @@ fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
             "{what}: stdin is not a terminal, so the command cannot ask for confirmation; add --yes"
         )));
     }
-    eprint!("{what}. Go on? [y/N] ");
+    eprint!("{what}. Continue? [y/N] ");
     let mut answer = String::new();
     let read = io::stderr()
         .flush()

@@ -96,10 +96,7 @@ impl From<FailureKind> for Exit {
 
 /// An error that ends a command.
 #[derive(Debug, thiserror::Error)]
-#[expect(
-    missing_docs,
-    reason = "each variant carries the error of the module it is named after"
-)]
+#[expect(missing_docs, reason = "each variant wraps the error of one module")]
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),

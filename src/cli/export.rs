@@ -39,7 +39,7 @@ pub struct Export {
     /// 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
-    /// Export only posts created before this time; a day includes all of it
+    /// Export only posts created before this time; a day is included in full
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
     /// Export only posts whose label has at least this score, 0 to 1
@@ -79,8 +79,8 @@ pub struct Export {
     /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
     #[arg(help_heading = "CSV", long)]
     safe_csv: bool,
-    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test;
-    /// with `gold`, the posts that people checked are test. A folder has a file for each split, a file has a column
+    /// Split the posts into train, validation and test by these percentages; two numbers give train and test, and
+    /// `gold` puts the posts with gold labels into test. A folder has a file for each split, a file has a column
     /// `split`. Near-duplicates go to the same split
     #[arg(help_heading = "Split", long, value_name = "80/10/10|gold")]
     split: Option<Split>,
@@ -120,7 +120,7 @@ impl Export {
         let mut split = self.split.clone();
         match (&mut split, self.split_by.as_deref()) {
             (Some(Split::Gold), Some(_)) => Err(CliError::Usage(
-                "--split gold splits by what people checked: leave out --split-by".to_owned(),
+                "--split gold splits by gold labels: leave out --split-by".to_owned(),
             )),
             (Some(Split::Shares { by, .. }), Some("time")) => {
                 *by = SplitBy::Time;
@@ -169,15 +169,15 @@ impl Export {
             safe_csv: self.safe_csv,
             split: self.split()?,
         };
-        // Only the data card of a folder has it.
+        // Only the data card, which only a folder has, shows this time.
         let reconciled_at = if format.is_some() {
             None
         } else {
             let attempts = setup.settings().classify.max_attempts;
-            let standing = store
+            let state = store
                 .status()
                 .labelling_state(attempts, setup.clock.now().into());
-            standing.await?.reconciled_at
+            state.await?.reconciled_at
         };
         let terms = Terms {
             allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
@@ -329,7 +329,7 @@ impl Export {
     }
 }
 
-/// Logs the actual share of each split, and warns of labels that a split has no post of.
+/// Logs the actual share of each split, and warns about labels without a post in a split.
 fn log_parts(counts: &Counts) {
     if counts.rows == 0 {
         return;
@@ -361,6 +361,9 @@ fn log_parts(counts: &Counts) {
         }
     }
     if let Some(groups) = counts.groups.filter(|groups| *groups > 0) {
-        tracing::info!(groups, "near-duplicate posts are in the same split");
+        tracing::info!(
+            groups,
+            "kept each group of near-duplicate posts in one split"
+        );
     }
 }

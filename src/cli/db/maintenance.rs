@@ -82,7 +82,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     if alive > 0 {
         tracing::warn!(
             runs = alive,
-            "runs are in progress: the copy is a snapshot, without what they write from now on"
+            "runs are in progress: the copy is a snapshot, and does not contain what they write from now on"
         );
     }
     let target = Store::open(to, Access::Create).await?;
