@@ -40,7 +40,7 @@ struct Scene {
 
 impl Scene {
     async fn of(database: &TestDatabase) -> Self {
-        Self::with(database, Archive::start(Bounds::LeftOut).await).await
+        Self::with(database, Archive::start(Bounds::Exclusive).await).await
     }
 
     async fn with(database: &TestDatabase, archive: Archive) -> Self {
@@ -60,11 +60,11 @@ impl Scene {
     }
 
     fn put(&self, rows: impl IntoIterator<Item = Value>) {
-        self.archive.shelf.add_rows(rows);
+        self.archive.state.add_rows(rows);
     }
 
     fn respond_instead(&self, answer: ResponseTemplate, times: usize) {
-        self.archive.shelf.respond_instead(answer, times);
+        self.archive.state.respond_instead(answer, times);
     }
 
     async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
@@ -160,7 +160,7 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
 
 #[tokio::test]
 async fn later_runs_read_everything_since_the_last() {
-    for borders in [Bounds::Included, Bounds::LeftOut] {
+    for borders in [Bounds::Inclusive, Bounds::Exclusive] {
         for database in databases() {
             let scene = Scene::with(&database, Archive::start(borders).await).await;
             scene.put(minutes(0..5));
@@ -199,7 +199,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
         (20, 350, 40),
         (150, 99, 1),
     ] {
-        for borders in [Bounds::Included, Bounds::LeftOut] {
+        for borders in [Bounds::Inclusive, Bounds::Exclusive] {
             let (before, within, after) = crowd;
             let database = sqlite();
             let scene = Scene::with(&database, Archive::start(borders).await).await;
@@ -248,7 +248,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
 async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
     for database in databases() {
         // The archive returns at most 150 rows, and 400 posts share one second.
-        let archive = Archive::with(Bounds::LeftOut, 150, Duration::ZERO).await;
+        let archive = Archive::with(Bounds::Exclusive, 150, Duration::ZERO).await;
         let scene = Scene::with(&database, archive).await;
         scene.put(minutes(0..3));
         scene.collect_one(climate(3)).await;

@@ -45,9 +45,9 @@ async fn the_browser_checks_detect_page_errors() {
     for (wrong, fault) in [
         (
             "<script>console.error('broken')</script>",
-            "the console says",
+            "console message",
         ),
-        ("<script>nothing()</script>", "the console says"),
+        ("<script>nothing()</script>", "console message"),
         (
             "<img src='http://127.0.0.1:9/a.png' alt=''>",
             "a request left the page: http://127.0.0.1:9/a.png",

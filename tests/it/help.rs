@@ -22,7 +22,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Calls a check with a command and each of its subcommands, with the words that invoke it.
+/// Calls `check` for a command and, recursively, its subcommands, each with the words that invoke it.
 fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
     check(command, path);
     for below in command.get_subcommands_mut() {
@@ -88,7 +88,7 @@ fn every_command_has_two_examples_that_parse() {
 }
 
 #[test]
-fn every_command_has_a_man_page_and_every_shell_completions() {
+fn man_writes_a_page_for_every_command_and_completions_for_five_shells() {
     let program = Program::new();
     program.ok(&["man", "."]);
     let names = |folder: &str| -> BTreeSet<String> {

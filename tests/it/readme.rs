@@ -183,9 +183,9 @@ async fn every_command_runs(page: &str) {
     let reddit = SampleReddit::start(SystemClock::shared().now().into())
         .await
         .unwrap();
-    let archive = Archive::start(Bounds::LeftOut).await;
+    let archive = Archive::start(Bounds::Exclusive).await;
     let pipeline = Pipeline::load(None, Listing::New, 100).unwrap();
-    archive.shelf.add_rows(pipeline.topics.iter().map(|topic| {
+    archive.state.add_rows(pipeline.topics.iter().map(|topic| {
         let fields = json!({"subreddit": topic.subreddits[0]});
         row_with(&topic.slug, 0, &fields)
     }));

@@ -8,7 +8,7 @@ use crate::support::engine::repository;
 use crate::support::replay::{Exchange, replay};
 
 #[tokio::test]
-async fn every_recorded_exchange_has_its_outcome() {
+async fn every_exchange_has_its_expected_outcome() {
     let path = repository("tests/it/fixtures/exchanges.ndjson");
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.lines().count() > 25);

@@ -157,7 +157,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
         assert_eq!(gaps(&scene).await, both);
 
         // An archive has a part of it, and later all.
-        let archive = Archive::start(Bounds::LeftOut).await;
+        let archive = Archive::start(Bounds::Exclusive).await;
         let row = |minute: i64| {
             row_with(
                 &format!("m{minute}"),
@@ -165,7 +165,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
                 &json!({"created_utc": 1_750_000_000 + 60 * minute}),
             )
         };
-        archive.shelf.add_rows((0..6_000).map(row));
+        archive.state.add_rows((0..6_000).map(row));
         let (source, _clock) = client(&archive.server.uri());
         let topics = [climate(5)];
         collect(&scene, &source, &topics, 150, Some(160)).await;
@@ -206,7 +206,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
         assert_eq!(stored(&scene).await, names(120..290));
         assert_eq!(gaps(&scene).await, []);
 
-        let archive = Archive::start(Bounds::Included).await;
+        let archive = Archive::start(Bounds::Inclusive).await;
         let row = |minute: i64| {
             row_with(
                 &format!("a{minute}"),
@@ -214,13 +214,13 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
                 &json!({"created_utc": 1_750_000_000 + 60 * minute}),
             )
         };
-        archive.shelf.add_rows((0..400).map(row));
+        archive.state.add_rows((0..400).map(row));
         let (source, _clock) = client(&archive.server.uri());
         // Two topics that share a subreddit.
         let topics = [climate(5), topic("weather", &["climate"], 5)];
         // No server responds: no post arrives, and the range is a gap.
         archive
-            .shelf
+            .state
             .respond_instead(ResponseTemplate::new(500), 10);
         let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
         assert!(

@@ -54,7 +54,7 @@ async fn requests_send_a_user_agent_and_no_key() {
     let named = "linux:topicmill:v0 (by /u/tester)";
     let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
     for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
-        let archive = Archive::start(Bounds::LeftOut).await;
+        let archive = Archive::start(Bounds::Exclusive).await;
         let mut settings = settings(&archive.server.uri());
         settings.client.user_agent = given.to_owned();
         let (_, clock) = client(&archive.server.uri());
@@ -92,8 +92,8 @@ fn collecting(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_describes_the_archive() {
-    let archive = Archive::start(Bounds::LeftOut).await;
-    archive.shelf.add_rows(minutes(0..5));
+    let archive = Archive::start(Bounds::Exclusive).await;
+    archive.state.add_rows(minutes(0..5));
     let (program, uri) = (Program::new(), archive.server.uri());
     let run = |more: &[&str]| {
         crate::support::program::finished(

@@ -115,7 +115,7 @@ struct ArchiveScene {
 
 impl ArchiveScene {
     async fn of(database: &TestDatabase) -> Self {
-        let archive = Archive::start(Bounds::LeftOut).await;
+        let archive = Archive::start(Bounds::Exclusive).await;
         let (source, clock) = arctic_shift::client(&archive.server.uri());
         let store = database.open().await;
         Self {
@@ -154,23 +154,23 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
             row_with("ms", 0, &json!({"created_utc": (START + 60) * 1_000})),
             row_with("neg", 0, &json!({"created_utc": -5})),
         ];
-        scene.archive.shelf.add_rows(odd);
+        scene.archive.state.add_rows(odd);
         assert_eq!(scene.collect(overlap).await, 3);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 60)));
 
-        scene.archive.shelf.add_rows([row("c", 3_600)]);
+        scene.archive.state.add_rows([row("c", 3_600)]);
         assert_eq!(scene.collect(overlap).await, 1);
 
         database
             .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
             .await;
-        scene.archive.shelf.add_rows([row("d", 7_200)]);
+        scene.archive.state.add_rows([row("d", 7_200)]);
         assert_eq!(scene.collect(overlap).await, 1);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 7_200)));
         // An overlap that reaches before the earliest time.
-        scene.archive.shelf.add_rows([row("e", 9_000)]);
+        scene.archive.state.add_rows([row("e", 9_000)]);
         assert_eq!(scene.collect(Duration::MAX).await, 1);
     }
 }

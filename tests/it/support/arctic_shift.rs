@@ -1,4 +1,4 @@
-//! A fake archive at a real socket: rows in memory, selected by time.
+//! A fake archive on a real socket. Its rows are in memory, and are selected by time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,16 @@ use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-/// The second of the first fixture post.
+/// The creation time of the first fixture post, in Unix seconds.
 pub const START: i64 = 1_789_000_000;
-/// The current time: long after the posts.
+/// The current time of the clients, in Unix seconds: long after the posts.
 pub const NOW: i64 = 1_790_000_000;
 
-/// The kind of the archive's time bounds, which it does not document.
+/// The meaning of `after` and `before` for posts of exactly that second, which the archive does not document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounds {
-    Included,
-    LeftOut,
+    Inclusive,
+    Exclusive,
 }
 
 /// The rows of the archive, and its behaviour.
@@ -29,7 +29,7 @@ pub struct ArchiveState {
     /// Responses to send instead of rows, in order.
     troubles: Mutex<VecDeque<ResponseTemplate>>,
     bounds: Bounds,
-    /// Rows of a page that was requested with `limit=auto`.
+    /// The most rows of a page that was requested with `limit=auto`.
     auto: usize,
     delay: Duration,
 }
@@ -39,7 +39,7 @@ impl ArchiveState {
         self.rows.lock().unwrap().extend(rows);
     }
 
-    /// Sends this response instead of the next ones.
+    /// Sends this response to each of the next `times` requests.
     pub fn respond_instead(&self, answer: ResponseTemplate, times: usize) {
         let answers = std::iter::repeat_n(answer, times);
         self.troubles.lock().unwrap().extend(answers);
@@ -49,7 +49,7 @@ impl ArchiveState {
         let query: std::collections::BTreeMap<_, _> =
             request.url.query_pairs().into_owned().collect();
         let border = |name: &str| query.get(name).map(|secs| secs.parse::<i64>().unwrap());
-        let slack = i64::from(self.bounds == Bounds::Included);
+        let slack = i64::from(self.bounds == Bounds::Inclusive);
         let (after, before) = (border("after"), border("before"));
         let limit = match query["limit"].as_str() {
             "auto" => self.auto,
@@ -76,7 +76,7 @@ impl ArchiveState {
     }
 }
 
-/// Returns a row's second, from any of its representations.
+/// Returns a row's `created_utc`, a number or a string, in whole seconds.
 #[expect(clippy::cast_possible_truncation, reason = "fractions do not count")]
 fn posted_at(row: &Value) -> i64 {
     match &row["created_utc"] {
@@ -85,9 +85,9 @@ fn posted_at(row: &Value) -> i64 {
     }
 }
 
-struct Answers(Arc<ArchiveState>);
+struct Responder(Arc<ArchiveState>);
 
-impl Respond for Answers {
+impl Respond for Responder {
     fn respond(&self, request: &Request) -> ResponseTemplate {
         if let Some(trouble) = self.0.troubles.lock().unwrap().pop_front() {
             return trouble;
@@ -101,7 +101,7 @@ impl Respond for Answers {
 /// A running archive.
 pub struct Archive {
     pub server: MockServer,
-    pub shelf: Arc<ArchiveState>,
+    pub state: Arc<ArchiveState>,
 }
 
 impl Archive {
@@ -110,7 +110,7 @@ impl Archive {
     }
 
     pub async fn with(bounds: Bounds, auto: usize, delay: Duration) -> Self {
-        let shelf = Arc::new(ArchiveState {
+        let state = Arc::new(ArchiveState {
             rows: Mutex::default(),
             troubles: Mutex::default(),
             bounds,
@@ -120,13 +120,13 @@ impl Archive {
         let server = MockServer::start().await;
         Mock::given(method("GET"))
             .and(path("/api/posts/search"))
-            .respond_with(Answers(shelf.clone()))
+            .respond_with(Responder(state.clone()))
             .mount(&server)
             .await;
-        Self { server, shelf }
+        Self { server, state }
     }
 
-    /// Returns the requested pages: subreddit, order, bound minus [`START`], and rows.
+    /// Returns the query of each request: subreddit, order, bound minus [`START`], and limit.
     pub async fn requested_pages(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let words = |request: &Request| -> String {
@@ -166,7 +166,7 @@ pub fn client(base_url: &str) -> (ArcticShift, Arc<ManualClock>) {
     (archive, clock)
 }
 
-/// Returns a post of `r/climate`, this many seconds after [`START`], read twice as the archive does it.
+/// Returns a post of `r/climate`, created `secs` seconds after [`START`], and later retrieved twice by the archive.
 pub fn row(id: &str, secs: i64) -> Value {
     json!({
         "id": id, "subreddit": "climate", "title": format!("Title {id}"), "selftext": "A text",
@@ -176,7 +176,7 @@ pub fn row(id: &str, secs: i64) -> Value {
     })
 }
 
-/// Returns such a post with these fields.
+/// Returns the post of [`row`] with these fields added or replaced.
 pub fn row_with(id: &str, secs: i64, fields: &Value) -> Value {
     let mut row = row(id, secs);
     for (name, value) in fields.as_object().unwrap() {

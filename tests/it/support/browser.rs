@@ -1,5 +1,5 @@
-//! Real Chromium, driven by chromedriver. It opens a page at a width and in a colour scheme, and fails the test on an
-//! error in the console, on a request to another origin, and on text that is cut off.
+//! Real Chromium, driven by chromedriver. It opens a page at a width and in a colour scheme, and fails the test if the
+//! console shows an error, if the page sends a request to another origin, or if text is cut off.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -41,7 +41,7 @@ const HEIGHT: u64 = 900;
 pub struct Browser {
     driver: Option<WebDriver>,
     origin: Mutex<String>,
-    // Dropped first: the driver's processes end before their folder is removed.
+    // Dropped before `_folder`, because the processes must end before their folder is removed.
     _chromedriver: Chromedriver,
     _folder: TempDir,
 }
@@ -63,12 +63,12 @@ impl Chromedriver {
             .process_group(0)
             .spawn()
             .ok()?;
-        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
             let (_, port) = line.split_once("started successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
-        let port = port.expect("chromedriver says on which port it listens");
+        let port = port.expect("chromedriver prints its port");
         Some(Self { child, port })
     }
 }
@@ -118,13 +118,13 @@ fn chromium() -> Option<&'static str> {
 }
 
 impl Browser {
-    /// Starts Chromium. If it is not installed, the test is skipped with a conspicuous line;
-    /// `TOPICMILL_BROWSER_TESTS=must` makes that a failure.
+    /// Starts Chromium. If Chromium or chromedriver is not installed, prints a conspicuous line and returns `None`, or
+    /// panics if `TOPICMILL_BROWSER_TESTS` is `must`.
     pub async fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let (Some(chromium), true) = (chromium(), has("chromedriver")) else {
             let must = std::env::var("TOPICMILL_BROWSER_TESTS").is_ok_and(|word| word == "must");
-            let output = "\n*** NOT TESTED IN A BROWSER: no chromium or no chromedriver here; \
+            let output = "\n*** NOT TESTED IN A BROWSER: chromium or chromedriver is not installed; \
                         `apt install chromium chromium-driver` installs both ***\n";
             assert!(!must, "{output}");
             // Not `eprintln`: the test harness hides that output if the test passes.
@@ -146,7 +146,7 @@ impl Browser {
     }
 
     fn driver(&self) -> &WebDriver {
-        self.driver.as_ref().expect("only the end takes it")
+        self.driver.as_ref().expect("only `drop` takes it")
     }
 
     async fn devtools(&self, command: &'static str, terms: Value) -> Value {
@@ -182,7 +182,7 @@ impl Browser {
         )
     }
 
-    /// Fails on errors in the console, on requests to other origins, and on text that is cut off or overflows.
+    /// Panics if the page has any of the [`problems`](Self::problems).
     pub async fn check(&self) {
         let page = self.driver().current_url().await.unwrap();
         let faults = self.problems().await;
@@ -193,16 +193,16 @@ impl Browser {
         );
     }
 
-    /// Returns these problems as sentences.
+    /// Describes errors in the console, requests to other origins, and the layout faults that `FAULTS` finds.
     pub async fn problems(&self) -> Vec<String> {
-        // A command to the page first: its result arrives after all earlier events, and a page may be loaded
-        // before chromedriver has received them.
+        // Run a script before reading the log: its result arrives after all earlier events, which chromedriver may
+        // receive only after the page has loaded.
         let shown = self.eval(FAULTS).await;
         let (console, network) = self.take_log().await;
         let errors = console
             .iter()
             .filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING")
-            .map(|entry| format!("the console says {}", entry["message"]));
+            .map(|entry| format!("console message: {}", entry["message"]));
         let origin = self.origin.lock().unwrap().clone();
         let requested = network.iter().filter_map(|entry| {
             let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
@@ -246,7 +246,7 @@ impl Browser {
         clicked.unwrap_or_else(|error| panic!("click {css}: {error}"));
     }
 
-    /// Types into a field, after its present value.
+    /// Appends text to a field by typing it.
     pub async fn type_into(&self, css: &str, text: &str) {
         self.find(css).await.send_keys(text).await.unwrap();
     }
@@ -257,7 +257,7 @@ impl Browser {
         chain.perform().await.unwrap();
     }
 
-    /// Presses a key that navigates; the driver's own keys would be repeated on the next page.
+    /// Presses a key that opens another page. Keys pressed through WebDriver would be repeated there.
     pub async fn press_and_navigate(&self, key: &str) {
         let down = json!({"type": "keyDown", "key": key, "text": key});
         self.devtools("Input.dispatchKeyEvent", down).await;
@@ -276,7 +276,7 @@ impl Browser {
         found.unwrap().len()
     }
 
-    /// Waits up to ten seconds until a JavaScript condition holds. The page may have changed by then.
+    /// Waits up to ten seconds until a JavaScript condition holds; meanwhile the browser may open another page.
     pub async fn until(&self, condition: &str) {
         let script = format!("try {{ return !!({condition}); }} catch (_) {{ return false; }}");
         for _ in 0..500 {
@@ -287,7 +287,7 @@ impl Browser {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        panic!("not within ten seconds: {condition}");
+        panic!("still false after ten seconds: {condition}");
     }
 
     /// Returns a screenshot of the whole page as PNG, and stores it in the folder `TOPICMILL_BROWSER_PICTURES` if
@@ -317,7 +317,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Quitting would ask Chromium to exit, and wait; its processes are killed anyway.
+        // Quitting would wait until Chromium exits; its processes are killed with chromedriver anyway.
         if let Some(driver) = self.driver.take() {
             drop(driver.leak());
         }
@@ -343,7 +343,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     );
     for switch in [
         "--headless",
-        // A container has no user for a sandbox, and these pages are trusted.
+        // Chromium's sandbox does not start for root, the usual user of a container; these pages are trusted.
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
@@ -363,7 +363,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     wanted
 }
 
-/// Describes elements that overflow the window or are cut off.
+/// Script that describes elements wider than the window, and texts of charts that are cut off, too small, or overlap.
 const FAULTS: &str = r#"
 const faults = [];
 const root = document.documentElement;

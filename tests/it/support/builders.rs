@@ -9,7 +9,7 @@ pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
 }
 
-/// Returns a post of a file with these fields only.
+/// Returns an imported post with these fields, and defaults for the others.
 pub fn post(id: &str, title: &str, body: &str) -> Post {
     Post {
         fullname: id.parse().unwrap(),
@@ -34,7 +34,7 @@ pub fn post(id: &str, title: &str, body: &str) -> Post {
     }
 }
 
-/// Returns a page of a file, with its topic.
+/// Returns a page of imported posts with a topic.
 pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> Page<'a> {
     Page {
         run,
@@ -49,7 +49,7 @@ pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> P
     }
 }
 
-/// Returns labels whose text is their slug, in single-label mode.
+/// Returns a single-label set in which each label's text is its slug.
 pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
     let label = |slug: &str| Label {
         slug: slug.into(),
@@ -68,7 +68,7 @@ pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
     }
 }
 
-/// Registers a target of an NLI model that does not exist.
+/// Registers a label set and an NLI model that has no folder, and returns both as a target.
 pub async fn target(store: &Store, set: &LabelSet) -> Target {
     let model = ModelRow {
         name: "m".into(),
@@ -103,7 +103,7 @@ pub fn write(target: Target, run: RunId, now: Timestamp, lease: Lease) -> LabelW
     }
 }
 
-/// Returns a post labelled with the first label, with the score of each label.
+/// Returns the result for one post: the first label, and a score for each label.
 pub fn classified(
     fullname: &(impl ToString + ?Sized),
     text_hash: TextHash,
@@ -125,14 +125,14 @@ pub fn classified(
     }
 }
 
-/// Labels of the short posts, by turns.
+/// Slugs and texts of the labels that fit the posts of [`lines`].
 pub const LABELS: [(&str, &str); 3] = [
     ("gaming", "video games"),
     ("food", "food and cooking"),
     ("music", "music"),
 ];
 
-/// Returns a pipeline file with these labels, each with its slug.
+/// Returns a pipeline file with a topic for each slug and label.
 pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
     let topics = labels.iter().map(|(slug, label)| {
         format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
@@ -143,7 +143,7 @@ pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
     )
 }
 
-/// Returns a post as NDJSON.
+/// Returns a post as a line of NDJSON.
 pub fn line(i: usize, title: &str) -> String {
     let post = json!({
         "id": format!("k{i:05}"), "title": title, "selftext": "", "subreddit": "gaming",
@@ -152,7 +152,8 @@ pub fn line(i: usize, title: &str) -> String {
     format!("{post}\n")
 }
 
-/// Returns short posts about each of [`LABELS`] by turns; after this many texts the first one repeats.
+/// Returns short posts as NDJSON, about each of [`LABELS`] in turn. They have `texts` different texts, which repeat in
+/// order.
 pub fn lines(posts: usize, texts: usize) -> String {
     let titles = [
         "a new boss fight in this game",

@@ -1,4 +1,4 @@
-//! ONNX Runtime and model folders for tests, and a scripted engine that needs neither.
+//! Loads ONNX Runtime and model folders for tests, and provides a scripted engine that runs no model.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,19 @@ use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 
-/// Returns the path of a folder in the repository.
+/// Returns the absolute path of a file or folder in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Returns the path of ONNX Runtime's library, for programs that run elsewhere.
+/// Returns the path of ONNX Runtime's library for a child process, or an empty path if there is none.
 pub fn library() -> PathBuf {
     load_runtime(None)
         .map(|runtime| runtime.library().to_owned())
         .unwrap_or_default()
 }
 
-/// Returns true if ONNX Runtime is available. If not, a test fails on CI and is skipped with a conspicuous line
-/// elsewhere.
+/// Returns true if ONNX Runtime is available. If it is not, panics on CI, and prints a conspicuous line elsewhere.
 pub fn has_onnx_runtime(test: &str) -> bool {
     match load_runtime(None) {
         Ok(_) => true,
@@ -46,8 +45,8 @@ pub fn has_onnx_runtime(test: &str) -> bool {
     }
 }
 
-/// Returns true if OpenVINO is available too. If not, a test fails if `TOPICMILL_OPENVINO_TESTS` is `must`, and is
-/// skipped with a conspicuous line elsewhere.
+/// Returns true if OpenVINO and ONNX Runtime are available. Without OpenVINO, panics if `TOPICMILL_OPENVINO_TESTS` is
+/// `must`, and prints a conspicuous line otherwise.
 pub fn has_openvino(test: &str) -> bool {
     let Err(error) = load_openvino(None) else {
         return has_onnx_runtime(test);
@@ -58,17 +57,17 @@ pub fn has_openvino(test: &str) -> bool {
     false
 }
 
-/// Loads a model folder for one CPU thread.
+/// Loads a labeler from a model folder, on one CPU thread.
 pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
     labeler_of(ModelFolder::open(folder, None).unwrap(), batch_tokens)
 }
 
-/// Loads a labeler from an open folder.
+/// Loads a labeler from an opened model folder.
 pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
     labeler_with(folder, batch_tokens, None)
 }
 
-/// Loads a labeler that shares its weights.
+/// Loads a labeler; its engine shares `weights` with other engines, if given.
 pub fn labeler_with(
     folder: ModelFolder,
     batch_tokens: usize,
@@ -84,12 +83,12 @@ pub fn labeler_with(
     Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()
 }
 
-/// An engine without a model: its outputs depend on each row's ids only, and it may be slow.
+/// An engine without a model. Its logits depend only on the token ids of each row; it can be slow, or crash.
 #[derive(Default)]
 pub struct ScriptedEngine {
-    /// The time that a batch takes.
+    /// The duration of each batch.
     pub batch: Duration,
-    /// A batch that contains this text's ids aborts the process, as a faulty runtime does.
+    /// A batch that contains these token ids aborts the process, as a faulty runtime would.
     pub deadly: Option<Vec<i64>>,
     /// A file created when the first batch arrives.
     pub started: Option<PathBuf>,
@@ -121,7 +120,9 @@ impl Engine for ScriptedEngine {
     }
 }
 
-/// Returns a labeler on a scripted engine: the default model's tokenizer, with outputs like an NLI model's.
+/// Returns a labeler with a scripted engine, the default model's tokenizer, and the logits of an NLI model.
+///
+/// `engine` creates the engine; it receives a function that returns the token ids of a text.
 pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> ScriptedEngine) -> Labeler {
     let mut folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
     folder.kind = ModelKind::Nli(NliClasses {

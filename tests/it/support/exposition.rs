@@ -18,12 +18,15 @@ fn is_name(text: &str, first: &str) -> bool {
         && text.chars().all(rest)
 }
 
-/// Parses a text.
+/// Parses a response into metric families by name.
 ///
 /// # Panics
-/// If it breaks a rule.
+/// Panics if the text violates a rule of the format.
 pub fn read(text: &str) -> BTreeMap<String, Family> {
-    assert!(text.ends_with('\n'), "the last line has no end");
+    assert!(
+        text.ends_with('\n'),
+        "the last line does not end with a newline"
+    );
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut current = String::new();
     for line in text.lines() {
@@ -55,10 +58,13 @@ pub fn read(text: &str) -> BTreeMap<String, Family> {
             .iter()
             .filter(|(_, is_plain)| (family.kind == "histogram") != *is_plain)
             .any(|(end, _)| name == format!("{current}{end}"));
-            assert!(base, "{line} stands below {current}");
+            assert!(base, "not a sample of {current}: {line}");
             let value = value.parse().expect(line);
             let key = (name, labels);
-            assert!(family.samples.insert(key, value).is_none(), "twice: {line}");
+            assert!(
+                family.samples.insert(key, value).is_none(),
+                "duplicate sample: {line}"
+            );
         }
     }
     for (name, family) in &families {
@@ -67,7 +73,7 @@ pub fn read(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// `name{label="value",…} 1`.
+/// Splits a sample, such as `name{label="value",…} 1`, into name, labels and value.
 fn sample(line: &str) -> (String, BTreeMap<String, String>, String) {
     let end = line.find(['{', ' ']).expect(line);
     let (name, mut rest) = line.split_at(end);
@@ -101,7 +107,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, String) {
     (name.to_owned(), labels, value.to_owned())
 }
 
-/// Checks that promtool also makes.
+/// Checks some of the rules that `promtool check metrics` also checks.
 fn check(name: &str, family: &Family) {
     assert!(!family.kind.is_empty() && !family.help.is_empty(), "{name}");
     assert!(!family.samples.is_empty(), "{name}");
@@ -112,7 +118,11 @@ fn check(name: &str, family: &Family) {
         .keys()
         .map(|(_, labels)| labels.keys().filter(|label| *label != "le").collect())
         .collect();
-    assert_eq!(names.len(), 1, "{name} has other labels in other lines");
+    assert_eq!(
+        names.len(),
+        1,
+        "samples of {name} have different label names"
+    );
     for (key, value) in &family.samples {
         assert!(value.is_finite(), "{key:?}");
         assert!(*value >= 0.0 || family.kind == "gauge", "{key:?}");
@@ -135,7 +145,7 @@ fn check(name: &str, family: &Family) {
             buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
             "{buckets:?}"
         );
-        let last = buckets.last().expect("it has buckets");
+        let last = buckets.last().expect("a histogram has buckets");
         let count = family.samples[&(format!("{name}_count"), BTreeMap::new())];
         assert_eq!(*last, (f64::INFINITY, count), "{name}");
     }

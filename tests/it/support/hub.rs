@@ -1,4 +1,5 @@
-//! A fake model hub on the loopback interface: lists repositories, serves files and ranges, and interrupts transfers.
+//! A fake model hub on the loopback interface: lists repositories, serves files and ranges, and can interrupt or
+//! corrupt a transfer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,12 +18,12 @@ use topicmill_score::hex;
 /// The only commit of every repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// A connection's behaviour after half of a file.
+/// A fault in the middle of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Interrupts the transfer this many times.
+    /// Interrupts this many transfers.
     Break(u32),
-    /// Continues with wrong bytes.
+    /// Changes a byte.
     Damage,
 }
 
@@ -38,28 +39,28 @@ struct HubState {
     seen: Vec<SeenRequest>,
 }
 
-/// A hub that runs until it is dropped.
+/// A hub that runs until the test's runtime ends.
 pub struct Hub {
     pub url: String,
-    shelf: Arc<Mutex<HubState>>,
+    state: Arc<Mutex<HubState>>,
 }
 
 impl Hub {
     pub async fn start() -> Self {
-        let shelf = Arc::new(Mutex::new(HubState::default()));
+        let state = Arc::new(Mutex::new(HubState::default()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new()
             .fallback(answer)
-            .with_state(Arc::clone(&shelf));
+            .with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, shelf }
+        Self { url, state }
     }
 
     /// Adds files to a repository.
     pub fn add_files(&self, repo: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
-        let mut on_it = self.shelf.lock().unwrap();
-        on_it
+        let mut state = self.state.lock().unwrap();
+        state
             .repositories
             .entry(repo.into())
             .or_default()
@@ -83,7 +84,7 @@ impl Hub {
     }
 
     pub fn require_token(&self, repo: &str, token: &str) {
-        self.shelf
+        self.state
             .lock()
             .unwrap()
             .gated
@@ -91,7 +92,7 @@ impl Hub {
     }
 
     pub fn set_fault(&self, file: &str, fault: Option<Fault>) {
-        let faults = &mut self.shelf.lock().unwrap().faults;
+        let faults = &mut self.state.lock().unwrap().faults;
         match fault {
             Some(fault) => faults.insert(file.into(), fault),
             None => faults.remove(file),
@@ -100,21 +101,21 @@ impl Hub {
 
     /// Returns the requests for a file, in order.
     pub fn requests(&self, file: &str) -> Vec<SeenRequest> {
-        let on_it = self.shelf.lock().unwrap();
-        let of_file = on_it.seen.iter().filter(|seen| seen.0.ends_with(file));
+        let state = self.state.lock().unwrap();
+        let of_file = state.seen.iter().filter(|seen| seen.0.ends_with(file));
         of_file.cloned().collect()
     }
 }
 
-async fn answer(State(shelf): State<Arc<Mutex<HubState>>>, request: Request) -> Response {
+async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> Response {
     let path = request.uri().path().trim_start_matches('/').to_owned();
     let header = |name| {
         let value = request.headers().get(name)?;
         Some(value.to_str().unwrap().to_owned())
     };
     let (range, authorization) = (header(header::RANGE), header(header::AUTHORIZATION));
-    let mut shelf = shelf.lock().unwrap();
-    shelf
+    let mut state = state.lock().unwrap();
+    state
         .seen
         .push((path.clone(), range.clone(), authorization.clone()));
     let (repo, file) = match path.strip_prefix("api/models/") {
@@ -124,13 +125,13 @@ async fn answer(State(shelf): State<Arc<Mutex<HubState>>>, request: Request) -> 
             None => return StatusCode::NOT_FOUND.into_response(),
         },
     };
-    if let Some(token) = shelf.gated.get(repo)
+    if let Some(token) = state.gated.get(repo)
         && authorization != Some(format!("Bearer {token}"))
     {
         return (StatusCode::UNAUTHORIZED, [("x-error-code", "GatedRepo")]).into_response();
     }
-    let Some(files) = shelf.repositories.get(repo).cloned() else {
-        // The hub does not reveal private repositories.
+    let Some(files) = state.repositories.get(repo).cloned() else {
+        // Like Hugging Face's hub, this one does not reveal whether a private repository exists.
         return (StatusCode::UNAUTHORIZED, [("x-error-code", "RepoNotFound")]).into_response();
     };
     let Some(file) = file else {
@@ -146,26 +147,26 @@ async fn answer(State(shelf): State<Arc<Mutex<HubState>>>, request: Request) -> 
     let Some(bytes) = files.get(file) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let fault = shelf.faults.get(file).copied();
+    let fault = state.faults.get(file).copied();
     match fault {
-        Some(Fault::Break(0)) => drop(shelf.faults.remove(file)),
-        Some(Fault::Break(n)) => drop(shelf.faults.insert(file.into(), Fault::Break(n - 1))),
+        Some(Fault::Break(0)) => drop(state.faults.remove(file)),
+        Some(Fault::Break(n)) => drop(state.faults.insert(file.into(), Fault::Break(n - 1))),
         _ => {}
     }
     respond(bytes, range.as_deref(), fault)
 }
 
-/// Returns the git object id of a file; a large file has one for its LFS pointer, which no test fetches.
+/// Returns the git object id of a file. For a large file, a real hub would return the id of its LFS pointer.
 fn git_blob_id(bytes: &[u8]) -> String {
     let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     hex(&sha1::Sha1::digest(named))
 }
 
-/// Closes the connection some time after the sent bytes: a reset would discard them.
+/// Interrupts the transfer after a pause: an immediate reset would discard bytes that were already sent.
 async fn broken() -> std::io::Result<Vec<u8>> {
     let wait = || std::thread::sleep(std::time::Duration::from_millis(200));
     tokio::task::spawn_blocking(wait).await.unwrap();
-    Err(std::io::Error::other("broken off"))
+    Err(std::io::Error::other("interrupted by the test"))
 }
 
 fn respond(bytes: &[u8], range: Option<&str>, fault: Option<Fault>) -> Response {

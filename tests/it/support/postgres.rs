@@ -9,13 +9,14 @@ use topicmill_store::{Access, Store, Target};
 
 use super::engine::repository;
 
-/// A database URL. Its database is removed with the folder, or with the temporary server.
+/// The database of one test. A SQLite file is removed with its folder, and a PostgreSQL database with the temporary
+/// server.
 pub struct TestDatabase {
     pub url: String,
     _folder: TempDir,
 }
 
-/// Returns one empty database per backend. Without PostgreSQL this fails in CI and prints a notice elsewhere.
+/// Returns one empty database per backend. Without PostgreSQL, panics on CI, and prints a notice elsewhere.
 pub fn databases() -> Vec<TestDatabase> {
     let mut all = vec![sqlite()];
     all.extend(postgres());
@@ -31,7 +32,7 @@ pub fn sqlite() -> TestDatabase {
     }
 }
 
-/// Creates a database on the server of `TEST_DATABASE_URL`.
+/// Returns a new database on the server of `TEST_DATABASE_URL`, which is created when a store opens it.
 pub fn postgres() -> Option<TestDatabase> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
@@ -65,7 +66,7 @@ pub struct OwnServer {
 }
 
 impl OwnServer {
-    /// Starts one, if the tests have PostgreSQL at all.
+    /// Starts a server, or returns `None` if the tests run without PostgreSQL.
     pub fn start() -> Option<Self> {
         postgres()?;
         let output = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_CONTROL; exec sleep 900";
@@ -86,7 +87,7 @@ impl OwnServer {
         })
     }
 
-    /// Creates an empty database on it.
+    /// Returns a new database on this server, which is created when a store opens it.
     pub fn database(&self, name: &str) -> TestDatabase {
         let (base, _) = self.url.rsplit_once('/').unwrap();
         TestDatabase {
@@ -95,7 +96,7 @@ impl OwnServer {
         }
     }
 
-    /// Restarts the server: `fast`, or `immediate` as after a crash.
+    /// Restarts the server in mode `fast`, or in mode `immediate`, which simulates a crash.
     pub fn restart(&self, mode: &str) {
         let mut restart = Command::new(&self.control);
         let ended = restart.args(["restart", mode]).status().unwrap();
@@ -113,12 +114,12 @@ impl Drop for OwnServer {
 }
 
 impl TestDatabase {
-    /// Opens the store for a test with its own clock.
+    /// Opens the store for a test that passes its own times.
     pub async fn open(&self) -> Store {
         self.open_on_server_time().await.with_caller_time()
     }
 
-    /// Opens the store as the program does.
+    /// Opens the store as the program does, with the database server's clock.
     pub async fn open_on_server_time(&self) -> Store {
         Store::open(&self.url, Access::Create).await.unwrap()
     }

@@ -9,9 +9,9 @@ use tempfile::TempDir;
 /// A folder to run the program in.
 pub struct Program {
     pub folder: TempDir,
-    /// The URL that each command gets with `--database`.
+    /// The URL that each command gets with `--database`, if any.
     database: Option<String>,
-    /// The model folder, in the repository.
+    /// The path of the model folder in the repository.
     model: &'static str,
 }
 
@@ -23,7 +23,7 @@ pub struct RunOutput {
 }
 
 impl RunOutput {
-    /// Checks that its error message contains these words.
+    /// Asserts that stderr contains these words.
     #[track_caller]
     pub fn expect_stderr(&self, words: &str) {
         assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// Returns a command with the repository's model and library, and no other setting of this machine.
+    /// Returns a command that uses the repository's model and library, and none of the settings in this environment.
     pub fn command(&self, args: &[&str]) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_topicmill"));
@@ -81,7 +81,7 @@ impl Program {
         }
         command
             .env_remove("DATABASE_URL")
-            // The tests' server has no other user.
+            // The test server's only user is a superuser.
             .env("TOPICMILL__DATABASE__ALLOW_SUPERUSER", "true")
             .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
             .env("TOPICMILL__CLASSIFY__MODEL", root.join(self.model))
@@ -93,7 +93,7 @@ impl Program {
         finished(self.command(args).output().unwrap())
     }
 
-    /// Runs with settings, each by its name as in `classify.workers`.
+    /// Runs with settings, each given by a name such as `classify.workers`.
     pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> RunOutput {
         let mut command = self.command(args);
         for (key, value) in settings {
@@ -158,7 +158,7 @@ pub fn words(text: &str) -> Vec<&str> {
     text.split(' ').collect()
 }
 
-/// Appends these arguments to another command line.
+/// Returns a command that runs `words`, followed by the program and arguments of `command`.
 pub fn wrapped(words: &[&str], command: &Command) -> Command {
     let mut all = Command::new(words[0]);
     all.args(&words[1..])

@@ -1,4 +1,4 @@
-//! A proxy in front of PostgreSQL at a real socket. It can cut connections, and understands enough of the protocol
+//! A proxy in front of PostgreSQL on a real socket. It can cut connections, and understands enough of the protocol
 //! to pause a connection before a chosen statement.
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 pub struct Proxy {
     address: SocketAddr,
     away: watch::Sender<bool>,
-    /// Every statement passes through it.
+    /// Every statement passes through this gate.
     pub gate: Arc<Gate>,
     _accepting: JoinSet<()>,
 }
@@ -31,7 +31,7 @@ struct State {
     /// Statements still to pass before one is paused; `None` pauses nothing.
     let_pass: Option<usize>,
     held: Option<String>,
-    /// Part of a statement that is to be dropped.
+    /// Part of the statement to drop.
     to_lose: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Proxy {
                 connections.spawn(async move {
                     tokio::select! {
                         () = pass_on(client, &server, &gate) => {}
-                        // Both ends are dropped, and so closed.
+                        // Dropping both ends closes them.
                         _ = is_away.wait_for(|away| *away) => {}
                     }
                 });
@@ -77,7 +77,7 @@ impl Proxy {
         format!("{user}@{}/{database}", self.address)
     }
 
-    /// Closes every connection, and each new one at once, until it is reset.
+    /// If `away`, closes every connection, and each new one immediately; otherwise accepts connections again.
     pub fn set_down(&self, away: bool) {
         self.away.send_replace(away);
     }
@@ -91,7 +91,7 @@ impl Gate {
         state.held = None;
     }
 
-    /// Returns the paused statement.
+    /// Returns the paused statement, if any.
     pub fn paused_statement(&self) -> Option<String> {
         self.lock().held.clone()
     }
@@ -121,7 +121,7 @@ impl Gate {
         self.state.lock().expect("no holder of this lock panics")
     }
 
-    /// Waits if this is the statement to pause.
+    /// Returns immediately, unless this is the statement to pause or to drop; a dropped one waits forever.
     pub async fn pass(&self, statement: &str) {
         let opened = self.opened.notified();
         let is_lost = |part: &mut String| statement.contains(&**part);
@@ -158,15 +158,15 @@ async fn pass_on(client: TcpStream, server: &str, gate: &Gate) {
     }
 }
 
-/// Forwards a client's messages one statement at a time, each of which ends with a `Query` or a `Sync`. One without
-/// an `Execute` does nothing, and is not counted.
+/// Forwards a client's messages in groups that end with a `Query`, a `Sync`, or another message that the server handles
+/// immediately. Only a group that executes a statement passes through the gate, and is counted.
 /// See <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
 async fn statements(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
     gate: &Gate,
 ) -> std::io::Result<()> {
-    // Other messages may precede the startup message, which is the first without a type and has version 3.
+    // The first messages have no type byte. Others may precede the startup message, whose code is protocol version 3.
     loop {
         let length = client.read_u32().await?;
         let code = client.read_u32().await?;
@@ -203,7 +203,7 @@ async fn statements(
             _ => {}
         }
         executes |= matches!(kind, b'E' | b'Q');
-        // The server responds to each of these at once.
+        // These messages end a group.
         if matches!(kind, b'Q' | b'S' | b'H' | b'p' | b'X' | b'd' | b'c' | b'f') {
             if executes {
                 gate.pass(&text).await;

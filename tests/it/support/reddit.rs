@@ -1,4 +1,4 @@
-//! A fake Reddit: wiremock at a real socket, and a client with a fake clock.
+//! A fake Reddit: wiremock on a real socket, and a client with a fake clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn server() -> MockServer {
     server
 }
 
-/// Issues a token, `times` times.
+/// Issues a token to each of the next `times` requests for one.
 pub async fn mount_token(server: &MockServer, token: &str, times: u64) {
     let grant = json!({"access_token": token, "expires_in": 3600, "scope": "read"});
     Mock::given(method("POST"))
@@ -67,7 +67,7 @@ pub async fn mount_token(server: &MockServer, token: &str, times: u64) {
         .await;
 }
 
-/// Responds to any listing `times` times with `answer`; mounted responses are sent in order.
+/// Responds with `answer` to the next `times` requests for any listing. Responses are sent in the order of the calls.
 pub async fn mount_listing(server: &MockServer, answer: ResponseTemplate, times: u64) {
     Mock::given(method("GET"))
         .and(path_regex("^/r/"))

@@ -54,7 +54,7 @@ pub async fn replay(exchange: Exchange) -> String {
 async fn ask(exchange: &Exchange, url: String) -> String {
     let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
     let reddit = Reddit::new(settings(url), SourceKind::Reddit, clock.clone())
-        .expect("the settings are good");
+        .expect("the settings are valid");
     let outcome = if exchange.url.contains("/api/info") {
         let name: Fullname = "t3_replay".parse().expect("a fullname");
         match reddit.info(&[name]).await {
@@ -64,7 +64,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
         }
     } else {
         match reddit.page("replay", Listing::Hot, 100, None).await {
-            // The exchange was the token; the page that follows has no posts.
+            // The exchange was a request for a token; the listing requested next is empty.
             Ok(_) if exchange.is_token() => "ok: a token".to_owned(),
             Ok(page) => {
                 let more = if page.after.is_some() { ", more" } else { "" };
@@ -80,7 +80,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
     }
 }
 
-/// Returns the outcome and the kind of error, never its text: a redirect may name a subreddit.
+/// Returns the outcome and the kind of an error, but not its text, which may name a subreddit.
 fn refused(error: &SourceError) -> String {
     let kind = match error {
         SourceError::Token(error) => return refused(error),
@@ -132,7 +132,7 @@ async fn answer(State(exchange): State<Arc<Exchange>>, request: Request) -> Resp
 }
 
 fn settings(url: String) -> RedditSettings {
-    let patient = Duration::from_hours(1);
+    let an_hour = Duration::from_hours(1);
     RedditSettings {
         auth_url: url.clone(),
         api_url: url,
@@ -143,15 +143,15 @@ fn settings(url: String) -> RedditSettings {
         client: ClientSettings {
             user_agent: "linux:topicmill:replay (by /u/replay)".into(),
             requests_per_minute: 100,
-            wait_budget: patient,
+            wait_budget: an_hour,
             tries: 3,
             timeouts: Timeouts {
-                connect: patient,
-                read: patient,
-                total: patient,
+                connect: an_hour,
+                read: an_hour,
+                total: an_hour,
             },
         },
-        retry_after_cap: patient,
+        retry_after_cap: an_hour,
         token_margin: Duration::from_mins(1),
     }
 }

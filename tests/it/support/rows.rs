@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_store::{Access, Store};
 
-/// At least one row for every table except those of schedules; posts of each source, present and removed.
+/// At least one row for every table except those of schedules, with posts of several sources, one of them removed.
 const ROWS: &str = "
 INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
   ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]',
@@ -71,20 +71,20 @@ INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES
 pub async fn fill(url: &str) {
     let store = Store::open(url, Access::Create).await.unwrap();
     execute(url, ROWS).await;
-    // The version that the program would have computed.
-    let version = store.labels().label_set(1).await.unwrap().hash();
+    // The hash that the program would have computed.
+    let hash = store.labels().label_set(1).await.unwrap().hash();
     store.close().await.unwrap();
     execute(
         url,
-        &format!("UPDATE label_sets SET hash = '{version}' WHERE id = 1"),
+        &format!("UPDATE label_sets SET hash = '{hash}' WHERE id = 1"),
     )
     .await;
 }
 
-/// Names and values of a whole database.
+/// The rows of every table and view, by name, with each value as text.
 pub type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
 
-/// A connection of either kind, without the store.
+/// Evaluates an expression with a SQLite or PostgreSQL connection that does not go through the store.
 macro_rules! connected {
     ($url:expr, |$connection:ident| $body:expr) => {
         if $url.starts_with("sqlite:") {
@@ -120,7 +120,7 @@ fn backend(url: &str) -> &str {
     }
 }
 
-/// Runs statements in which `BYTES(…)` is a blob, and `SCORES(…)` a list of numbers.
+/// Runs statements in which `BYTES(…)` stands for a blob, and the first `SCORES(…)` for a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")

@@ -1,4 +1,4 @@
-//! A terminal of a given size, made by `script` of util-linux.
+//! A terminal of a given width, simulated by `script` of util-linux.
 
 use std::process::Stdio;
 
@@ -31,6 +31,8 @@ pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(
     let text = String::from_utf8(output.stdout)
         .unwrap()
         .replace("\r\n", "\n");
-    let (shown, code) = text.rsplit_once("code=").expect("the shell tells the code");
+    let (shown, code) = text
+        .rsplit_once("code=")
+        .expect("the shell prints the exit code");
     Some((shown.to_owned(), code.trim().parse().unwrap()))
 }

@@ -1,4 +1,4 @@
-//! A misbehaving HTTP server: silent, endless, too slow, or gone.
+//! A misbehaving HTTP server: it stops sending, sends without end, sends slowly, or resets the connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Answers a POST with an access token, and the nth other request, from 0, with the result of `act(n, head)`.
+    /// Starts a server that answers a POST with an access token, and any other request with `act(n, head)`, where `n`
+    /// counts these requests from 0.
     pub async fn start(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -90,8 +91,8 @@ impl Wire {
         self.seen.lock().unwrap().len()
     }
 
-    /// Counts the spaces that a client has read, or that are in socket buffers.
-    pub fn blanks(&self) -> u64 {
+    /// Counts the spaces sent by [`Act::Endless`]; the client has read them, or they are in socket buffers.
+    pub fn spaces_sent(&self) -> u64 {
         self.sent.load(Ordering::SeqCst)
     }
 }
