@@ -1,4 +1,4 @@
-//! Attacks on the backlog: posts that lose their text, server crashes, clock skew, limits and lanes.
+//! Attacks on the backlog: lost rows, stalled workers, lost renewals, outages, and runs wrongly marked as crashed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +109,7 @@ async fn posts_added_during_the_last_batch_are_labelled_by_the_same_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
+async fn a_stalled_worker_is_reported_and_does_not_block_the_end_of_a_run() {
     use sqlx::Connection;
     let Some(database) = postgres() else {
         return;
@@ -121,7 +121,7 @@ async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
     add_posts(&store, run, titles(25)).await;
     let target = store.labels().current_target().await.unwrap().unwrap();
     store.backlog().enqueue_missing(target).await.unwrap();
-    // A claim that expired long ago, with its holder still inside a transaction.
+    // A claim that expired long ago; its worker is still inside a transaction.
     let mut frozen = sqlx::PgConnection::connect(&database.url).await.unwrap();
     for sql in [
         "INSERT INTO leases (worker, claimed_at, expires_at) VALUES ('frozen', '2020-01-01', '2020-01-01')",
@@ -136,10 +136,12 @@ async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
         Duration::from_secs(30),
         label(&store, &clock, &stop, &options),
     );
-    let (ended, done) = ended.await.expect("nobody waits for the frozen one");
+    let (ended, done) = ended
+        .await
+        .expect("the run does not wait for the stalled worker");
     ended.unwrap();
     assert_eq!((done.posts, done.held_elsewhere), (4, 1));
-    // In the end, the server aborts that transaction.
+    // The server eventually aborts the stalled worker's transaction.
     let sql = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'";
     let setting = store.query(sql).await.unwrap();
     assert_eq!(setting.rows, [[json!("60000")]]);
@@ -177,12 +179,12 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
             .into_iter()
             .map(|post| post.fullname)
             .collect();
-        assert_eq!(others.len(), 1, "what was not claimed before: {others:?}");
+        assert_eq!(others.len(), 1, "not the one unclaimed post: {others:?}");
         sqlx::query("COMMIT").execute(&mut reader).await.unwrap();
     };
     let both = async { tokio::join!(writing, meanwhile) };
     let both = tokio::time::timeout(Duration::from_secs(30), both).await;
-    let (written, ()) = both.expect("a renewal and a claim wait for no write");
+    let (written, ()) = both.expect("neither a renewal nor a claim waits for a write");
     assert_eq!(written, Written::Stored(stored_labels(2)));
 }
 
@@ -264,7 +266,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     };
     let labelling = label(&store, &clock, &stop, &watching);
     let labels = async |posts: u64| {
-        until("what is there is labelled", async || {
+        until("the stored posts are labelled", async || {
             count(&direct, "classifications").await == posts
         })
         .await;
@@ -275,14 +277,14 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
         let run = begin(&direct, "collector").await;
         for outage in 1..=2_u64 {
             proxy.set_down(true);
-            // Three times the total of all retries of a normal run.
+            // Three times as long as a normal run keeps retrying.
             calendar.sleep(Duration::from_millis(1_800)).await;
             let post = (format!("new{outage}"), format!("news {outage}"));
             add_posts(&direct, run, std::iter::once(post)).await;
             proxy.set_down(false);
             labels(20 + outage).await;
         }
-        // Only without a live lease: a claim that could not be released would be an error.
+        // Wait for this, because a claim that cannot be released would be an error.
         until("the last claim is released", async || {
             count(&direct, "leases").await == 0
         })
@@ -294,7 +296,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     let both = async { tokio::join!(labelling, outages) };
     let ((ended, done), ()) = tokio::time::timeout(Duration::from_mins(1), both)
         .await
-        .expect("it hears the signal");
+        .expect("the watcher stops at the signal");
     ended.unwrap();
     assert_eq!(done.posts, 22);
 
@@ -340,7 +342,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
 async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
     for database in databases() {
         let store = with_posts(&database, 1_000).await;
-        // Runs of an earlier version: without a heartbeat, and started a while or a long time ago.
+        // The first run has no heartbeat, like one of an earlier version. The second has one, by the database's clock.
         database
             .run(
                 "INSERT INTO runs (stage, status, worker, started_at) VALUES \
@@ -376,9 +378,9 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
             assert_eq!(status(2).await.0, RunStatus::Crashed);
             assert!(status(2).await.1.is_some());
             assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
-            // Marked as crashed although it is alive.
+            // Mark this run as crashed although it is alive.
             store.runs().mark_crashed(RunId(4), "why").await.unwrap();
-            until("it beats", async || {
+            until("the run sends a heartbeat", async || {
                 status(4).await == (RunStatus::Running, None)
             })
             .await;
@@ -390,8 +392,8 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
-    if !has_onnx_runtime("the_exit_code_is_75_when_other_workers_hold_the_rest") {
+async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
+    if !has_onnx_runtime("the_exit_code_is_75_when_other_workers_hold_the_remaining_posts") {
         return;
     }
     for database in databases() {
@@ -421,10 +423,13 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
             .unwrap();
         assert_eq!(claim.posts.len(), 5);
         let (code, message) = classify(&["--limit", "3"]);
-        assert_eq!(code, 0, "as many as were asked for: {message}");
+        assert_eq!(code, 0, "it labelled as many posts as requested: {message}");
         let (code, message) = classify(&[]);
-        assert_eq!(code, 75, "with posts of its own: {message}");
+        assert_eq!(
+            code, 75,
+            "it labelled all posts but the claimed ones: {message}"
+        );
         assert!(message.contains("posts=12"), "{message}");
-        assert_eq!(classify(&[]).0, 75, "and without any");
+        assert_eq!(classify(&[]).0, 75, "it had no post to label");
     }
 }

@@ -33,7 +33,7 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
         max_attempts: 3,
         lease: Duration::from_mins(1),
     };
-    // The claim of a worker with a slow clock does not expire at once, nor does one that it renews.
+    // The claim of a worker with a slow clock does not expire immediately, nor does one that it renews.
     let slow = store
         .backlog()
         .claim(target, &claimant, CrashFilter::Any, 1, behind.into())

@@ -93,7 +93,7 @@ async fn an_incomplete_purge_is_finished_by_the_next_one_or_by_vacuum() {
     let report = scene.purge(&ids(0..600)).await;
     assert!(report.lingers && holds(&file, "tell-no-one"));
     reader.execute("COMMIT").await.unwrap();
-    // The next purge removes nothing, and still truncates the WAL.
+    // The next purge removes nothing, but still truncates the WAL.
     let report = scene.purge(&ids(5_000..5_001)).await;
     assert!(!report.lingers);
     let report = scene
@@ -123,12 +123,12 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     };
     assert!(scene.purge(&left).await.lingers);
     let program = Program::new();
-    // A rewrite needs a WAL as large as the remaining data; the limit is a quarter of that.
+    // A rewrite needs a WAL as large as the remaining data, half of the file; the limit is a quarter of the file.
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
     let command = program.command(&["--database", &database.url, "db", "vacuum"]);
     run_limited(&command, &format!("ulimit -f {kib}")).expect_exit(4, "ulimit");
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
-    // Nothing is lost, and the next purge catches up.
+    // No post is lost, and the next purge also rewrites the file.
     assert_eq!(scene.stored().await.len(), 600);
     assert!(!scene.purge(&ids(0..1_200)).await.lingers);
     assert!(!holds(&file, "tell-no-one"));
@@ -148,7 +148,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     .unwrap();
     if std::fs::read_dir(&folder).is_err() {
         // Not `eprintln`: the test harness hides that output if the test passes.
-        let output = format!("\n*** NOT TESTED: the files in {folder} are not ours to read ***\n");
+        let output = format!("\n*** NOT TESTED: the files in {folder} cannot be read ***\n");
         std::io::Write::write_all(&mut std::io::stderr(), output.as_bytes()).unwrap();
         return;
     }
@@ -179,7 +179,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
             .count()
     };
     assert!(files("tell-no-one") >= 2);
-    // Like autovacuum: column statistics may contain values of deleted rows.
+    // Autovacuum does the same: column statistics may contain values of deleted rows.
     database.run("ANALYZE posts").await;
     let mut all = ids(0..1_200);
     all.ids.push(crate::purge::to_purge("long"));

@@ -92,7 +92,7 @@ fn listing(files: &[(String, Vec<u8>)]) -> serde_json::Value {
     json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()})
 }
 
-/// A hostile hub with one repository; it matches a file by the end of the requested path.
+/// Returns the responses of a hub with one repository. A file is found by the end of the requested path.
 fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + Sync + 'static {
     move |path| {
         if path.starts_with("api/") {
@@ -108,7 +108,7 @@ fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + S
     }
 }
 
-/// Runs `model pull` in `in/here` below the program's folder, so that there is something to escape to.
+/// Runs `model pull` in `in/here` below the program's folder, so that the test sees files written above `in/here`.
 async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> RunOutput {
     let here = program.folder.path().join("in/here");
     fs::create_dir_all(&here).unwrap();
@@ -260,7 +260,7 @@ async fn files_in_the_partial_folder_do_not_enter_the_model() {
     let elsewhere = program.folder.path().join("elsewhere");
     fs::write(&elsewhere, "mine").unwrap();
     std::os::unix::fs::symlink(&elsewhere, scratch.join("link")).unwrap();
-    // Files of another mirror, and of a stopped download with another precision.
+    // Files left by a download from another mirror, and by an interrupted one of another precision.
     let manifest = fs::read(repository(MADE).join("manifest.toml")).unwrap();
     fs::write(scratch.join("manifest.toml"), manifest).unwrap();
     for name in [
@@ -314,13 +314,13 @@ async fn redirects_send_the_token_to_the_endpoint_only() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(!ran.stderr.contains("hf_secret"));
     let bearer = Some("Bearer hf_secret".to_owned());
-    // Redirects: endpoint, endpoint, other host.
+    // Requested from the endpoint, from the endpoint again, and then from another host.
     assert_eq!(
         endpoint.authorizations("/config.json"),
         [bearer.clone(), bearer.clone()]
     );
     assert_eq!(stranger.authorizations("/config.json"), [None]);
-    // Redirects: endpoint, other host, endpoint.
+    // Requested from the endpoint, from another host, and then from the endpoint again.
     assert_eq!(
         endpoint.authorizations("/tokenizer.json"),
         [bearer.clone(), bearer]
@@ -362,7 +362,7 @@ async fn endpoint_credentials_are_hidden_and_sent_to_the_endpoint_only() {
     let program = Program::new();
     let ran = pulled(&program, &with_login, Some("hf_secret")).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // me:hush-hush
+    // The Base64 text is `me:hush-hush`.
     let basic = Some("Basic bWU6aHVzaC1odXNo".to_owned());
     assert_eq!(endpoint.authorizations("/config.json"), [basic]);
     assert_eq!(stranger.authorizations("/config.json"), [None]);
@@ -397,7 +397,7 @@ async fn an_endless_hub_listing_is_abandoned() {
     assert_eq!(
         hub.seen.lock().unwrap().len(),
         1,
-        "it is not asked for again"
+        "the listing is requested once"
     );
 }
 
@@ -430,7 +430,7 @@ async fn files_without_lfs_are_hashed() {
     let mut changed = files.clone();
     for (name, bytes) in &mut changed {
         if name == "config.json" {
-            // Same length as before, and still JSON.
+            // The file keeps its length, and is still valid JSON.
             let at = bytes.iter().position(|b| *b == b'1').unwrap();
             bytes[at] = b'2';
         }

@@ -81,14 +81,14 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
     let one = json!({"id": 9, "content": "x", "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false, "special": true});
     for (what, part, value) in [
-        ("three times a thousand", "normalizer", nested),
+        ("three nested expansions", "normalizer", nested),
         (
-            "any place becomes long",
+            "a long text at every position",
             "normalizer",
             json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(1_000)}),
         ),
         (
-            "bytes of bytes of bytes",
+            "repeated byte-level encoding",
             "pre_tokenizer",
             json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 60]}),
         ),
@@ -98,18 +98,18 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
             json!({"type": "Prepend", "prepend": "a".repeat(1_000_000)}),
         ),
         (
-            "steps without an end",
+            "too many steps",
             "normalizer",
             json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); 20_000]}),
         ),
         (
-            "added tokens without an end",
+            "too many added tokens",
             "added_tokens",
             json!(vec![one; 200_000]),
         ),
-        // A 4 GiB table in eight bytes; one that ends within its size; one with a text of a megabyte.
+        // The size of a 4 GiB table without the table; half of a size; a small table with 30,000 bytes of text.
         (
-            "a charsmap cut off",
+            "a truncated charsmap",
             "normalizer",
             json!({"type": "Precompiled", "precompiled_charsmap": "////////"}),
         ),
@@ -159,7 +159,7 @@ fn oversized_model_files_are_not_read() {
         // A sparse file: it takes no disk space.
         fs::File::create(&path).unwrap().set_len(1 << 33).unwrap();
         if file == "tokenizer.json" {
-            // It is hashed before it is read, which takes seconds for 8 GiB.
+            // The tokenizer is hashed before it is read, and hashing 8 GiB would take seconds.
             fs::File::create(&path)
                 .unwrap()
                 .set_len((64 << 20) + 1)
@@ -222,11 +222,11 @@ fn overlong_field_numbers_cannot_hide_external_weights() {
     use topicmill_score::ModelFolder;
     let dir = copy(EXPORTED);
     let whole = graph_with_weights_in("numbers", &[0x08, 4]);
-    // The field with the file name: its number has bits above the 32 that ONNX Runtime reads.
+    // The field with the file name gets a number with bits above the 32 that ONNX Runtime reads.
     let at = whole.iter().position(|byte| *byte == 0x6a).unwrap();
     let mut hidden = whole.clone();
     hidden.splice(at..=at, [0xea, 0x80, 0x80, 0x80, 0x10]);
-    // The numbers of the tensor and of the graph around it may be overlong, too.
+    // The lengths of the tensor and of the graph that contain the field grow by the same four bytes.
     let longer = |hidden: &mut Vec<u8>, key: u8| {
         let at = hidden.iter().position(|byte| *byte == key).unwrap();
         hidden[at + 1] += 4;
@@ -301,7 +301,7 @@ fn a_manifest_can_set_only_graph_optimisation() {
     }
 }
 
-/// Returns the program without a setting for the library's path.
+/// Runs `doctor` without a setting for the library's path; returns the row about ONNX Runtime, and stderr.
 fn doctor(here: &Path, program: &Program) -> (Value, String) {
     let mut command = program.command(&["doctor", "--offline", "--format", "json"]);
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
@@ -328,7 +328,7 @@ fn a_library_writable_by_others_is_not_loaded() {
         return;
     }
     let program = Program::new();
-    // The repository in which the program was built comes first.
+    // The `.venv` of the repository in which the program was built is searched first.
     let here = program.folder.path().join("above/here");
     let capi = ".venv/native/onnxruntime/capi";
     let plant = |folder: &Path| {
@@ -339,7 +339,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     };
     let planted = plant(&here);
     let detail = |(row, _): &(Value, String)| row["detail"].as_str().unwrap().to_owned();
-    // A program that cargo built into another folder has no repository.
+    // A program that cargo built outside the repository does not find it.
     if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
         let found = detail(&doctor(&here, &program));
         assert!(found.contains(&library().display().to_string()), "{found}");
@@ -361,7 +361,7 @@ fn a_library_writable_by_others_is_not_loaded() {
             .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
         (rows[0]["detail"].as_str().unwrap().to_owned(), ran.stderr)
     };
-    // The `.venv` of the current folder, which belongs to this user.
+    // The `.venv` of the current folder belongs to this user, and is used.
     let (found, _) = doctor(&here);
     assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
     assert!(found.contains("of the current folder"), "{found}");
@@ -481,7 +481,10 @@ fn onnx_runtime_telemetry_is_off() {
     {
         quiet(&mut traced);
         let trace = fs::read_to_string(trace).unwrap();
-        assert!(trace.contains("libonnxruntime"), "the trace is empty");
+        assert!(
+            trace.contains("libonnxruntime"),
+            "the trace does not show ONNX Runtime"
+        );
         for call in [
             "connect(",
             "sendto(",
@@ -495,7 +498,8 @@ fn onnx_runtime_telemetry_is_off() {
         }
     } else {
         use std::io::Write;
-        let message = "*** NOT RUN: telemetry under strace: it is not here, or may not trace";
+        let message =
+            "*** NOT RUN: telemetry under strace: strace is not installed, or may not trace";
         writeln!(std::io::stderr(), "{message}").unwrap();
     }
 }

@@ -26,7 +26,7 @@ fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> 
 }
 
 #[tokio::test]
-async fn without_a_token_a_run_stops_at_once_with_its_exit_code() {
+async fn a_run_without_a_token_requests_no_listing() {
     for database in databases() {
         for (status, code, asked) in [(503, 75, 2), (401, 3, 1), (403, 3, 1), (404, 3, 1)] {
             let server = MockServer::start().await;
@@ -59,7 +59,7 @@ fn doctor(program: &Program, database: &str, flags: &[&str]) -> (RunOutput, Vec<
     ];
     let ran = program.run(&[&args[..], flags].concat());
     let mut rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    // A row that appears only if OpenVINO is installed.
+    // This row appears only if OpenVINO is installed.
     rows.retain(|row| row["check"] != "OpenVINO");
     (ran, rows)
 }
@@ -100,16 +100,16 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
 }
 
 #[tokio::test]
-async fn doctor_exits_with_the_code_of_the_first_failing_command() {
+async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     let program = Program::new();
-    // A missing database is no error, nor are missing credentials if the source is an archive.
+    // A missing database is not an error. Missing credentials are one for Reddit, but not for an archive.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
     assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
     let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
     assert_eq!(rows[4]["state"], "missing");
     let ran = program.run(&["--database", "sqlite:none.db", "collect"]);
-    assert_eq!(ran.code, 3, "as collect does: {}", ran.stderr);
+    assert_eq!(ran.code, 3, "the exit code of `collect`: {}", ran.stderr);
     for database in databases() {
         drop(database.open().await);
         database.run("DELETE FROM _sqlx_migrations").await;
@@ -191,8 +191,11 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
             .unwrap()
             .remove(0);
         assert_eq!(run.status, RunStatus::Failed);
-        assert!(run.error.unwrap().contains("panicked"), "and its error");
-        assert_eq!(run.counts["posts"], 1, "with what it did");
+        assert!(
+            run.error.unwrap().contains("panicked"),
+            "the run records its error"
+        );
+        assert_eq!(run.counts["posts"], 1, "the run records its counts");
         assert_eq!(Exit::Bug.code(), 70);
     }
 }
@@ -257,9 +260,9 @@ mod logs {
                 of_topics.iter().all(|line| line["run"] == run),
                 "{output:?}"
             );
-            assert_eq!(output.last().unwrap()["run"], run, "the summary");
+            assert_eq!(output.last().unwrap()["run"], run, "the summary line");
         }
-        // Fatal errors, with readable and unreadable settings, and from the environment.
+        // Fatal errors are JSON too, with a flag or a variable, and even if the settings are unreadable.
         for args in [
             &["--database", "sqlite:no/such.db", "status"][..],
             &["--config", "no-such.toml", "status"],
@@ -274,7 +277,7 @@ mod logs {
                 let ran = finished(command.output().unwrap());
                 assert_ne!(ran.code, 0);
                 let output = lines(&ran);
-                let last = output.last().expect("the error");
+                let last = output.last().expect("the error is logged");
                 assert_eq!(last["level"], "ERROR", "{last}");
                 assert!(
                     last["timestamp"].as_str().unwrap().starts_with("20"),

@@ -13,7 +13,7 @@ use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::builders;
 use crate::support::postgres::{databases, postgres};
 
-/// Returns a crosspost, with the title and body of the original.
+/// Returns a crosspost of a post, with a copy of its title and body.
 fn crosspost(id: &str, of: &Post) -> Post {
     Post {
         title: of.title.clone(),
@@ -92,7 +92,7 @@ async fn a_text_being_purged_is_not_enqueued() {
 }
 
 #[tokio::test]
-async fn posts_without_their_current_text_are_never_claimed() {
+async fn posts_with_a_missing_or_altered_text_are_never_claimed() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let posts = some(&["edited", "taken", "whole"]);
@@ -122,7 +122,7 @@ async fn posts_without_their_current_text_are_never_claimed() {
         );
         // Only such posts are left, so the claim is empty and a run ends.
         assert!(scene.claim(target).await.1.posts.is_empty());
-        // A post that is collected again is labelled, with the text that was stored first.
+        // When the posts are imported again, the edited one is claimed, with its original text.
         scene.save(SourceKind::Import, &posts).await;
         let (_, claim) = scene.claim(target).await;
         assert_eq!(
@@ -198,7 +198,7 @@ async fn an_edit_deletes_the_logits_of_the_earlier_text() {
             title: title.into(),
             ..post(id, "Title-a")
         };
-        // Another post still has the text.
+        // Another post still has the earlier text.
         scene.save(SourceKind::Import, &[edit("a", "Second")]).await;
         assert_eq!(count(&scene, "pair_logits").await, "1");
         scene.label().await;
@@ -303,7 +303,7 @@ async fn retention_removes_the_text_from_crossposts() {
             .save_one(SourceKind::Import, &crosspost("x", &parent))
             .await;
         assert_eq!(scene.retain().await.texts, 2);
-        // A later crosspost has its own title, and nothing of the removed text.
+        // A crosspost that is imported later keeps its own title, but no part of the removed text.
         let late = Post {
             title: "Look at this".into(),
             ..crosspost("late", &parent)
@@ -322,8 +322,8 @@ async fn retention_removes_the_text_from_crossposts() {
     }
 }
 
-/// Returns a crosspost of a picture as an earlier version stored it: with the body, without its parent.
-fn without_author(id: &str, of: &Post) -> Post {
+/// Returns a crosspost of a picture as an earlier version stored it: with the parent's body, but not its id.
+fn without_parent(id: &str, of: &Post) -> Post {
     Post {
         url: Some("https://i.redd.it/picture.jpg".into()),
         crosspost_parent: None,
@@ -340,7 +340,7 @@ async fn a_crosspost_found_later_is_purged_with_its_original() {
             crosspost_parent: "x".parse().ok(),
             ..crosspost("y", &parent)
         };
-        let stored = [without_author("x", &parent), showing, parent.clone()];
+        let stored = [without_parent("x", &parent), showing, parent.clone()];
         scene.save(SourceKind::Reddit, &stored).await;
         assert_eq!(scene.request("p").await.crossposts, 0);
         assert_eq!(scene.stored().await, ["t3_x", "t3_y"]);
@@ -369,10 +369,10 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         scene.save_one(SourceKind::Import, &taken).await;
         scene.clock.advance(Duration::from_hours(49));
         let stored = [
-            without_author("x", &gone),
-            without_author("y", &named),
-            without_author("z", &taken),
-            without_author("alive", &there),
+            without_parent("x", &gone),
+            without_parent("y", &named),
+            without_parent("z", &taken),
+            without_parent("alive", &there),
         ];
         scene.save(SourceKind::Import, &stored).await;
         let plan = PurgePlan {
@@ -383,7 +383,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         assert_eq!(scene.purge(&plan).await.texts, 1);
         let mut fates = deleted();
         fates["name"] = json!("t3_p");
-        // With the parent's name only, and with all of the parent's fields.
+        // One response has all fields of the parent, and the others only its name.
         scene
             .gone(&[
                 ("x", json!({"crosspost_parent_list": [fates]})),
@@ -414,7 +414,7 @@ async fn a_crosspost_found_after_retention_loses_its_copied_text() {
         scene.save_one(SourceKind::Import, &parent).await;
         scene.clock.advance(Duration::from_hours(49));
         scene
-            .save_one(SourceKind::Reddit, &without_author("x", &parent))
+            .save_one(SourceKind::Reddit, &without_parent("x", &parent))
             .await;
         assert_eq!(scene.retain().await.texts, 1);
         scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
@@ -483,7 +483,7 @@ async fn reddit_corrects_a_wrong_crosspost_parent() {
             ..wrong
         };
         let shown = "SELECT COALESCE(crosspost_parent, '') FROM posts";
-        // A file may omit what another one had.
+        // A file that omits the parent does not remove the stored one.
         scene.save_one(SourceKind::Import, &own).await;
         assert_eq!(scene.rows(shown).await, ["t3_p"]);
         scene.save(SourceKind::Reddit, &[own]).await;

@@ -96,7 +96,7 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The words that must no longer be stored.
+/// Tracks the words that were stored, and those that must no longer be.
 #[derive(Default)]
 struct Model {
     /// The words of each post that was not purged.
@@ -122,7 +122,7 @@ impl Model {
         post
     }
 
-    /// Returns a crosspost with its own title, which is gone once either of the two posts is purged.
+    /// Returns a crosspost with its own title, which must be gone once either of the two posts is purged.
     fn crosspost(&mut self, of: u8) -> Option<Post> {
         let shown = self.latest.get(&of)?.clone();
         let number = of + POSTS;
@@ -145,7 +145,7 @@ impl Model {
 
     fn purge(&mut self, number: u8) {
         self.purged.insert(number);
-        // Only the title of a crosspost goes: its body belongs to the original, which is still stored.
+        // Only the title of a crosspost must go: its body belongs to the original, which is still stored.
         if number >= POSTS {
             self.gone.insert(word(number, 0));
             return;
@@ -158,7 +158,7 @@ impl Model {
     }
 }
 
-/// A database that can crash, and the place of its files.
+/// A database that can crash, and whose files can be read.
 enum Place<'a> {
     Sqlite(RefCell<TestDatabase>),
     Postgres(&'a OwnServer, TestDatabase),
@@ -201,7 +201,7 @@ impl Place<'_> {
                 files_of(file.parent().unwrap())
             }
             Self::Postgres(_, database) => {
-                // A checkpoint removes truncated files and flushes memory to disk.
+                // A checkpoint removes truncated files, and writes memory to disk.
                 database.run("CHECKPOINT").await;
                 let mut connection = PgConnection::connect(&database.url).await.unwrap();
                 let folder: String = sqlx::query_scalar(
@@ -266,10 +266,10 @@ async fn happen(
                 ..PurgePlan::default()
             };
             scene.purge(&plan).await;
-            // Ask the database, because age counts from the first insert of each post.
+            // Ask the database which texts are gone: age counts from a post's first insert, which the model lacks.
             let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
             for fullname in scene.rows(taken).await {
-                // The neighbours have no word of their own.
+                // The neighbouring posts have none of the words.
                 let Ok(number) = fullname.trim_start_matches("t3_p").parse::<u8>() else {
                     continue;
                 };
@@ -284,7 +284,7 @@ async fn happen(
         }
         Event::Purge(number) => {
             if let Place::Postgres(_, database) = place {
-                // Like autovacuum: column statistics may contain values of deleted rows.
+                // Autovacuum does the same: column statistics may contain values of deleted rows.
                 database.run("ANALYZE posts").await;
             }
             model.purge(number);
@@ -305,7 +305,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
     let (mut model, mut claims) = (Model::default(), Vec::new());
     for event in events {
         happen(event, &mut model, &mut scene, place, &mut claims).await;
-        // An import does not restore a text that retention removed, so what is gone stays gone.
+        // An import does not restore a text that retention removed, so words that are gone stay gone.
         let stored: BTreeSet<String> = scene
             .rows("SELECT title || ' ' || selftext FROM posts")
             .await
@@ -313,7 +313,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             .flat_map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>())
             .collect();
         let back: Vec<&String> = model.gone.intersection(&stored).collect();
-        prop_assert!(back.is_empty(), "{back:?} is back after {event:?}");
+        prop_assert!(back.is_empty(), "{back:?} stored again after {event:?}");
         let orphans = "SELECT COUNT(*) FROM pair_logits l \
                         WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)";
         prop_assert_eq!(
@@ -331,7 +331,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             event
         );
     }
-    // An empty purge, and then the rewrite that operators run with `db vacuum`.
+    // A purge that removes nothing, and then the rewrite of `db vacuum`.
     scene
         .purge(&PurgePlan {
             ids: vec![crate::purge::to_purge("nobody")],
@@ -345,7 +345,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
     prop_assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
     let left = words_in(&place.files().await);
     let lingers: Vec<&String> = model.gone.intersection(&left).collect();
-    prop_assert!(lingers.is_empty(), "{lingers:?} lingers in the files");
+    prop_assert!(lingers.is_empty(), "{lingers:?} remains in the files");
     scene.store().close().await.unwrap();
     Ok(())
 }

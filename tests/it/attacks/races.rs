@@ -1,9 +1,9 @@
 //! Races between two stages: one is paused before each statement of its transactions while the other one runs.
 //!
-//! The store's methods stand for the stages. On PostgreSQL, a proxy pauses one stage before its first statement,
-//! then before its second, and so on, until it finishes without a pause; meanwhile the other one finishes or
-//! waits for a lock. SQLite has one writer at a time, whose transaction no other writer interrupts: there the
-//! pause comes before each method call. `docs/concurrency.md` explains why each pair is safe.
+//! A stage is represented by its calls of the store. On PostgreSQL, a proxy pauses one stage before its first
+//! statement, then before its second, and so on, until it finishes without a pause; during each pause, the other stage
+//! finishes or waits for a lock. SQLite has one writer at a time, whose transaction no other writer interrupts: there,
+//! the pause comes before each method call. `docs/concurrency.md` explains why each pair is safe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ const STAGES: [Stage; 5] = [
     Stage::Retention,
 ];
 
-/// Posts at the start of each round. The fourth is a crosspost of the first.
+/// The posts at the start of each round. The fourth is a crosspost of the first.
 const POSTS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
 /// Their titles; the second and the third have the same text.
@@ -90,11 +90,11 @@ fn score_of(hash: TextHash) -> f32 {
 /// A database on which two stages race.
 struct Scene {
     database: TestDatabase,
-    /// Pauses the stages.
+    /// The store of the stage that is paused.
     held: Store,
     other: Store,
     gate: Arc<Gate>,
-    /// On PostgreSQL: reports who waits for locks.
+    /// On PostgreSQL: the proxy, and a connection that shows which sessions wait for locks.
     proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     target: Target,
     hypotheses: Vec<i64>,
@@ -143,7 +143,7 @@ impl Scene {
         }
     }
 
-    /// Pauses before a method call; on PostgreSQL, the proxy pauses statements.
+    /// On SQLite, passes the gate before a method call. On PostgreSQL, the proxy pauses statements instead.
     async fn step(&self, store: &Store, call: &str) {
         if self.proxy.is_none() && std::ptr::eq(store, &raw const self.held) {
             self.gate.pass(call).await;
@@ -295,7 +295,11 @@ impl Scene {
                     .save_labels(&builders::write(target, run, at(2026), claim.lease), &done)
                     .await
             });
-            assert_ne!(written.await?, Written::LeaseLost, "nobody takes it over");
+            assert_ne!(
+                written.await?,
+                Written::LeaseLost,
+                "no other worker reclaims the lease"
+            );
             self.step(store, "release").await;
             again(async || store.backlog().release(claim.lease).await).await?;
         }
@@ -306,10 +310,10 @@ impl Scene {
     async fn meet(&self, first: Stage, second: Stage, steps: usize) -> Option<(String, bool)> {
         self.begin_round().await;
         self.gate.pause_after(steps);
-        let what = format!("{first:?} held after {steps} steps, and {second:?}");
+        let what = format!("{first:?} paused after {steps} steps, and {second:?}");
         let held = async {
             let ended = self.run(&self.held, first).await;
-            // Wake tasks that wait for the pause.
+            // End the wait for a pause.
             self.gate.resume();
             ended
         };
@@ -333,7 +337,7 @@ impl Scene {
             let (ended, waited) = tokio::select! {
                 ended = &mut other => (Some(ended), false),
                 () = blocked => (None, true),
-                () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: it stands still without a lock"),
+                () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: no end and no lock"),
             };
             self.gate.resume();
             let ended = match ended {
@@ -345,7 +349,7 @@ impl Scene {
         let both = async { tokio::join!(held, running) };
         let (ended, (at, waited, other)) = tokio::time::timeout(Duration::from_secs(40), both)
             .await
-            .unwrap_or_else(|_| panic!("{what}: they wait for each other"));
+            .unwrap_or_else(|_| panic!("{what}: deadlock"));
         let what = format!("{what}, at {at:?}");
         ended.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         other.unwrap_or_else(|error| panic!("{what}, the other one: {error:?}"));
@@ -391,7 +395,7 @@ impl Scene {
         assert!(!ran(Stage::Collect) || title("c1").is_some(), "{what}");
         assert!(!ran(Stage::Import) || title("i1").is_some(), "{what}");
 
-        // Finally every text has its label, and the backlog is empty.
+        // After one more labelling, every text has its label, and the backlog is empty.
         self.run(&self.other, Stage::Classify).await.unwrap();
         self.check_rows(what).await;
         self.assert_no_rows(
@@ -404,7 +408,7 @@ impl Scene {
         ]).await;
     }
 
-    /// Checks that a query returns no rows.
+    /// Asserts that each of these tables and conditions matches no rows.
     async fn assert_no_rows(&self, what: &str, of: &[&str]) {
         let counts: Vec<String> = of
             .iter()
@@ -416,7 +420,7 @@ impl Scene {
         }
     }
 
-    /// Checks that labels and logits belong to the texts of their hashes, and none to a missing post.
+    /// Asserts that labels and logits were computed from the texts with their hashes, and that none lacks its post.
     async fn check_rows(&self, what: &str) {
         let message = |row: &[Value]| {
             let hash = row[0].as_str().unwrap();
@@ -457,7 +461,8 @@ impl Scene {
     }
 }
 
-/// Adds triggers: when a label commits, its post has the labelled text; when logits commit, some post has their text.
+/// Adds triggers that record a violation if a label commits and its post does not have the labelled text, or if logits
+/// commit and no post has their text.
 const WATCH_OVER_LABELS: &str = "
 CREATE TABLE violations (what TEXT, fullname TEXT);
 CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -480,7 +485,7 @@ END $$;
 CREATE CONSTRAINT TRIGGER watch_over_logits AFTER INSERT ON pair_logits
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_logits()";
 
-/// Returns once a session waits for a lock, seen twice in succession.
+/// Returns once two successive polls have found a session that waits for a lock.
 async fn blocked(onlooker: &mut sqlx::PgConnection) {
     let clock = SystemClock::shared();
     let mut seen = 0;
@@ -523,7 +528,7 @@ async fn pause_at_each_step(first: Stage, others: &[Stage]) {
             #[expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
             {
                 println!(
-                    "{backend}: {first:?} held at {steps} places; {second:?} waited at {waits}"
+                    "{backend}: {first:?} paused at {steps} places; {second:?} waited at {waits}"
                 );
             }
         }
@@ -550,7 +555,7 @@ const SECOND: topicmill_store::Migration = (
     "ALTER TABLE posts ADD COLUMN more TEXT; UPDATE posts SET more = title",
 );
 
-/// Writes as a process of the previous version does: without any later column.
+/// The statements of a process of the previous version, which does not know later columns.
 const EARLIER: [&str; 4] = [
     "BEGIN",
     "INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'running', 'w', '2026-01-01T00:00:00Z')",
@@ -611,7 +616,7 @@ async fn a_migration_paused_at_any_statement_tolerates_writers_and_migrators() {
             let both = async { tokio::join!(migrating, other) };
             let (store, held) = tokio::time::timeout(Duration::from_secs(40), both)
                 .await
-                .unwrap_or_else(|_| panic!("{second}: they wait for each other, {steps}"));
+                .unwrap_or_else(|_| panic!("{second}: deadlock after {steps} steps"));
             let info = store.info().await.unwrap();
             assert_eq!(info.schema, 2, "{second}, {held:?}");
             let late = count(&store, "posts WHERE fullname = 't3_late'").await;

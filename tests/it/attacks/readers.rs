@@ -20,9 +20,9 @@ use crate::support::arctic_shift::{self, Archive, Bounds, START, row, row_with};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
-/// The first second of the year 2100.
+/// The first second of the year 2100, in Unix time.
 const YEAR_2100: i64 = 4_102_444_800;
-/// Minute 0 of [`posted`].
+/// Minute 0 of [`posted`], in Unix time.
 const MINUTE_0: i64 = 1_750_000_000;
 
 fn at(secs: i64) -> Timestamp {
@@ -54,7 +54,7 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
         let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
         assert_eq!(scene.rows(dates).await, ["1"]);
 
-        // The next run reads back to the known posts, past its first page.
+        // The next run reads beyond its first page, back to the known posts.
         let mut newest = vec![future];
         newest.extend(posted(20..25));
         scene.new_page(None, &newest, Some("t3_m20")).await;
@@ -169,7 +169,7 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
         assert_eq!(scene.collect(overlap).await, 1);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 7_200)));
-        // An overlap that reaches before the earliest time.
+        // The overlap reaches back before the earliest valid time.
         scene.archive.state.add_rows([row("e", 9_000)]);
         assert_eq!(scene.collect(Duration::MAX).await, 1);
     }

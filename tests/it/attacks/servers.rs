@@ -109,7 +109,7 @@ const MAKE_TABLES: [&[&str]; 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
+async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() {
     let Some(database) = postgres() else { return };
     let mut connection = made(&database.url).await;
     connection
@@ -127,7 +127,7 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
         .await
         .unwrap();
     assert_eq!(columns, 1);
-    // The message suggests this.
+    // The message suggests a separate schema, and one works.
     let apart = format!("{}?options[search_path]=apart", database.url);
     Program::new().ok(&["--database", &apart, "db", "create"]);
     Program::new().ok(&["--database", &apart, "status"]);
@@ -135,7 +135,7 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sqlite_file_of_another_program_is_left_alone() {
-    // The second program stores its schema as this one does.
+    // The second file belongs to a program that also uses the migrations of sqlx.
     let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN, checksum BLOB); \
                 INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE, '')";
     for (tables, what) in [
@@ -172,7 +172,7 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
             "gold",
         ),
     ];
-    // Names in SQLite ignore case, and those of PostgreSQL do not.
+    // SQLite ignores the case of names, and PostgreSQL does not.
     let of_files = [("CREATE TABLE Posts (id integer)", "Posts")];
     for (make, name) in both.into_iter().chain(of_files) {
         let program = Program::new();

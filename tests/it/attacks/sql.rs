@@ -64,7 +64,7 @@ async fn drop_role(database: &str, name: &str) {
     .await;
 }
 
-/// Statements that need a superuser run as one, and the others as the owner of the tables.
+/// Statements that need a superuser run as a superuser, and the others as the owner of the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
@@ -131,10 +131,10 @@ async fn no_statement_writes_on_postgres() {
         assert_eq!(csv(&program, &database.url, ROW), "1,w", "{statement}");
         assert!(!sentinel.exists(), "{statement}");
     }
-    // A read-only transaction permits these statements, and they are rolled back with it.
+    // A read-only transaction permits these statements; their effects are rolled back with it.
     let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS notified";
     sql(&program, &database.url, &[kept]);
-    // PostgreSQL 15 counts this as reading.
+    // PostgreSQL 15 permits this one, too.
     sql(
         &program,
         &database.url,
@@ -165,7 +165,7 @@ async fn no_statement_writes_on_postgres() {
     }
 }
 
-/// Passes a query through stdin, as a text too long for a command line.
+/// Passes a query through stdin, because it may be too long for a command line.
 fn sql_from_stdin(program: &Program, url: &str, statement: &str) -> RunOutput {
     std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
     let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
@@ -197,10 +197,10 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     ran.expect_stderr_all(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
     assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
-    // The tests set this variable.
+    // `Program` permits superusers through a variable.
     let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
     assert_eq!(program.ok(&args).stdout, "n,w\n1,w\n");
-    // Rights inherited from another role, even one that needs `SET ROLE`.
+    // Privileges inherited from another role, even one that needs `SET ROLE`, and the privilege of replication.
     for terms in [
         "NOINHERIT IN ROLE pg_read_server_files",
         "IN ROLE pg_execute_server_program",
@@ -225,7 +225,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_with_select_on_the_views_only_can_query() {
+async fn a_user_with_select_on_the_views_alone_can_query() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let (url, name) = role(&database.url, "").await;

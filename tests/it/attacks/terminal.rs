@@ -10,7 +10,7 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::server;
 
-/// Clears the screen, rings, sets colours by C1, deletes, and reverses the direction of text.
+/// Clears the screen, rings the bell, sets a colour with a C1 code, deletes, and reverses the direction of text.
 const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e}txt\u{2066}\u{200f}\u{61c}\u{8}\r";
 
 /// Characters that must not reach a terminal.
@@ -113,13 +113,13 @@ async fn csv_on_a_terminal_is_escaped() {
         "csv",
     ];
     let Some(text) = on_a_terminal(&program, &args) else {
-        return; // There is no `script` here.
+        return; // `script` is not installed.
     };
     assert_harmless("csv", &text);
     assert!(text.contains("evil␛[2J"), "{text}");
 }
 
-/// Imports a file with a hostile name and row, and a Reddit error with a hostile reason.
+/// Imports a file with a hostile name and row, and collects from a Reddit that responds with a hostile reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_line_contains_terminal_control_codes() {
     let reddit = server().await;

@@ -161,12 +161,12 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     };
     let (asked, ()) = tokio::join!(store.run_query(request, into), soon);
     assert_eq!(asked.unwrap(), QueryEnd::Cancelled);
-    // The thread that computes holds the other end.
+    // The computing thread holds the other end of the channel, which closes when the thread ends.
     let end = tokio::time::timeout(Duration::from_secs(5), parts.recv()).await;
     assert!(end.expect("the thread ends").is_none());
 }
 
-/// Otherwise a stalled pager would block vacuuming and table rewrites.
+/// If the query went on, a stalled pager would block vacuuming and table rewrites.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
@@ -183,7 +183,7 @@ async fn unread_rows_cancel_the_query_on_the_server() {
         stop: CancellationToken::new(),
     };
     let asked = tokio::time::timeout(Duration::from_secs(30), store.run_query(request, into)).await;
-    let error = asked.expect("it does not wait for ever").unwrap_err();
+    let error = asked.expect("the query ends without a reader").unwrap_err();
     assert!(error.to_string().contains("for 1 s"), "{error}");
     drop(untaken);
     until("the query ends", Duration::from_secs(10), async || {
@@ -207,7 +207,7 @@ async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader()
         drop(stdout);
         let ran = finished(child.wait_with_output().unwrap());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", database.url);
-        let Ok(status) = status else { continue }; // Not on this system.
+        let Ok(status) = status else { continue }; // The system does not report this.
         let peak = status
             .lines()
             .find(|line| line.starts_with("VmHWM:"))
