@@ -1,7 +1,8 @@
 //! Opens a model folder with either inference engine.
 //!
 //! The input is a folder and [`EngineOptions`]; the output is the folder and a loaded engine. ONNX Runtime is the
-//! default. OpenVINO is used if it is requested, or if only it supports the request.
+//! default. OpenVINO is used if it is requested, if only it supports the precision, or if ONNX Runtime is not
+//! installed.
 
 use std::path::Path;
 
@@ -17,7 +18,7 @@ pub struct AnyEngine {
     engine: Box<dyn Engine>,
     /// The inference library.
     pub library: Library,
-    /// The device, and the reason for it.
+    /// The device, and the reason why it was chosen.
     pub chosen: DeviceChoice,
     /// Threads within one batch.
     pub threads: usize,

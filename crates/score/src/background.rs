@@ -1,11 +1,10 @@
 //! Background topics: ordinary topics outside the label set, so that a text that belongs to none of the labels can stay
 //! unlabelled.
 //!
-//! The input is a background, usually the built-in one; the output is the list of topics to score along
-//! with a given label set. Their logits are folded into one, "other" ([`fold`](crate::score::fold)). A topic that
-//! shares a word with a label would compete with that label, so it is left out. This is decided by words rather than by
-//! a model, so that a label set means the same under every model and its stored logits can be found without loading
-//! one.
+//! The input is a background, usually the built-in one; the output is the list of topics to score along with a given
+//! label set. The topics' logits are folded into a single logit, "other" ([`fold`](crate::score::fold)). A topic that
+//! shares a word with a label would compete with that label, so it is left out. Words decide this rather than a model,
+//! so that a label set means the same under every model, and its stored logits can be found without loading a model.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +45,7 @@ pub struct BackgroundTopic {
     /// Synonyms.
     #[serde(default)]
     pub also: Vec<String>,
-    /// True if NLI and GLiClass models read it as well; each topic costs an NLI model one row per text.
+    /// True if NLI and GLiClass models also score the topic; each topic costs an NLI model one row per text.
     #[serde(default)]
     pub nli: bool,
 }
@@ -58,7 +57,7 @@ pub enum BackgroundError {
     #[error("{0}")]
     Toml(String),
     /// The name or a topic's label is empty.
-    #[error("the name or a topic's label is empty: give it a text")]
+    #[error("the name of the background or the label of a topic is empty: fill it in")]
     Blank,
     /// A topic to leave out does not exist.
     #[error("there is no topic `{0}` to leave out; the topics are {1}")]
@@ -80,8 +79,8 @@ impl Background {
         Ok(background)
     }
 
-    /// Returns the background that a pipeline file names: the built-in one, none, or that of a file. `text_of` reads
-    /// the file.
+    /// Returns the background that a pipeline file names: the built-in one, `None` for "none", or the one in a file.
+    /// `text_of` reads the file.
     ///
     /// # Errors
     /// Returns a message if there is no such background.
@@ -193,7 +192,7 @@ fn stem(word: &str) -> &str {
     let stems = SUFFIXES
         .iter()
         .filter_map(|ending| word.strip_suffix(ending));
-    // A shorter rest is not a stem: *king* without *ing* would be *k*.
+    // A shorter remainder is not a stem: *king* without *ing* would be *k*.
     let mut long = stems.filter(|stem| stem.chars().count() >= 3);
     long.next().unwrap_or(word)
 }

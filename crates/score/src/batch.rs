@@ -1,8 +1,8 @@
 //! Plans batches: row lengths in, groups of rows of similar length out. It does no I/O and runs no model.
 //!
-//! Every row of a batch is padded to the length of the longest, and padding is wasted work. Sorted by length, real
-//! posts need 1 to 2 % of padding; unsorted, they need three times the work. The size of a batch is bounded by its
-//! padded tokens, which determine time and memory.
+//! Every row of a batch is padded to the length of the longest row, and padding is wasted work. Sorted by length, real
+//! posts need 1 to 2 % padding; unsorted, they need three times the work. The size of a batch is bounded by its padded
+//! tokens, which determine time and memory.
 
 use std::cmp::Ordering;
 
@@ -58,7 +58,7 @@ const STEPS: usize = 8;
 const BLOCK: usize = 8;
 /// Multiple of the widths of `OneWidth`: coarse enough that rows share a width, fine enough to need little padding.
 const STEP: usize = 4;
-/// Minimum width of `OneWidth`: products of four rows or fewer use a kernel that adds up in another order.
+/// Minimum width of `OneWidth`: matrix products of four rows or fewer use a kernel with another order of summation.
 const MIN_WIDTH: usize = 16;
 /// Minimum number of rows, for the same reason, where the last layers read one token per row.
 pub(crate) const MIN_ROWS: usize = 8;
@@ -107,7 +107,7 @@ impl Shapes {
         self.width(longest) * self.rows(rows)
     }
 
-    /// Returns the shape to pad a batch to; no size is fixed if it stays as it is.
+    /// Returns the shape to pad a batch to; [`Shapes::Any`] fixes no size.
     pub(crate) fn padded_shape(self, batch: &Batch) -> FixedShape {
         match self {
             Self::Any => FixedShape::default(),
@@ -133,8 +133,8 @@ pub fn plan(
         } else {
             Ordering::Equal
         };
-        // Longest first: attention grows with the square of the length, so a budget that is too large fails at once.
-        // Then by index, to make the result independent of the input order.
+        // Longest first: the memory of attention grows with the square of the length, so a budget that is too large
+        // fails at once. Then by index, to make the result independent of the input order.
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });
@@ -218,7 +218,7 @@ mod tests {
         move |below| random.usize(..below)
     }
 
-    /// Row lengths distributed as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.
+    /// Row lengths distributed as on Reddit: a third are short titles, the rest bodies with a long tail, cut at 512.
     fn rows(texts: usize, labels: usize, seed: u64) -> Vec<BatchRow> {
         let mut next = numbers(seed);
         (0..texts)
@@ -288,7 +288,7 @@ mod tests {
     fn few_shapes_limits_shapes_and_padding() {
         const FEW: Shapes = Shapes::Few { window: 512 };
         let (budget, mut seen, mut real, mut padded) = (16_384, HashSet::new(), 0, 0);
-        // Windows as `classify` reads them; later windows add hardly any new shape.
+        // Windows of posts like those that `classify` reads; later windows add hardly any new shape.
         for seed in 0..6 {
             let rows = rows(1000, 16, seed);
             let batches = plan(rows.clone(), budget, Grouping::Mixed, FEW);
@@ -326,7 +326,7 @@ mod tests {
             assert!(width >= longest && width * 8 <= longest * 9, "{longest}");
         }
         assert_eq!(few(500).width(499), 500);
-        // A row longer than the window is never cut here; only a caller can produce one.
+        // A row longer than the model's window is not truncated here.
         assert_eq!(few(100).width(120), 120);
         assert_eq!(
             (few(9).rows(3), few(9).rows(4), Shapes::Any.rows(3)),

@@ -1,8 +1,8 @@
 //! Builds the input tensors of a graph: a batch in, the tensors that the graph names out. It does no I/O.
 //!
-//! A plain ONNX export takes ids and attention mask and computes everything else. A graph built by `tools/model.py` may
-//! take more inputs, because on a GPU each node that computes an index or a shape stalls the device. The table is in
-//! tools/README.md. A graph receives the inputs that it declares.
+//! A plain ONNX export takes ids and an attention mask and computes everything else. A graph built by `tools/model.py`
+//! may take more inputs, because on a GPU each node that computes an index or a shape stalls the device. A graph
+//! receives the inputs that it declares; tools/README.md lists them.
 
 use std::borrow::Cow;
 
@@ -66,7 +66,7 @@ impl Input {
         Self::Mask,
     ];
 
-    /// Returns its name in a graph.
+    /// Returns the name of the input in a graph.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ids => "input_ids",
@@ -80,7 +80,7 @@ impl Input {
         }
     }
 
-    /// Returns the type of its numbers.
+    /// Returns the type of the input's numbers.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Lengths => "int32",
@@ -89,13 +89,13 @@ impl Input {
         }
     }
 
-    /// Returns true if a graph can derive the length of each row from it.
+    /// Returns true if a graph can derive the length of each row from this input.
     pub fn marks_length(self) -> bool {
         matches!(self, Self::AttentionMask | Self::Lengths | Self::Mask)
     }
 
-    /// Builds its tensor for a batch, with the shape and type of the variant. Loading a graph checks that
-    /// `decoder_start_id` is known where it is needed.
+    /// Builds the tensor of this input for a batch, with the documented shape and type. [`Input::DecoderIds`] needs
+    /// `decoder_start_id`, which is checked when a graph is loaded.
     pub fn tensor<'b>(self, batch: &'b Batch, params: &InputParams) -> Tensor<'b> {
         let (rows, width) = (batch.rows(), batch.width);
         let of_rows = |numbers| Tensor {
@@ -139,7 +139,7 @@ fn last(batch: &Batch) -> Vec<i64> {
         .collect()
 }
 
-/// Shifts each row right by one, behind the start id; the last id is dropped.
+/// Shifts each row right by one, after the start id; the last id is dropped.
 fn decoder_ids(batch: &Batch, params: &InputParams) -> Vec<i64> {
     let start = params
         .decoder_start_id

@@ -1,8 +1,8 @@
 //! Stored text vectors, and their cosines with label vectors.
 //!
-//! The input is the output of an embedding model for a text. It is stored as its direction, in two bytes per dimension
-//! and four for the scale. Scores are always computed from the rounded vector, so a fresh vector and a stored one give
-//! the same score. See `benches/results/vectors.md` for the rounding error.
+//! The input is the vector that an embedding model computes for a text. Only its direction is stored, in two bytes per
+//! dimension and four for a scale. Scores are always computed from the rounded vector, so a fresh vector and a stored
+//! one give the same score. See `benches/results/vectors.md` for the rounding error.
 
 use crate::score::fold_cosines;
 
@@ -21,7 +21,7 @@ impl TextVector {
     /// Quantizes the output of a model; a zero vector stays zero.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the greatest number becomes 32,767, and a scale has room in an f32"
+        reason = "the largest number becomes 32,767, and a scale fits in an f32"
     )]
     pub fn quantize(raw: &[f32]) -> Self {
         let vector = unit(raw.iter().map(|x| f64::from(*x)).collect());
@@ -41,7 +41,7 @@ impl TextVector {
         Self(bytes)
     }
 
-    /// Reads a stored vector; `None` if the bytes are not one.
+    /// Reads a stored vector; `None` if the bytes are malformed.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
         let numbers = bytes.len().checked_sub(SCALE)?;
         let vector = Self(bytes);
@@ -82,8 +82,8 @@ impl TextVector {
     }
 }
 
-/// The vector of a label: the mean of the vectors of its texts, of length 1. A background has one per topic, and its
-/// cosine is the [folded](fold_cosines) one.
+/// The vector of a label: the mean of the vectors of its texts, of length 1. A background has one vector per topic, and
+/// their cosines are [folded](fold_cosines) into one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelVector {
     /// Factor of the cosine in a softmax.
@@ -103,7 +103,7 @@ impl LabelVector {
         }
     }
 
-    /// Reads a stored vector; `None` if the bytes are not one.
+    /// Reads a stored vector; `None` if the bytes are malformed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
         let mut numbers = numbers.iter().map(|x| f32::from_le_bytes(*x));
@@ -119,8 +119,8 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// Returns the cosine with each of its vectors, one per topic for a background; `None` if `text` has another number
-    /// of dimensions.
+    /// Returns the cosine of `text` with each vector, one per topic for a background; `None` if `text` has another
+    /// number of dimensions.
     pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
         let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
         let vectors = is_whole.then(|| self.numbers.chunks(text.len()))?;

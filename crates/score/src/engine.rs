@@ -1,5 +1,5 @@
-//! The engine trait: runs one batch of tokens through a model. ONNX Runtime and OpenVINO implement it, and a scripted
-//! engine does in tests.
+//! The engine trait: runs one batch of tokens through a model. It is implemented with ONNX Runtime, with OpenVINO and,
+//! for tests, by a scripted engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -73,7 +73,7 @@ pub enum EngineError {
     /// The batch has a token id outside the vocabulary.
     #[error(
         "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another \
-         model, export both again"
+         model, export the model and its tokenizer again"
     )]
     Token(i64, usize),
     /// The runtime failed.
@@ -112,7 +112,7 @@ pub enum Device {
     Auto,
     /// The CPU.
     Cpu,
-    /// The CUDA device with this number, or an error.
+    /// The CUDA device with this number, without a fallback.
     Cuda(u16),
 }
 
@@ -123,9 +123,9 @@ pub enum EngineName {
     /// ONNX Runtime; OpenVINO if only it supports the request, or if ONNX Runtime is not installed.
     #[default]
     Auto,
-    /// ONNX Runtime, or an error.
+    /// ONNX Runtime, without a fallback.
     OnnxRuntime,
-    /// OpenVINO, or an error.
+    /// OpenVINO, without a fallback.
     OpenVino,
 }
 

@@ -3,7 +3,7 @@
 //! A fitted label set has a [`FittedClass`] for each label, and one for "none of these" if labels compete for a text.
 //! For a text with zero-shot logits `l` and vector `v`, the logit of class `k` becomes
 //! `scale[k] * l[k] + bias[k] + weights[k] · v`. The zero-shot logits are stored for each text, or follow from its
-//! stored vector, so labels change without inference.
+//! stored vector, so a fit changes labels without inference.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Fitted {
     pub model: String,
     /// The corrections of the labels, in the order of the set.
     pub labels: Vec<FittedClass>,
-    /// The correction of "none of these"; `None` if each label is scored by itself and there is no background.
+    /// The correction of "none of these"; `None` if each label is scored independently and there is no background.
     pub none: Option<FittedClass>,
     /// Logit of "none of these" before its correction, minus the log-sum-exp of the labels' logits; `None` if the
     /// background's logit is used.
@@ -55,7 +55,7 @@ pub struct Provenance {
     pub by: Vec<String>,
     /// The time of the fit, as RFC 3339.
     pub at: String,
-    /// The goal of the threshold; `None` if it is that of the label set before the fit.
+    /// The goal that the threshold was chosen for; `None` if the fit kept the threshold of the label set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<FitTarget>,
 }
@@ -127,7 +127,7 @@ impl Fitted {
         Ok(())
     }
 
-    /// Returns the number of dimensions of the vectors that it reads; 0 for a model without vectors.
+    /// Returns the number of dimensions of the text vectors that the fit needs; 0 for a model without vectors.
     pub fn dimensions(&self) -> usize {
         self.labels.first().map_or(0, |class| class.weights.len())
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_returns_nothing_if_its_vector_is_missing() {
+    fn a_fit_returns_nothing_without_the_vector_it_needs() {
         let needs = fitted(2, &[1.0, 2.0]);
         assert_eq!(needs.apply(&[0], &[1.0], None, None), None);
         assert_eq!(needs.apply(&[0], &[1.0], None, Some(&[1.0; 3])), None);

@@ -106,7 +106,7 @@ pub struct ModelFolder {
     pub spec: Option<GraphSpec>,
     /// The fixed sizes of the graph; usually none.
     pub fixed: FixedShape,
-    /// Reduced-precision mode of the float32 graph, which then also names `precision`.
+    /// Reduced-precision mode of the float32 graph; unless it is exact, `precision` is its name.
     pub rounding: Rounding,
 }
 
@@ -114,12 +114,12 @@ pub struct ModelFolder {
 /// bfloat16 the error was 0.16 to 0.35 with random weights of BART's shape; a wrong graph is off by more than 1.
 const ROUNDED_SPREAD: f64 = 0.5;
 
-/// Kind of model, with what turns its output into scores.
+/// Kind of model, with the parameters that turn its output into scores.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelKind {
     /// Cross-encoder of text and hypothesis, with a logit per class.
     Nli(NliClasses),
-    /// Encoder of single texts; a label is scored by the cosine of both vectors.
+    /// Encoder of single texts; a label is scored by the cosine of its vector with that of the text.
     Embedding(EmbeddingHead),
     /// Classifier of single texts, with a logit for each of its own labels.
     Classifier(ClassifierHead),
@@ -171,9 +171,8 @@ pub struct NliClasses {
 
 impl NliClasses {
     /// Selects the classes as the zero-shot pipeline of transformers does: entailment by name, contradiction by
-    /// position. Scores must equal the reference even if its choice is odd: for (contradiction, entailment, neutral)
-    /// and (entailment, neutral, contradiction) it takes the outer class, but for (neutral, entailment, contradiction)
-    /// it takes neutral.
+    /// position. Scores must equal those of the pipeline even where its choice is odd: for the classes (neutral,
+    /// entailment, contradiction), it uses neutral as the contradiction.
     fn with_entailment(count: usize, entailment: usize) -> Self {
         let contradiction = if entailment == 0 { count - 1 } else { 0 };
         let neutral = (0..count).find(|class| ![entailment, contradiction].contains(class));
@@ -252,7 +251,7 @@ impl ModelFolder {
         if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
             check_manifest(dir, manifest, spec, &metadata, &kind)?;
             max_tokens = match kind {
-                // The package ignores the limit of the tokenizer.
+                // The `gliclass` package ignores the limit of the tokenizer.
                 ModelKind::Gliclass(_) => manifest.max_tokens,
                 _ => max_tokens.min(manifest.max_tokens),
             };

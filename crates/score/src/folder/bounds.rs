@@ -1,7 +1,7 @@
 //! Size limits of the files in a model folder, applied before reading them.
 //!
-//! A model folder is untrusted input. How a library reacts to its files cannot be fully predicted, but how much of them
-//! is read can be limited.
+//! A model folder is untrusted input. Nobody can predict how every library reacts to a malicious file, but the number
+//! of bytes that it reads can be limited.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 use super::{MANIFEST_FILE, ModelError};
 
-/// The largest known vocabularies, of 262,144 tokens, take 33 MB.
+/// Limit of `tokenizer.json`. The largest known vocabularies, of 262,144 tokens, take 33 MB.
 const TOKENIZER: u64 = 64 << 20;
-/// `tokenizer_config.json` with thousands of added tokens takes 1.2 MB.
+/// Limit of other JSON files. A `tokenizer_config.json` with thousands of added tokens takes 1.2 MB.
 const JSON: u64 = 16 << 20;
-/// One line per file, and ten per reference vector; those of the published models take 10 kB.
+/// Limit of the manifest. It has one line per file and ten per reference vector; published manifests take 10 kB.
 const MANIFEST: u64 = 1 << 20;
-/// Graph or weights; 16 billion float32 numbers.
+/// Limit of a graph or weights file: 17 billion float32 numbers.
 pub const MAX_FILE: u64 = 64 << 30;
 
 /// Returns the size limit of a file with this name.

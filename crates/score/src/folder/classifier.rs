@@ -97,7 +97,7 @@ impl ClassifierHead {
     }
 }
 
-/// Returns the function that the text-classification pipeline applies, with its precedence.
+/// Returns the function that the text-classification pipeline applies, by the same rules.
 fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction, String> {
     match problem_type {
         Some("regression") => Ok(HeadFunction::None),
@@ -178,7 +178,7 @@ mod tests {
     fn labels_come_in_the_order_of_the_logits() {
         let eleven: Vec<String> = (0..11).map(|n| format!(r#""{n}":"l{n}""#)).collect();
         let head = read(&format!(r#"{{"id2label":{{{}}}}}"#, eleven.join(","))).unwrap();
-        assert_eq!(head.labels[10], "l10", "by number and not by text");
+        assert_eq!(head.labels[10], "l10", "sorted by number, not as text");
         assert_eq!(head.function, HeadFunction::Softmax);
         let head = read(r#"{"label2id":{"b":1,"a":0}}"#).unwrap();
         assert_eq!(head.labels, ["a", "b"]);

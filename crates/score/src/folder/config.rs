@@ -15,7 +15,7 @@ use super::{EmbeddingHead, ModelKind, NliClasses};
 /// Token limit of a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// `tokenizer_config.json` has 1e30 if there is no limit.
+/// Limits of this size or more mean that there is none; `tokenizer_config.json` then has 1e30.
 const NO_LIMIT: f64 = 1e6;
 /// The same limit for integers.
 const MOST_TOKENS: usize = 1_000_000;
@@ -157,7 +157,7 @@ impl Config {
         names.any(is_one) || keys.any(|name| is_one(name))
     }
 
-    /// A model without label names may have no head at all.
+    /// Returns true if the configuration describes a classifier. A model without label names may have no head at all.
     fn is_classifier(&self) -> bool {
         let mut architectures = self.architectures.iter().flatten();
         self.id2label.is_some()
@@ -181,7 +181,7 @@ impl Config {
                 .join(", ")
         };
         let (_, entailment) =
-            // The match of the reference pipeline, whatever follows the prefix.
+            // Compares only the prefix, like the reference pipeline.
             classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
                 format!(
                     "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as \

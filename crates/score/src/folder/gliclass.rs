@@ -1,7 +1,7 @@
 //! The head of a GLiClass model, which reads a text and all labels in one pass.
 //!
-//! The input is `config.json` of a checkpoint of the package `gliclass`. Encoder, pooling and scorer are in the graph;
-//! this is what the prompt needs: the tokens before each label and before the text, and their order.
+//! The input is `config.json` of a checkpoint of the package `gliclass`. The graph contains the encoder, the pooling
+//! and the scorer. The head describes the prompt: the special tokens, and whether the labels or the text come first.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for text and labels.
 const ARCHITECTURE: &str = "uni-encoder";
-/// Maximum number of labels of a model with a fixed number, if `config.json` does not name it.
+/// Maximum number of labels of a model with a fixed number of them, if `config.json` does not give it.
 const DEFAULT_MAX_LABELS: usize = 25;
 
 /// Prompt of a GLiClass model.

@@ -1,7 +1,7 @@
 //! Reads metadata of an ONNX graph without ONNX Runtime: the files of its weights, its operators, the shape of its ids,
 //! and the location of its matrices.
 //!
-//! A graph may name any weights files. They are hashed along with it, and must be in its folder. Only the needed fields
+//! A graph names its weights files. These must be in its folder, and are hashed along with it. Only the needed fields
 //! of the format are decoded, and weights are skipped: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::path::{Component, Path};
 
 use super::ModelError;
 
-/// Nesting limit of messages; no model nests three graphs.
+/// Nesting limit of messages; known models nest at most two graphs.
 const MAX_DEPTH: u32 = 64;
 /// Size limit of a key-value entry; most systems limit paths to 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
@@ -79,9 +79,9 @@ impl FixedShape {
 /// Metadata of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GraphMetadata {
-    /// Names of its external weights files, relative to its folder, sorted.
+    /// Names of the external weights files, relative to the graph's folder, sorted.
     pub weights: Vec<String>,
-    /// True if it computes with 8-bit integers; 8-bit weights alone do not count.
+    /// True if the graph computes with 8-bit integers; 8-bit weights alone do not count.
     pub is_int8: bool,
     /// True if some weights are stored as 8-bit integers.
     pub has_int8_weights: bool,
@@ -184,7 +184,7 @@ pub(crate) struct StoredTensor {
 /// Reads the tensors of a graph, and the input names of nodes with these operators.
 ///
 /// # Errors
-/// An I/O error, also if the file is not a graph.
+/// Returns an I/O error, also if the file is not a graph.
 pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::Result<Tensors> {
     let wanted = Wanted {
         operators,
@@ -424,8 +424,8 @@ impl Reader {
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
     }
 
-    /// Reads the number and wire type of a field. Parsers truncate a longer key to 32 bits, so a key that is skipped
-    /// here could be another field to them.
+    /// Reads the number and wire type of a field. Keys of more than 32 bits are errors: other parsers truncate them,
+    /// and could then read a field that is skipped here.
     fn key(&mut self) -> io::Result<u64> {
         let key = self.varint()?;
         let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;

@@ -33,9 +33,9 @@ struct File {
 /// A label and its vector.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct LearnedLabel {
-    /// The texts of the label without a learned vector; see [`texts`](crate::hypothesis::texts).
+    /// The texts that represent the label to a model without learned vectors; see [`texts`](crate::hypothesis::texts).
     pub texts: Vec<String>,
-    /// Its vector, of any length above 0; only the direction counts.
+    /// The label's vector, of any length above 0; only the direction counts.
     pub vector: Vec<f64>,
 }
 

@@ -85,7 +85,7 @@ pub struct Vector {
     /// Second text, made from a label; empty if the model reads one text.
     #[serde(default)]
     pub hypothesis: String,
-    /// The labels in front of or behind the text, for GLiClass.
+    /// The labels of the prompt, for GLiClass.
     #[serde(default)]
     pub labels: Vec<String>,
     /// Token ids of the row, special tokens included.
@@ -185,12 +185,12 @@ impl Manifest {
         let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
         let width = match self.kind.as_str() {
             EMBEDDING => self.vectors[0].logits.len(),
-            // All vectors have the same number of labels, as a batch does.
+            // All vectors have the same number of labels, because the graph is checked with one batch.
             GLICLASS => self.vectors[0].labels.len(),
             _ => self.classes.len(),
         };
         if vector.logits.len() != width {
-            return Err("does not have one logit per class or label, or as many as the first");
+            return Err("needs one logit per class or label, or as many as vector 1");
         }
         if !vector.token_type_ids.is_empty() && vector.token_type_ids.len() != ids.len() {
             return Err("does not have one type id per token");
@@ -201,7 +201,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Returns its kind, one of [`KINDS`].
+    /// Returns the kind of the model, one of [`KINDS`].
     pub(super) fn kind(&self) -> &str {
         &self.kind
     }

@@ -60,6 +60,7 @@ pub fn graph_names(precision: &str) -> Vec<String> {
         other => vec![format!("model_{other}.onnx")],
     }
 }
+
 /// Returns the files of a folder, sorted by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let read = ModelError::read(folder);
@@ -85,8 +86,8 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     }
 }
 
-/// Returns the external weights files of a graph: those that it names, and `model.onnx.data`, `model.onnx_data`,
-/// `…_data_1`.
+/// Returns the external weights files of a graph: those that the graph names, and `model.onnx.data`, `model.onnx_data`
+/// or `…_data_1` next to it.
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()

@@ -12,7 +12,7 @@ pub enum Rounding {
     Exact,
     /// All numbers are rounded to bfloat16, with a mantissa of 8 bits.
     Bf16,
-    /// Activations are rounded to int8 in products with int8 weights, with one scale per group of numbers of a token.
+    /// Activations are rounded to int8 in products with int8 weights, with one scale per group of a token's numbers.
     Int8 {
         /// Numbers that share a scale.
         group: u16,
@@ -20,7 +20,7 @@ pub enum Rounding {
 }
 
 impl Rounding {
-    /// Supported group sizes: the one closest to float32, which `int8` stands for, and the fastest.
+    /// Supported group sizes: the most accurate, which `int8` stands for, and the fastest.
     pub const GROUPS: [u16; 2] = [32, 128];
 
     /// Returns the reduced-precision modes, from the most accurate to the fastest.
