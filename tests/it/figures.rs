@@ -133,7 +133,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
     );
     has(
         &page,
-        "They cannot for 40 of 80 posts, whose topics are not labels.",
+        "They cannot agree for 40 of 80 posts, whose topics are not labels.",
     );
     has(&page, "10 posts without a topic are left out.");
     // Science has 35 %, but is left out, because it is not a label.

@@ -18,11 +18,11 @@ pub const STYLE: &str = concat!(
     include_str!("display/chart.css"),
 );
 
-/// Maximum number of combining marks per letter. Vietnamese and Hebrew use up to three; more are used to paint over
-/// other text.
+/// Maximum number of combining marks per letter. Vietnamese and Hebrew use up to three; taller stacks serve to paint
+/// over other text.
 const MARKS: usize = 4;
 
-/// The minus sign, which is as wide as a plus.
+/// The minus sign, which is as wide as the plus sign.
 const MINUS: char = '−';
 
 /// Formats a number with thousands separators.
@@ -82,7 +82,7 @@ pub fn single_line(text: &str, most: usize) -> String {
         } else {
             c
         };
-        // A leading control character became a space only after trimming.
+        // Leading spaces are possible: `trim_start` keeps control characters, which became spaces above.
         if is_direction(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
             continue;
         }

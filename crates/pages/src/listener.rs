@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Time limit for receiving and answering a request, and between writes of a response. Longer than the slowest
 /// response, and short enough that slow clients do not exhaust the connections.
 const IO_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum number of open connections. A browser opens six, and the usual limit of open files is 1,024.
+/// Maximum number of open connections. A browser opens six of them, and the usual limit of open files is 1,024.
 const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of open connections per address.
 const MAX_PER_ADDRESS: usize = MAX_CONNECTIONS / 2;

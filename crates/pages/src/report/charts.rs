@@ -14,9 +14,9 @@ use topicmill_review::drift::as_f64;
 
 /// Width in pixels of a chart on a wide screen.
 const WIDE: f64 = 780.0;
-/// Width in pixels of a chart on a phone with 380 pixels.
+/// Width in pixels of a chart on a phone whose screen is 380 pixels wide.
 const NARROW: f64 = 340.0;
-/// Maximum number of labels or topics in a chart; its table has more.
+/// Maximum number of labels or topics in a chart; the chart's table has more.
 const MOST: usize = 24;
 
 /// A chart.
@@ -140,7 +140,7 @@ fn stack<const KINDS: usize>(
     (left, wide)
 }
 
-/// Returns the width of the widest name, at most `most` pixels.
+/// Returns the width of the column of names: the widest name and a margin, at most `most` pixels.
 fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
     let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
     (widest + 14.0).min(most)

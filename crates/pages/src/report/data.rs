@@ -6,7 +6,7 @@ use topicmill_review::drift::Drift;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 
-/// Bins of a score histogram.
+/// Number of bins of a score histogram.
 pub const BINS: usize = 50;
 
 /// The two periods between which a change is measured.
@@ -65,7 +65,7 @@ pub struct OutcomeStats {
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of their best scores; `None` without posts, and for `other`, where the best score is that of another label.
+    /// Mean of their best scores; `None` without posts, and for `other`, whose posts did not get their best label.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
@@ -142,7 +142,7 @@ pub struct Report {
     pub waiting: u64,
     /// Posts whose text was purged by retention before they were scored.
     pub without_text: u64,
-    /// Posts per column of the time axis: with a label, with none of the labels, not scored.
+    /// Posts per column of the time axis: with a label, `other` or `unsure`, not scored.
     pub totals: Vec<[u64; 3]>,
     /// Labels, largest first, then `other` and `unsure`, if any.
     pub outcomes: Vec<OutcomeStats>,
@@ -162,7 +162,7 @@ pub struct Report {
     pub gaps: Vec<Gap>,
     /// Subreddits that could not be read, latest run first.
     pub skipped: Vec<SkippedSubreddits>,
-    /// Time of the last complete comparison with deletions on Reddit.
+    /// Time of the last complete check for deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
 }
 

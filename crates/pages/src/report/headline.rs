@@ -73,9 +73,9 @@ fn of_posts(report: &Report) -> String {
 
 /// The labels that are significantly larger than the others.
 enum Leads {
-    /// One label leads; with a sentence.
+    /// One label leads, as this sentence states.
     One(String),
-    /// Two labels lead; with a sentence.
+    /// Two labels lead, as this sentence states.
     Several(String),
     /// No label leads.
     None,
@@ -104,10 +104,10 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Lea
     }
 }
 
-/// Returns the headline if no label leads and nothing changed.
+/// Returns the headline if no label leads and no share changed significantly.
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
     let of_posts = of_posts(report);
-    // Only if each post has a topic that is a label, because the share is of all scored posts.
+    // Only if the topic of each post is a label, because the sentence states a share of all scored posts.
     if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
         let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
         return format!(
@@ -121,7 +121,7 @@ fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
 
 /// Returns the label with the largest significant change, and a phrase that describes the change.
 fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
-    // Reversed, because `max_by` returns the last of equal changes, which is then that of the larger label.
+    // Reversed, because `max_by` returns the last of equal changes, which then belongs to the larger label.
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
     let real = changes.filter(|(_, change)| change.is_significant);

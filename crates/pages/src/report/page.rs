@@ -210,7 +210,7 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
 /// Draws a sparkline of posts over time.
 fn spark(series: &[u64]) -> String {
     let together = series.len().div_ceil(SPARK).max(1);
-    // From the end, so that the last point has as many columns as the others.
+    // Grouped from the end, so that the last point has as many columns as the others.
     let mut series: Vec<u64> = series
         .rchunks_exact(together)
         .map(|part| part.iter().sum())
@@ -397,10 +397,10 @@ fn footer(report: &Report) -> String {
     });
     let reconciled = match report.reconciled_at {
         Some(at) => format!(
-            "Last compared with deletions on Reddit on {}.",
+            "Last checked for deletions on Reddit on {}.",
             time::moment(at)
         ),
-        None => "Never compared with deletions on Reddit.".to_owned(),
+        None => "Never checked for deletions on Reddit.".to_owned(),
     };
     let nothing = "This page loads no external resources.".to_owned();
     let text = [Some(made), label_set, Some(reconciled), Some(nothing)];

@@ -14,7 +14,7 @@ pub struct Svg {
     body: String,
 }
 
-/// The point of a text that is at its coordinates.
+/// The point of a text that its coordinates refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// Its left end.

@@ -24,7 +24,7 @@ pub struct Axis {
     pub starts: Vec<NaiveDateTime>,
     /// True if posts begin long after the start of the first column.
     pub first_is_incomplete: bool,
-    /// True if posts end long before the end of the last column, as on the day of a collection.
+    /// True if posts end long before the end of the last column, as on the day of the collection.
     pub last_is_incomplete: bool,
     /// Start of the first column.
     first: Option<NaiveDateTime>,
@@ -32,10 +32,10 @@ pub struct Axis {
     span: Option<(Timestamp, Timestamp)>,
 }
 
-/// A column is incomplete if at least this share of its time is missing: about an hour of a day.
+/// A column is complete if no more than this share of its time is missing: about an hour of a day.
 const MISSING_SHARE: f64 = 0.05;
-/// The longest gap that may be chance, in mean intervals between posts. If posts are independent, a longer one has a
-/// probability of e⁻³ = 5 %.
+/// The longest gap that may be chance, as a multiple of the mean interval between posts. If posts are independent, a
+/// longer gap has a probability of e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.
@@ -148,7 +148,8 @@ impl Axis {
         }
     }
 
-    /// Returns a sentence about the incomplete columns of a column chart, with a leading space; empty without any.
+    /// Returns a sentence about the incomplete columns of a column chart, with a leading space; empty if there are
+    /// none.
     pub fn about_columns(&self) -> String {
         let (Some(which), Some((first, last))) = (self.incomplete(), self.span) else {
             return String::new();

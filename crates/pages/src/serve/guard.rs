@@ -32,7 +32,7 @@ const NO_STORE: &str = "no-store";
 
 /// Checks the token of requests.
 pub struct Guard {
-    /// Hash of the token, which is also the value of the cookie.
+    /// Hash of the token. The hash is also the value of the cookie.
     token: Option<String>,
 }
 

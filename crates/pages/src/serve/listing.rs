@@ -36,7 +36,7 @@ const NAMES: [&str; 10] = [
     "limit",
 ];
 
-/// Query parameters. Empty ones are ignored; if one is repeated, its last value is used.
+/// Query parameters. Empty parameters are ignored; if a parameter is repeated, its last value is used.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters(HashMap<String, String>);
 
@@ -197,7 +197,7 @@ async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<PostSummary>,
 
 fn filter(parameters: &Parameters) -> Result<RowFilter, String> {
     let outcome = match (parameters.get("outcome"), parameters.get("label")) {
-        // No post has two different outcomes, so an outcome that matches nothing is used.
+        // No post has two different outcomes; the empty outcome matches no post.
         (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => Some(""),
         (outcome, label) => label.or(outcome),
     };

@@ -216,7 +216,7 @@ impl Server {
             ended = rendering => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         };
-        // A stopped fit still stores its work in progress.
+        // Waits, because a cancelled fit still stores its work in progress.
         if stop.is_cancelled() {
             fits.close();
             fits.wait().await;

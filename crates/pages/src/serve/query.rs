@@ -86,7 +86,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
                 _ = running => {}
                 () = serving.clock.sleep(CANCEL_TIMEOUT) => {}
             }
-            // If not even the columns have arrived, the server is slow or unreachable, rather than the query slow.
+            // If not even the columns have arrived, the database is slow or unreachable; otherwise the query is slow.
             return Err(if has_begun.load(Relaxed) {
                 PageError::bad_request(format!(
                     "the query took longer than {} s and was cancelled; narrow it, or run it with `topicmill sql`",

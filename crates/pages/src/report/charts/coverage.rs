@@ -90,7 +90,7 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
             let x = left + column * as_f64(n as u64);
             let step = match posts {
                 0 => 0,
-                // Even one post has a colour of its own.
+                // At least 1, so that a single post is visible.
                 n => 1 + (5 * n / largest).min(5),
             };
             let tooltip = format!(

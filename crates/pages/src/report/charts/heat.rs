@@ -13,7 +13,7 @@ use topicmill_store::PostOutcome;
 const PRINTED_FROM: f64 = 0.045;
 /// Maximum width in pixels of a column name.
 const HEADING: f64 = 175.0;
-/// Upper bounds of the colour steps; the last step has the rest.
+/// Upper bounds of the colour steps; the last step, without a bound, has the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
 /// Draws the heat map; `None` with fewer than two topics.
@@ -80,7 +80,7 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
         _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
-            " On the diagonal, topic and label agree. They cannot for {} of {} posts, whose topics are not labels.",
+            " On the diagonal, topic and label agree. They cannot agree for {} of {} posts, whose topics are not labels.",
             thousands(others),
             thousands(all)
         ),
@@ -189,7 +189,7 @@ fn draw(
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
     let margin = if is_wide { 240.0 } else { 130.0 };
-    // A long name is shortened, but not its number of posts.
+    // Only the name is shortened, not the number of posts after it.
     let row_name = |row: &&TopicStats| {
         let posts = format!(" ({})", thousands(row.scored));
         fit(&row.name, margin - 12.0 - measure(&posts)) + &posts

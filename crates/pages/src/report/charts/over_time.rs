@@ -75,7 +75,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
         .iter()
         .filter(|line| line.posts > 0)
         .collect();
-    // The chart of all posts shows a single label.
+    // For a single label, the chart of all posts shows the same.
     if lines.len() < 2 || report.axis.len() < 2 {
         return None;
     }

@@ -9,7 +9,7 @@ use crate::display::{percent, score, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
-/// Columns of the chart, each of two bins.
+/// Number of columns of the chart. A column is two bins wide.
 const COLUMNS: usize = BINS / 2;
 
 /// Kinds of outcomes, from bottom to top.

@@ -183,12 +183,12 @@ impl Columns {
     }
 }
 
-/// Returns the base-36 id of a fullname as a number. Irregular fullnames, which files may have, get a negative hash
-/// instead.
+/// Returns the base-36 id of a fullname as a number. For an irregular fullname, which an imported file may have,
+/// returns a negative hash.
 pub fn key(fullname: &str) -> i64 {
     let id = fullname.strip_prefix("t3_");
     let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
-    // Leading zeros and upper case are irregular, because they would collide.
+    // Leading zeros and upper case are irregular, because they would collide with regular fullnames.
     key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
         let hash = TextHash::new(fullname);
         let half = hash.as_bytes().first_chunk().expect("a hash has 16 bytes");

@@ -66,7 +66,8 @@ pub struct FacetCount {
     pub posts: u64,
 }
 
-/// The values of the facets of a list, largest first. The filter of a facet does not restrict its own values.
+/// The values of the facets of a list, those with most posts first, except for months. The filter of a facet does not
+/// restrict its own values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facets {
     /// Slugs of labels, `other`, `unsure` and `unlabelled`.

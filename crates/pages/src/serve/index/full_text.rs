@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-/// Cached searches; paging repeats the same search.
+/// Maximum number of cached searches; paging repeats the same search.
 const SEARCHES: usize = 32;
 /// Maximum number of indexed bytes in a text: far more than Reddit's limit of 40,000 characters.
 const BYTES: usize = 200_000;

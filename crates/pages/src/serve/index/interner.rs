@@ -1,10 +1,11 @@
-//! An interner, which maps repeated texts such as subreddits to numbers.
+//! Stores repeated texts, such as the names of subreddits, once.
 
 use std::collections::HashMap;
 
 /// The number of a missing text.
 pub const NONE: u32 = u32::MAX;
-/// An interner: maps repeated texts to numbers.
+
+/// An interner: maps each text to a number, and back.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: Vec<String>,
@@ -28,7 +29,7 @@ impl Interner {
         &self.texts
     }
 
-    /// Returns for each number if its text matches; the last element is for [`NONE`].
+    /// Returns, for each number, true if its text matches; the last element is for [`NONE`].
     pub fn matching(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
         let texts = self.texts.iter().map(|text| Some(text.as_str()));
         texts.chain([None]).map(is_wanted).collect()

@@ -24,9 +24,9 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_store::browse::ChangeMarker;
 use topicmill_store::{Result, Store, StoreError};
 
-/// Texts read per statement, as bound parameters.
+/// Number of texts read per statement; each is a bound parameter.
 const TEXTS: usize = 500;
-/// Texts added to the full-text index at once: one segment, newest posts first.
+/// Number of texts added to the full-text index at once, newest posts first; they form one segment.
 const SEGMENT: usize = 4_000;
 /// Interval between polls for changes in the database.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -54,9 +54,9 @@ pub struct FoundRows {
 pub struct SearchProgress {
     /// Number of posts.
     pub posts: usize,
-    /// Posts in the full-text index; the newest come first.
+    /// Number of posts in the full-text index; the newest are added first.
     pub searched: usize,
-    /// Posts that will be in the full-text index.
+    /// Number of posts that will be in the full-text index.
     pub to_search: usize,
 }
 
@@ -107,7 +107,7 @@ impl Index {
         }
     }
 
-    /// Waits for the first read; an error if it failed.
+    /// Waits for the first read; returns an error if a read fails before.
     pub async fn ready(&self) -> Result<()> {
         let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
         // The senders have the lifetime of this index.
@@ -122,7 +122,7 @@ impl Index {
         }
     }
 
-    /// Returns a receiver that is notified of each refresh, and immediately if the index was read already.
+    /// Returns a receiver that is notified of each refresh, and also immediately if the index was read already.
     pub fn changes(&self) -> watch::Receiver<Option<Arc<Columns>>> {
         let mut changes = self.columns.subscribe();
         if changes.borrow().is_some() {
@@ -255,7 +255,7 @@ impl Index {
                 }
             }
             let keys = segment.iter().map(|(key, _)| *key);
-            // Purged since the columns were read.
+            // These posts were purged since the columns were read.
             let gone: Vec<i64> = keys.filter(|key| !read.contains_key(key)).collect();
             self.change(&gone, texts)?;
             for key in &gone {

@@ -16,9 +16,9 @@ pub struct PostLine {
     /// Label, `other`, `unsure` or `not labelled yet`.
     pub outcome: String,
     pub has_label: bool,
-    /// The score of the label or of `other`; of a post that is unsure, that of the best label.
+    /// The score of the label or of `other`; for a post that is `unsure`, that of its best label.
     pub score: Option<String>,
-    /// The same in percent: the width of its bar.
+    /// The score in percent: the width of its bar.
     pub percent: f64,
     pub subreddit: String,
     pub topic: String,
@@ -36,7 +36,7 @@ impl PostLine {
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
-        // The margin of a post that is `other` is its own score less that of the best label.
+        // For a post that is `other`, the margin is the score of `other` minus that of the best label.
         let is_other = post.outcome.as_deref() == Some("other");
         let score = match (post.score, post.margin) {
             (Some(score), Some(margin)) if is_other => Some(score + margin),

@@ -1,8 +1,8 @@
 //! The overview page: the report on all posts.
 //!
-//! Rendering takes seconds with a million posts, so a background task renders it again after writes, and requests wait
-//! only for the first report. Each response omits quotes of posts that were purged since, and has the label quality as
-//! of now.
+//! Rendering takes seconds with a million posts, so a background task renders the report again after writes, and
+//! requests wait only for the first report. Each response omits quotes of posts that were purged or edited since, and
+//! shows the label quality as of now.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

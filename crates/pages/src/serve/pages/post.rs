@@ -34,7 +34,7 @@ struct PostPage {
     link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
-    /// Score of the outcome and its closest rival.
+    /// The end of the sentence about the outcome, with its score.
     about_outcome: String,
     verdicts: Vec<Shown>,
     sightings: Vec<Seen>,
@@ -78,7 +78,7 @@ pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Resp
     Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
 }
 
-/// Reads a post; a 404 error if it is not stored.
+/// Reads a post; returns a 404 error if it is not stored.
 pub async fn find(serving: &Serving, named: PostName) -> Result<PostDetails, PageError> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
@@ -100,7 +100,7 @@ fn shown(post: &PostDetails) -> PostPage {
     let permalink = post
         .permalink
         .as_deref()
-        // Imported paths are untrusted; `//` would lead to another host.
+        // Imported paths are untrusted. Without a leading slash, `.evil.example/` would lead to another host.
         .filter(|path| path.starts_with('/') && !path.starts_with("//"));
     let link = post
         .url
@@ -131,7 +131,7 @@ fn shown(post: &PostDetails) -> PostPage {
     }
 }
 
-/// Returns the end of a sentence about the current outcome.
+/// Returns the end of the sentence about the current outcome.
 fn about_outcome(post: &PostDetails) -> String {
     let mut verdicts = post.verdicts.iter();
     let Some(verdict) = verdicts.find(|one| one.is_current && one.is_of_this_text) else {

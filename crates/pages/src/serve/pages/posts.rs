@@ -47,7 +47,7 @@ struct Facet {
     more: usize,
 }
 
-/// A value, with the URL of the list that it filters.
+/// A value, with the URL of the list filtered by it.
 struct FacetValue {
     words: String,
     posts: String,
@@ -74,7 +74,7 @@ pub async fn page(
     let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // Forms always send the sort order.
+    // The default sort order is no choice, because forms always send the order.
     let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });

@@ -1,4 +1,4 @@
-//! The page of posts on which annotators disagree, for all of them or for two.
+//! The page of posts on which annotators disagree, for all annotators or for two.
 
 use std::collections::{BTreeMap, HashMap};
 

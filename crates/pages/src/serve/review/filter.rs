@@ -7,10 +7,10 @@ use crate::display;
 use topicmill_score::LabelSet;
 use topicmill_store::{FilterLabel, ReviewFilter};
 
-/// Value of `label` for posts without a label, unless a label has this slug. The list of posts uses the same value.
+/// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
 pub const UNLABELLED: &str = "unlabelled";
 
-/// Query parameters of the filter. Empty ones select everything.
+/// Query parameters of the filter. An empty parameter selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct FilterQuery {
     pub label: Option<String>,

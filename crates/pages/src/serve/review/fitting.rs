@@ -1,7 +1,7 @@
 //! The button "fit now": learns from the answers, as `labels fit --make-current` does, while annotators continue.
 //!
-//! The program passes the implementation in, because a fit labels posts, which needs engines. One fit runs at a time;
-//! the page polls its state.
+//! The main program provides the implementation, because a fit labels posts, which needs inference engines. One fit
+//! runs at a time; the page polls its state.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ pub const ANSWERS_PER_FIT: usize = 25;
 
 /// Fits the current label set to the answers, and labels all posts with it.
 pub trait Fitter: Debug + Send + Sync {
-    /// Runs a fit on a connection of its own, and returns when it has ended; called on a thread that may block. Errors
-    /// are outcomes, too.
+    /// Runs a fit with its own database connection, and blocks the thread until it has ended. Returns an error as
+    /// [`FitOutcome::Failed`].
     fn fit(&self) -> FitOutcome;
 }
 
@@ -25,7 +25,7 @@ pub enum FitOutcome {
     Fitted(String),
     /// The answers do not improve the labels yet, so nothing changed.
     Unchanged(String),
-    /// It failed.
+    /// The fit failed.
     Failed(String),
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for a permit in each fit.
+    /// A fitter that waits for a permit in each fit.
     #[derive(Debug)]
     struct Waiting {
         calls: AtomicUsize,
@@ -175,7 +175,7 @@ mod tests {
         let view = fitting.view(50, 50).unwrap();
         assert!(!view.is_running && !view.is_due);
         assert_eq!(view.outcome, Some(done));
-        // The next one may start.
+        // The next fit may start.
         fitting.start(75);
         ended(&fitting).await;
         assert_eq!(waiting.calls.load(Ordering::SeqCst), 2);

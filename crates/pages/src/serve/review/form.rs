@@ -85,7 +85,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         return Ok(form.redirect("", None));
     };
     let fields = &form.fields;
-    // "None of these" refers to the labels that were offered.
+    // Rejected if the labels changed, because "none of these" refers to the labels that were offered.
     if fields.set.as_deref() != Some(offered(&set).as_str()) {
         return Ok(form.redirect("changed", None));
     }
@@ -103,11 +103,11 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         annotator: form.who.clone(),
         label,
         label_set: Some(target.label_set),
-        // The queue replaces this if it sampled the post at random.
+        // The queue replaces this by the reason why it assigned the post.
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.queue.clock.now().into(),
-        // Detects edits since the post was shown.
+        // Lets the queue detect an edit since the post was shown.
         text_hash: Some(text.ok_or_else(outdated)?),
         note: fields.note.as_deref().and_then(gold::gold_note),
     };

@@ -34,7 +34,7 @@ use topicmill_store::Store;
 
 /// Maximum number of characters in the name of an annotator.
 const NAME: usize = 60;
-/// Maximum number of characters in the title of a post that was answered.
+/// Maximum number of characters in the title of an answered post.
 const SHORT_TITLE: usize = 60;
 
 /// Options of the review page.
@@ -46,7 +46,7 @@ pub struct ReviewOptions {
     pub annotator: String,
     /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,
-    /// Runs "fit now"; without it, the page does not offer it.
+    /// Runs the fits of "fit now"; `None` hides this button.
     pub fitter: Option<Arc<dyn Fitter>>,
 }
 
@@ -128,7 +128,7 @@ fn name(text: Option<&str>) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Identifies the labels to choose from by the hash of the unfitted label set, because a fit does not change them.
+/// Returns an id of the labels to choose from: the hash of the unfitted label set, because a fit does not change them.
 fn offered(set: &LabelSet) -> String {
     let base = set.fitted.as_ref().map(|fitted| fitted.base.clone());
     base.unwrap_or_else(|| set.hash())

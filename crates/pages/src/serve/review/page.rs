@@ -97,7 +97,7 @@ struct ReviewPage {
     view: View,
     set: String,
     choices: Vec<Choice>,
-    /// True if there are few labels with descriptions, which then have a line each.
+    /// True if there are few labels, some with descriptions; each label then has its own line.
     has_few: bool,
     /// The query string of the filter, for the forms.
     query: String,
@@ -115,7 +115,7 @@ struct FitFragment {
     query: String,
     /// URL of this fragment.
     poll: String,
-    /// The target of the threshold, which a fit keeps.
+    /// The target for which the threshold was chosen; the next fit uses it, too.
     target: Option<String>,
     fit: Option<FitView>,
 }

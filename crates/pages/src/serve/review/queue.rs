@@ -18,8 +18,8 @@ use topicmill_review::sampling;
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, Target};
 
-/// Close calls read at once. Finding the closest of a million posts takes a second; labelling this many takes
-/// an hour.
+/// Number of close calls read at once. Finding the closest of a million posts takes a second, and an annotator needs an
+/// hour to label this many.
 const CLOSE_CALLS: u32 = 500;
 
 /// Assigns posts to annotators, and stores their answers.
@@ -34,7 +34,7 @@ pub struct ReviewQueue {
 pub enum NextPost {
     /// Label this post.
     Ask(Box<ReviewPost>, SampleReason, String),
-    /// Only skipped posts are left; with their number.
+    /// Only skipped posts are left, this many.
     Skipped(usize),
     /// All posts are labelled.
     Done,
@@ -76,7 +76,7 @@ impl ReviewQueue {
         if let Some(one) = state.annotator(who).assignment.take() {
             if one.filter.as_ref() == filter {
                 let posts = [one.post.clone()];
-                // It is missing if it was purged.
+                // A purged post is not found.
                 if let Some(post) = self.store.gold().review_posts(target, &posts).await?.pop() {
                     let (chosen, note) = (one.chosen, one.note.clone());
                     state.annotator(who).assignment = Some(one);
@@ -104,8 +104,8 @@ impl ReviewQueue {
             Some(_) => vec![SampleReason::Filter],
             None => vec![first, second],
         };
-        // First unanswered posts, then posts that others answered, which measures agreement, and finally posts assigned
-        // to others, so that annotators never wait.
+        // First unanswered posts, then posts that others have answered, to measure agreement, and finally posts that
+        // are assigned to others, so that annotators never wait.
         let skipped = state.annotator(who).skipped.clone();
         for (annotator, unavailable) in [
             (None, &unavailable),
@@ -301,7 +301,7 @@ impl ReviewQueue {
         let mine = answers.into_iter().map(|one| one.answer);
         let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
         let annotator = state.annotator(who);
-        // Falls back to the latest answer on the review page from before this start of the server.
+        // Falls back to the latest answer that was given on the review page before this server started.
         let last = loop {
             match annotator.answered.pop() {
                 None => {
@@ -325,8 +325,8 @@ impl ReviewQueue {
         Ok(undone)
     }
 
-    /// Assigns a post that the annotator has answered. The answer stays until another one replaces it. Returns false if
-    /// there is none.
+    /// Assigns a post that the annotator has answered. The answer stays until a new one replaces it. Returns false if
+    /// there is no answer.
     pub async fn reopen(&self, who: &str, post: &Fullname) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?.into_iter();

@@ -2,7 +2,7 @@
 // Hotkeys click the buttons that show them. The page also works without this script.
 document.addEventListener("keydown", (event) => {
   const note = event.target.closest("textarea[data-focus]");
-  // Enter and Escape leave the note, so that the keys give labels again.
+  // Enter and Escape leave the note, so that the hotkeys work again.
   if (note && (event.key === "Escape" || (event.key === "Enter" && !event.shiftKey)) && !event.isComposing) {
     event.preventDefault();
     note.blur();

@@ -10,8 +10,8 @@ use super::super::interner::{NONE, is_among};
 use super::{Columns, Row};
 
 impl Columns {
-    /// Selects a page of up to `limit` posts after the position `after` that match the filter and, if given, have keys
-    /// in `among`.
+    /// Selects a page of up to `limit` posts that match the filter and follow the position `after`. If `among` is
+    /// given, only posts with these keys match.
     pub fn select(
         &self,
         filter: &RowFilter,
@@ -150,7 +150,7 @@ impl<'f> Matcher<'f> {
         }
     }
 
-    /// Returns for each facet (outcome, topic, subreddit, time) if a post matches.
+    /// Returns, for each facet (outcome, topic, subreddit, time), true if a post matches its filter.
     fn conditions(&self, row: &Row) -> [bool; 4] {
         let since = self.filter.since.unwrap_or(i64::MIN);
         let until = self.filter.until.unwrap_or(i64::MAX);

@@ -44,8 +44,9 @@ pub struct Assignment {
     pub since: DateTime<Utc>,
 }
 
-/// Returns the reason and the source of an answer that replaces an earlier one. A random post of a file keeps its
-/// source, because a post that was drawn here would make all posts before it part of the random sample.
+/// Returns the reason and the source of an answer that replaces an earlier one. A random post from a file keeps its
+/// source. Otherwise, it would count as drawn by this page, which draws posts in the order of their text hashes, and
+/// all posts before it in this order would become part of the random sample.
 pub fn reason_and_source(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
