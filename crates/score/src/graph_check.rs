@@ -1,8 +1,8 @@
 //! Compares a graph with the reference logits in its manifest.
 //!
 //! A graph may load, run, and still be wrong: an optimizer that mistakes the type of a model changes its logits without
-//! an error. So a manifest has the logits of the original model for a few texts, and every loaded graph is checked
-//! against them.
+//! an error. Therefore a manifest has the logits of the original model for a few texts, and every graph is checked
+//! against them when it is loaded.
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
@@ -17,8 +17,8 @@ use crate::folder::manifest::{GraphSpec, Vector};
 pub struct MaxErrors {
     /// Largest error of a logit; infinite if one is NaN.
     pub logits: f64,
-    /// Largest error of a score: in multi mode for an NLI model, with its own function for a classifier, and for an
-    /// embedding model of a label whose vector is the expected one.
+    /// Largest error of a score. A classifier is scored with its own function, and other models in multi mode. An
+    /// embedding is scored against a label whose vector is the expected embedding.
     pub scores: f64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn check_batch(
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(
-            "it returned {} × {} numbers for {} rows of {classes} classes",
+            "the graph returned {} × {} numbers for {} rows of {classes} classes",
             found.rows,
             found.width,
             vectors.len(),
@@ -76,14 +76,14 @@ pub(crate) fn check_batch(
         let pairs = scores(kind, found, wanted).into_iter();
         for (found, wanted) in pairs.zip(scores(kind, wanted, wanted)) {
             let off = (found - wanted).abs();
-            // `max` ignores NaN, the worst error.
+            // `max` ignores NaN, so NaN counts as the largest possible error.
             errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
         }
     }
     Ok(errors)
 }
 
-/// Returns the scores of a row of logits; an embedding is compared with the expected one.
+/// Returns the scores of a row of logits; for an embedding, the score of its cosine with the expected one.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {

@@ -1,13 +1,13 @@
 //! Texts that represent a label. The input is a label set; the output is the texts of each label.
 //!
-//! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the mean of the
-//! vectors of several texts: the hypothesis, and the label's descriptions, which clarify a bare label. A classifier
-//! needs no texts: each of its labels has a logit, and a key to store it under. A GLiClass model reads the bare labels,
-//! all at once, so the key of a logit names the whole ordered set.
+//! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares the post with the mean
+//! of the vectors of several texts: the hypothesis, and the label's descriptions, which clarify a short label. A
+//! classifier reads no label texts; they only serve as the key of the stored logit. A GLiClass model reads all labels
+//! at once, without descriptions, so the key of a logit includes a hash of the ordered label set.
 //!
-//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They are used for a label
-//! set if every one of its labels has one, found by the label's texts. Otherwise none is used, because learned vectors
-//! and computed ones are not comparable. The background always uses computed vectors.
+//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels, which are found by the
+//! labels' texts. They are used only if every label of the set has one, because learned and computed vectors are not
+//! comparable. The background always uses computed vectors.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ use crate::folder::{ModelKind, hex};
 use crate::labels::{Label, LabelSet};
 
 /// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
-/// classifier, it is a text made from the label's name, and for a GLiClass model the label itself.
+/// classifier, the only text is derived from the label's name; for a GLiClass model, it is the label itself.
 pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     if kind.head().is_some() {
         return vec![format!("class {}", label.label)];
@@ -38,8 +38,8 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     texts
 }
 
-/// Returns the texts to compare with: for each label one list of [texts](texts), then, if any topic is left, a group
-/// for the background with one list per topic.
+/// Returns the texts to compare with: for each label a group with one list of [texts](texts), then, if any
+/// [background topic](LabelSet::background_for) remains, a group with one list per topic.
 pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let labels = set.labels.iter().map(|label| vec![texts(kind, set, label)]);
     let topics = set.background_for(kind).into_iter();
@@ -99,7 +99,7 @@ pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<Strin
     ))
 }
 
-/// Returns the keys to store logits under: one per label, then one for the background, if any topic is left.
+/// Returns the keys to store logits under: one per label, then one for the background, if any of its topics remains.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
     let is_learned = learned(kind, set).is_some();
     let mut groups = groups(kind, set);
@@ -126,7 +126,7 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// Adds the position of each label and a hash of the whole set to its texts, because its logit depends on both.
+/// Adds its position and a hash of the set to the texts of each label: the logit of a GLiClass model depends on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
     let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
@@ -136,7 +136,7 @@ fn name_set(groups: &mut [Vec<Vec<String>>]) {
     }
 }
 
-/// Prefix of a background's key, whose logits are the [fold](crate::score::fold) of its topics' logits.
+/// Prefix of a background's key. The logits under this key are the [fold](crate::score::fold) of the topics' logits.
 const FOLDED: &str = "The mean of the odds of:";
 
 /// Returns the key to store the logits of a pair under: equal keys mean equal logits for the same model and text.
@@ -152,8 +152,8 @@ pub fn key(texts: &[String]) -> String {
 
 /// Returns the key of a label with a learned vector.
 ///
-/// It begins with a single line break, which no key made from texts does: the first text is never empty, and a line
-/// break at its start is doubled.
+/// It begins with a single line break. A key made from texts never does: its first text is not empty, and a line break
+/// at the start of that text is doubled.
 pub fn learned_key(texts: &[String]) -> String {
     format!("\n{LEARNED}\n{}", key(texts))
 }
@@ -288,7 +288,7 @@ mod tests {
             "\nA learned vector of:\nThis text is about food.\nOf it."
         );
         assert!(keys[..2].iter().all(|key| !by_words.contains(key)));
-        assert_eq!(keys[2..], by_words[2..], "the background has its words");
+        assert_eq!(keys[2..], by_words[2..], "the background uses its texts");
         let more = set(&["food", "sports", "chess"]);
         assert_eq!(super::keys(&kind, &more), super::keys(&worded, &more));
         // No texts have this key.

@@ -1,8 +1,8 @@
 //! The label set in a pipeline file: everything that decides a label, in one TOML file.
 //!
 //! Input and output are the text of a file. [`write`] writes a label set with its background and fit, so that the file
-//! alone gives the same label set, by its hash, on any machine. [`read`] stops at the first error; the program reads
-//! the same keys, and reports all mistakes of a file.
+//! alone reproduces the label set, with the same hash, on any machine. [`read`] stops at the first error; the
+//! command-line program reads the same keys, but reports all errors of a file.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -15,18 +15,18 @@ use crate::slug::slug;
 /// Template of a label set without one.
 pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
 
-/// Reasons why a file has no label set.
+/// Reasons why a file has no valid label set.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelFileError {
-    /// It is not TOML, or has an unknown key or a value of another type.
+    /// The file is not TOML, or has an unknown key or a value of the wrong type.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// It has both `labels` and `[[topic]]`.
+    /// The file has both `labels` and `[[topic]]`.
     #[error(
         "`labels` and [[topic]] cannot be combined: write each label as a [[topic]], or remove the topics"
     )]
     Both,
-    /// No slug can be made of a label.
+    /// No slug can be derived from a label.
     #[error("no slug can be made of the label `{0}`: write it as a [[topic]] with a `slug`")]
     NoSlug(String),
     /// The name is empty.
@@ -52,7 +52,7 @@ pub enum FitSectionError {
          the section [fitted] and fit again"
     )]
     Changed,
-    /// A correction belongs to another label than that of its position.
+    /// The correction at this position belongs to another label.
     #[error("[[fitted.label]] {0} is for `{1}`, but label {0} of the file is `{2}`")]
     Label(usize, String, String),
 }
@@ -84,7 +84,7 @@ struct File {
     _schedule: IgnoredAny,
 }
 
-/// A label, with keys for collecting that decide no label.
+/// A label. The ignored keys only configure collection.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Topic {
@@ -104,7 +104,7 @@ struct Topic {
     _limit: IgnoredAny,
 }
 
-/// A background by its name or path, or with its topics.
+/// A background: its name or path, or its topics.
 #[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -126,7 +126,7 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// The section `[fitted]` of a pipeline file: a fit, with the labels that it belongs to.
+/// The section `[fitted]` of a pipeline file: a fit, with the slugs of its labels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FitSection {
@@ -212,8 +212,8 @@ pub fn write(set: &LabelSet) -> String {
     toml::to_string(&file).expect("texts and numbers can be written as TOML")
 }
 
-/// Reads the label set of a pipeline file. `name` is the name of a set without one. `text_of` returns the text of a
-/// background file by its path in the file, or the reason why it cannot be read.
+/// Reads the label set of a pipeline file. `name` is used if the file gives no name. `text_of` returns the text of a
+/// background file, given the path in the pipeline file, or the reason why it cannot be read.
 ///
 /// # Errors
 /// See [`LabelFileError`].
@@ -313,7 +313,7 @@ impl FitSection {
         }
     }
 
-    /// Returns the fit of a label set; it is validated with the set.
+    /// Converts the section to the fit of a label set. The numbers are validated later, along with the set.
     ///
     /// # Errors
     /// See [`FitSectionError`].

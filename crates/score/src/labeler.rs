@@ -1,8 +1,8 @@
 //! Scores texts with one model: combines the model folder, the tokenizer and the engine.
 //!
 //! A [`Labeler`] is owned by the thread that computes. Its [`Encoder`] is shared, so that another thread can tokenise
-//! the next texts at the same time. It accesses no database and no files: the caller passes in encoded texts, and a
-//! callback receives each result as soon as the last row of its text is computed.
+//! the next texts at the same time. Scoring accesses no database and no files: the caller passes in encoded texts, and
+//! a callback receives each result as soon as the last row of its text is computed.
 
 mod compute;
 mod error;
@@ -71,7 +71,7 @@ pub enum Completion {
     Cancelled,
 }
 
-/// Counters of an engine.
+/// Counters of the computed batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ComputeStats {
     /// Number of tokens, special tokens included.
@@ -80,11 +80,11 @@ pub struct ComputeStats {
     pub padded_tokens: u64,
     /// Number of batches that were split in half after running out of memory.
     pub oom_splits: u64,
-    /// Durations of batches, if there is a clock; see [`Labeler::set_stopwatch`].
+    /// Durations of batches, if they are measured; see [`Labeler::set_stopwatch`].
     pub batches: BatchTimes,
 }
 
-/// Returns the time since a fixed moment.
+/// A function that returns the time since a fixed moment.
 pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl ComputeStats {
@@ -102,11 +102,11 @@ pub struct Labeler {
     budget: usize,
     computed: ComputeStats,
     watch: Option<Stopwatch>,
-    /// Numbers per row, once known.
+    /// Number of outputs per row, once known.
     width: Option<usize>,
     /// Keys of the labels for which the learned-vector notice was last logged.
     logged_keys: Vec<String>,
-    /// The background that was last logged: its tag, and the topics that the labels leave out.
+    /// The background that was last logged: its tag, and the topics that were left out because of the labels.
     logged_background: (String, String),
 }
 
@@ -125,7 +125,7 @@ impl Labeler {
             folder,
             encoder,
             engine,
-            // Constant if scores depend on the batch.
+            // `set_batch_tokens` replaces this value, unless scores depend on the batch.
             budget: BATCH_DEPENDENT_TOKENS,
             computed: ComputeStats::default(),
             watch: None,
@@ -215,7 +215,7 @@ impl Labeler {
     pub fn shapes(&self) -> Shapes {
         let window = self.folder.max_tokens;
         if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
-            // An embedding is usually the mean of all tokens; a classifier reads the first one.
+            // An embedding is usually the mean of all tokens; the last layers of other models read a token per row.
             let min_rows = match self.folder.kind {
                 ModelKind::Embedding(_) => 1,
                 ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
@@ -256,11 +256,11 @@ impl Labeler {
         Arc::clone(&self.encoder)
     }
 
-    /// Scores texts, and calls `done` with the index and result of each as soon as it is available, in no particular
-    /// order. Polls `stop` between batches; scoring is cancelled if it returns true.
+    /// Scores texts, and calls `done` with the index and the result of each text as soon as the result is available, in
+    /// no particular order. Polls `stop` between batches; scoring is cancelled if `stop` returns true.
     ///
-    /// Only wanted pairs are computed; a text without one costs no inference. Each text must have a label that is not
-    /// skipped.
+    /// Only wanted pairs are computed; a text without a wanted pair costs no inference. Each text must have a label
+    /// that is not skipped.
     ///
     /// A failed batch is retried in halves, down to the failing row. After running out of memory, the budget stays
     /// halved.
@@ -412,7 +412,7 @@ impl Pending {
     }
 }
 
-/// Splits the output of a text's only row into one entry per label; also returns the text's vector, if it is one.
+/// Splits the output of a text's only row into one entry per label; for an embedding model, also returns the vector.
 fn split_row(
     prepared: &PreparedLabels,
     raw: &[f32],
@@ -434,7 +434,7 @@ fn split_row(
             Ok((raw.iter().map(|logit| vec![*logit]).collect(), None))
         }
         Labels::Prompt(_) => Err(TextError::Engine(EngineError::Shape(format!(
-            "it returned {} logits for {} labels",
+            "the graph returned {} logits for {} labels",
             raw.len(),
             prepared.owners.len()
         )))),
@@ -445,7 +445,7 @@ fn split_row(
 /// Reports a text vector whose length differs from that of the label vectors.
 fn width_mismatch(raw: &[f32]) -> TextError {
     TextError::Engine(EngineError::Shape(format!(
-        "it returned {} numbers for a text, but another number for a label",
+        "the vector of a text has {} numbers, but that of a label has another length",
         raw.len()
     )))
 }

@@ -11,7 +11,7 @@ use crate::background::{Background, BackgroundError, BackgroundTopic, Words, wor
 use crate::fitted::{Fitted, FittedError};
 use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
 
-/// Template of a classifier's label set, which has no hypotheses; no pipeline file would have it by chance.
+/// Placeholder template of a classifier's label set, which has no hypotheses. Unlikely to be in a pipeline file.
 const CLASS_TEMPLATE: &str = "class {}";
 
 /// Scoring mode: the function that turns logits into scores.
@@ -95,8 +95,8 @@ pub struct LabelSet {
     pub mode: Mode,
     /// Minimum score of the best label; below it, a post gets no label.
     pub threshold: f64,
-    /// Divisor of the logits before they become scores: 1 has no effect, and more makes scores less confident. It does
-    /// not change the order of the labels.
+    /// Divisor of the logits before they become scores: 1 has no effect, and a higher value makes scores less
+    /// confident. It does not change the order of the labels.
     pub temperature: f64,
     /// The labels, in order; never empty.
     pub labels: Vec<Label>,
@@ -116,13 +116,13 @@ pub enum LabelSetError {
     /// The template has no `{}` for the label, or several.
     #[error("the hypothesis template `{0}` needs exactly one `{{}}`, where the label goes")]
     Template(String),
-    /// A label is empty.
-    #[error("label {0} is empty: give it a text")]
+    /// A label or its slug is empty.
+    #[error("label {0} is empty: fill it in")]
     Blank(usize),
     /// Two labels have the same slug.
     #[error("label `{0}` occurs twice: remove one")]
     Twice(String),
-    /// With a background, the word is a reserved outcome.
+    /// The slug is the name of an outcome, which a label set with a background cannot use.
     #[error(
         "label `{0}`: with a background, this word is reserved for posts without a label; use another slug"
     )]
@@ -167,7 +167,7 @@ impl LabelSet {
         if !(0.0..=1.0).contains(&self.threshold) {
             faults.push(LabelSetError::Threshold(self.threshold.to_string()));
         }
-        #[expect(clippy::float_cmp, reason = "0 and 1 are what is written")]
+        #[expect(clippy::float_cmp, reason = "exactly 0 and 1 are the defaults")]
         if self.mode == Mode::Raw && (self.threshold != 0.0 || self.temperature != 1.0) {
             faults.push(LabelSetError::Raw);
         }
@@ -210,12 +210,12 @@ impl LabelSet {
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
-            reason = "exactly 1 is left out, so that label sets from before temperatures keep their hash"
+            reason = "exactly 1 is left out, so that label sets without a temperature keep their hash"
         )]
         let temperature = (self.temperature != 1.0).then_some(self.temperature);
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
-        // Fields were added in later versions, and are left out if unset. Any other form would change the hashes of
-        // stored label sets, and all posts would be labelled again.
+        // Fields that later versions added are left out if unset. Otherwise the hashes of stored label sets would
+        // change, and all posts would be labelled again.
         let content = match (&self.background, temperature) {
             (Some(background), _) => serde_json::to_string(&(
                 (template, mode, threshold, &self.labels, self.temperature),
@@ -279,7 +279,7 @@ impl LabelSet {
         background.map_or_else(Vec::new, |some| some.topics_for(kind, &self.words()))
     }
 
-    /// Returns the offset of the background's logit; `None` if there is no background, or no topic is left.
+    /// Returns the offset of the background's logit; `None` if there is no background, or none of its topics remains.
     ///
     /// The folded logit is that of an average topic. The offset `ln(weight × labels)` gives all topics together the
     /// weight of `weight × labels` labels, for any number of topics.
@@ -288,8 +288,8 @@ impl LabelSet {
         #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
         let labels = self.labels.len().max(1) as f64;
         let left = !self.background_for(kind).is_empty();
-        // `fold` returns the mean odds of the topics; times the number of labels, it weighs as much as all labels
-        // together.
+        // `fold` averages the odds of the topics. Multiplied by the number of labels, the average weighs as much as all
+        // labels together.
         left.then(|| (background.weight * labels).ln())
     }
 
@@ -297,8 +297,7 @@ impl LabelSet {
         words(self.labels.iter().flat_map(Label::named))
     }
 
-    /// Returns the background topics that are left out, each with the slug of the first label that shares a word with
-    /// it.
+    /// Returns the background topics that are left out, each with the slug of the first label with a word in common.
     pub fn omitted_topics(&self) -> Vec<(&str, &str)> {
         let of_label: Vec<Words> = self.labels.iter().map(|one| words(one.named())).collect();
         let topics = self.background.iter().flat_map(|some| &some.topics);
@@ -314,7 +313,7 @@ impl LabelSet {
 }
 
 impl Label {
-    /// Returns the texts whose words are compared with topics.
+    /// Returns the texts whose words are compared with those of topics.
     fn named(&self) -> [&str; 2] {
         [&self.slug, &self.label]
     }
@@ -422,6 +421,6 @@ mod tests {
         set.background = Some(crate::scripted::background());
         assert_eq!(set.prior_for(&kind), Some(2f64.ln()));
         set.labels[0].label = "sports, food, games".into();
-        assert_eq!(set.prior_for(&kind), None, "nothing is left");
+        assert_eq!(set.prior_for(&kind), None, "no topic remains");
     }
 }

@@ -92,8 +92,8 @@ impl Labeler {
         Ok(Completion::Done)
     }
 
-    /// Returns true if the engine computes a row without text. Then a failed row is itself the cause; otherwise the
-    /// engine is broken, for example because the GPU disappeared.
+    /// Returns true if the engine computes a row without text. If it does, a failed row is itself the cause; otherwise
+    /// the engine is broken, for example because the GPU disappeared.
     fn engine_works(&mut self) -> bool {
         // NaN or infinity still means that the engine computes.
         matches!(self.infer_empty(), Ok(_) | Err(EngineError::NotFinite(_)))
@@ -145,7 +145,7 @@ impl Labeler {
             != (batch.rows(), expected, batch.rows() * expected)
         {
             return Err(EngineError::Shape(format!(
-                "it returned {} × {} numbers for {} rows; {expected} per row were expected",
+                "the graph returned {} × {} numbers for {} rows; {expected} per row were expected",
                 logits.rows,
                 logits.width,
                 batch.rows()

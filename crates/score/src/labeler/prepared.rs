@@ -26,7 +26,7 @@ pub struct PreparedLabels {
     pub(super) keys: Vec<String>,
     /// Number of labels, without the background.
     count: usize,
-    /// Prior of the background, if any topic is left; its index follows that of the last label.
+    /// Prior of the background, if any topic remains. The background's index follows that of the last label.
     prior: Option<f64>,
     /// Index of the label that each hypothesis or vector belongs to; a background has one entry per topic.
     pub(super) owners: Vec<usize>,
@@ -57,7 +57,7 @@ impl PreparedLabels {
     }
 
     /// Returns the key to store each label's logits under, in the order of the set, then that of the background, if any
-    /// topic is left.
+    /// of its topics remains.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
@@ -125,7 +125,7 @@ impl PreparedLabels {
         }
     }
 
-    /// Builds the result of a text from its rows; an embedding model has one row per label.
+    /// Builds the result of a text from its rows. For an embedding model, each row is the cosine of a label.
     pub(super) fn result(
         &self,
         pair_state: &dyn Fn(usize) -> PairState,
@@ -192,7 +192,7 @@ impl Labeler {
         self.prepare_with_known(set, &[])
     }
 
-    /// Prepares a label set with some label vectors known, one entry per label. NLI models ignore them.
+    /// Prepares a label set with some label vectors known, one entry per label. Only embedding models use them.
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -214,7 +214,7 @@ impl Labeler {
                     background = logged.0,
                     topics = set.background_for(&self.folder.kind).len(),
                     left_out = logged.1,
-                    "a post that fits the background better than every label is other"
+                    "posts that fit the background better than every label become other"
                 );
                 self.logged_background = logged;
             }
@@ -262,7 +262,7 @@ impl Labeler {
                     *known = Some(learned);
                 }
             }
-            // Each label has its own vector, so nothing is left to fold.
+            // A label vector combines all texts or topics of its key, so there is one owner per key.
             let vectors = self.label_vectors(&name, &owners, keys.len(), texts, &known)?;
             owners = (0..keys.len()).collect();
             Labels::Vectors(vectors)
@@ -558,7 +558,7 @@ pub fn fits_window(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
     match kind {
         ModelKind::Nli(_) => encoder.premise_room(tokens) > 0,
         ModelKind::Embedding(_) => tokens <= encoder.room(),
-        // A classifier does not read it, and a GLiClass model reads all together: see `prompt`.
+        // A classifier reads no label texts, and a GLiClass model reads all labels together: see `prompt`.
         ModelKind::Classifier(_) | ModelKind::Gliclass(_) => true,
     }
 }

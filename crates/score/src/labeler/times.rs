@@ -5,15 +5,15 @@ use std::time::Duration;
 /// Histogram of durations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BatchTimes {
-    /// Counts per bucket, each up to its [`Self::BOUNDS`]; the last bucket has the rest.
+    /// Counts per bucket. A bucket ends at its bound in [`Self::BOUNDS`]; the last bucket has no bound.
     pub counts: [u64; Self::BOUNDS.len() + 1],
     /// Sum of all durations, in seconds.
     pub seconds: f64,
 }
 
 impl BatchTimes {
-    /// Upper bounds in seconds: a batch takes 5 ms with a small model on a GPU, and half a minute with a large one on a
-    /// CPU.
+    /// Upper bounds in seconds. A batch takes about 5 ms with a small model on a GPU, and up to half a minute with a
+    /// large one on a CPU.
     pub const BOUNDS: [f64; 12] = [
         0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     ];
