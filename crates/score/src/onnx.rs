@@ -1,7 +1,7 @@
 //! ONNX Runtime as an [`Engine`]. No other module names the `ort` crate.
 //!
-//! The library is loaded once per process, always from a path that [`library`] finds, because `ort` panics if it cannot
-//! find one by itself. A session computes one batch at a time.
+//! The library is loaded once per process, always from a path that [`library`] finds, because `ort` panics if its own
+//! search fails. A session computes one batch at a time.
 
 mod error;
 mod initializers;
@@ -44,7 +44,7 @@ pub struct EngineOptions {
     pub weights: Option<SharedWeights>,
 }
 
-/// The device of a loaded model, and the reason for it.
+/// The device of a loaded model, and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceChoice {
     /// Never [`Device::Auto`].
@@ -139,7 +139,7 @@ impl OnnxEngine {
         })
     }
 
-    /// Returns the device, and the reason for it.
+    /// Returns the device, and the reason why it was chosen.
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
     }
@@ -174,7 +174,7 @@ impl Engine for OnnxEngine {
     }
 
     fn wants_few_shapes(&self) -> bool {
-        // A graph with a fixed shape is padded to it anyway.
+        // Batches for a graph with a fixed shape have that shape anyway.
         matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_fixed()
     }
 }
@@ -252,7 +252,7 @@ pub(crate) fn is_out_of_memory(message: &str) -> bool {
         "cudaerrormemoryallocation",
     ];
     let lower = message.to_lowercase();
-    // Loaders use the same words if the file system is mounted `noexec`.
+    // On a file system that is mounted `noexec`, loaders fail with `failed to map segment … not permitted`.
     SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
 }
 

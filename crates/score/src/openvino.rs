@@ -197,7 +197,7 @@ impl Compiled {
         for index in 0..self.graph.get_output_size()? {
             outputs.push(port(&self.graph.get_output_by_index(index)?)?);
         }
-        // A node has several names, and OpenVINO may list any of them.
+        // A node may have several names, and OpenVINO may list any of them.
         let wanted = wanted_output(folder);
         if let Ok(node) = self.graph.get_output_by_name(wanted) {
             outputs.insert(0, port(&node)?);
@@ -218,7 +218,7 @@ impl Compiled {
         if inputs.len() == self.graph.get_input_size()? {
             return Ok(inputs);
         }
-        // An unknown input is reported by OpenVINO's name for it.
+        // Report unknown inputs under the names that OpenVINO gives them.
         for index in 0..self.graph.get_input_size()? {
             let port = port(&self.graph.get_input_by_index(index)?)?;
             if !Input::ALL.iter().any(|input| input.name() == port.name) {
@@ -291,7 +291,7 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
     Ok(Port {
         name: node.get_name()?,
         kind: Some(kind),
-        // An unknown rank also has no dimensions.
+        // An unknown rank also yields no dimensions.
         shape: (!dims.is_empty()).then_some(dims),
     })
 }

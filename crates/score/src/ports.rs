@@ -11,11 +11,11 @@ use super::folder::{FixedShape, ModelFolder, ModelKind};
 /// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// Its name in the graph.
+    /// The name in the graph.
     pub name: String,
-    /// Type of its numbers, as in [`Input::kind`]; `None` if it is not a tensor.
+    /// Type of the numbers, as in [`Input::kind`]; `None` if the port is not a tensor.
     pub kind: Option<String>,
-    /// Its dimensions, −1 for a dynamic size; `None` if the rank is unknown.
+    /// The dimensions, −1 for a dynamic size; `None` if the rank is unknown.
     pub shape: Option<Vec<i64>>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Checks a graph's inputs, and returns what to feed.
+    /// Checks a graph's inputs, and selects the tensors to feed.
     pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
         let params = InputParams {
@@ -70,7 +70,7 @@ pub(crate) type Output = (Vec<i64>, Vec<f32>);
 /// Name and tensor of an input.
 pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
 
-/// Checks every id, because a graph silently reads a negative one from the end of its table.
+/// Checks every id: for a negative one, a graph would silently read from the end of its embedding table.
 fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
     let Some(vocab_size) = vocab_size else {
         return Ok(());
@@ -134,7 +134,7 @@ fn inputs_of(
     }
     if !inputs.iter().any(|input| input.marks_length()) {
         return Err(
-            "it has no input `attention_mask`, or another one for the length of a row".to_owned(),
+            "it has neither `attention_mask` nor another input for the length of a row".to_owned(),
         );
     }
     Ok(inputs)
@@ -199,8 +199,7 @@ fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
         )),
         [] | [_, _] => Ok(()),
         _ => Err(format!(
-            "its output `{name}` has {} dimensions, but one row of numbers per text has two; is it a model without a \
-             head?",
+            "its output `{name}` has {} dimensions instead of two (texts × numbers); is it a model without a head?",
             shape.len()
         )),
     }

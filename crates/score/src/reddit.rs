@@ -1,7 +1,8 @@
 //! Converts a Reddit post to the text that its readers see.
 //!
-//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, and replaces removed
-//! texts by placeholders. Readers see none of these, but they would change labels, so models do not get them.
+//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, and placeholders
+//! replace removed texts. Readers do not see the former and learn nothing from the latter, but both would change labels,
+//! so both are removed.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -18,7 +19,7 @@ struct Rule {
     placeholder: Regex,
     invisible: Regex,
     blank_lines: Regex,
-    /// A character that every match contains, the pattern, and the replacement.
+    /// For each replacement: a character that every match contains, the pattern, and the replacement text.
     markup: Vec<(char, Regex, String)>,
 }
 
@@ -78,7 +79,7 @@ pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     whole
 }
 
-/// Returns a title or body without zero-width characters, escapes, images and Markdown syntax. Placeholders stay.
+/// Returns a title or body without zero-width characters, escapes, images and Markdown syntax. Placeholders are kept.
 ///
 /// ```
 /// use topicmill_score::reddit::reddit_text;
@@ -121,7 +122,7 @@ pub fn is_placeholder(text: &str) -> bool {
 }
 
 /// Decodes HTML character references once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. Other text with an
-/// ampersand stays.
+/// ampersand is unchanged.
 ///
 /// ```
 /// use topicmill_score::reddit::decode_entities;

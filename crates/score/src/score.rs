@@ -24,7 +24,7 @@ use crate::labels::Mode;
 pub struct PairLogits {
     /// Logit of the class that scores the label.
     pub entailment: f32,
-    /// Logit of the class that multi mode contrasts with it.
+    /// Logit of the class that multi mode contrasts with `entailment`.
     pub contradiction: Option<f32>,
     /// Logit of the third class, if there is one.
     pub neutral: Option<f32>,
@@ -53,9 +53,9 @@ pub struct Scores {
     pub scores: Vec<f64>,
     /// Index of the best label; the first of equals.
     pub best: usize,
-    /// Best score minus second-best score, the background included; for a single label its score.
+    /// Best score minus second-best score, the background included; the score itself if it is the only one.
     pub margin: f64,
-    /// True if the text gets no label: it is other, or the best score is below the threshold.
+    /// True if the text gets no label: it is *other*, or the best score is below the threshold.
     pub abstained: bool,
     /// True if the background scores higher than every label.
     pub other: bool,
@@ -96,7 +96,7 @@ pub struct Evidence {
     function: HeadFunction,
 }
 
-/// Combines the logits of one text against each label, in the order of the set.
+/// Combines the logits of one text for each label, in the order of the set.
 ///
 /// # Panics
 /// If an NLI model's logit is missing.
@@ -104,8 +104,8 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
     evidence_with_background(kind, mode, logits, None)
 }
 
-/// Like [`evidence`], with the background's logits last, if there is a [prior](crate::labels::LabelSet::prior_for) for
-/// it.
+/// Like [`evidence`], but the last logits are those of the background, if it has a
+/// [prior](crate::labels::LabelSet::prior_for).
 ///
 /// # Panics
 /// As [`evidence`].
@@ -119,8 +119,8 @@ pub fn evidence_with_background(
         (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
         (ModelKind::Classifier(_) | ModelKind::Gliclass(_), Mode::Single) => HeadFunction::Softmax,
         (_, Mode::Multi) => HeadFunction::Sigmoid,
-        // Like the pipeline for a single label, because a softmax of one number is always 1; a background counts as a
-        // second label. `LabelerError::Raw` rules out mode raw here.
+        // A single label gets a sigmoid, as in the pipeline, because a softmax of one number is always 1; a background
+        // counts as a second label. `LabelerError::Raw` rules out mode raw here.
         (_, Mode::Single | Mode::Raw) if logits.len() == 1 => HeadFunction::Sigmoid,
         (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
     };
@@ -154,7 +154,7 @@ pub fn evidence_with_background(
 /// equivalent cosine. A single topic is returned unchanged.
 ///
 /// # Panics
-/// If an NLI model's logit is missing, and for a classifier, which has no topics.
+/// If an NLI model's logit is missing, or if the model is a classifier, which has no background.
 pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     if let [one] = logits {
         return *one;
@@ -175,7 +175,7 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
                     f64::from(logit.expect("an NLI model has a logit for every class"))
                 })
             };
-            // Multi mode uses the difference, so the difference is folded.
+            // Multi mode uses the difference of the two logits, so that difference is folded too.
             let entailment = log_mean(first());
             let apart = log_mean(first().zip(second()).map(|(a, b)| a - b));
             let neutral: Option<Vec<f64>> = logits
@@ -274,8 +274,8 @@ impl Evidence {
         self.logits.iter().copied().chain(self.other)
     }
 
-    /// Returns the indices of the labels, and of the background as the one after the last label, from best to worst;
-    /// ties keep their order.
+    /// Returns the indices of the labels from best to worst; the background has the index after the last label. Ties
+    /// keep their order.
     pub fn order(&self) -> Vec<usize> {
         let all: Vec<f64> = self.all().collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
@@ -284,8 +284,8 @@ impl Evidence {
     }
 
     /// Returns the negative log-likelihood of the right labels at a temperature; if there are none, that of the
-    /// background. `None` for a softmax without a background, in which "none of these" has no probability, and for a
-    /// regression.
+    /// background. `None` for a regression, and for a softmax if there is neither a right label nor a background,
+    /// because "none of these" then has no probability.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
         let logits = || self.all().map(|x| x / temperature);
         let is_right = |place: usize| {
@@ -311,8 +311,8 @@ impl Evidence {
     }
 }
 
-/// Expands scores of some labels to all labels; skipped labels get 0. `labels` are the indices of the scored ones, in
-/// order.
+/// Expands the scores of some labels to all labels; skipped labels get 0. `labels` are the indices of the scored
+/// labels, in order.
 pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
     if labels.len() == count {
         return some;
@@ -333,7 +333,7 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// Returns the softmax of entailment against contradiction.
+/// Returns the probability of entailment in a softmax of entailment and contradiction.
 pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
 }

@@ -10,10 +10,10 @@ use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::{EngineOptions, OnnxError};
 use crate::score::Outcome;
 
-/// Default padded tokens of a batch on a CPU, per thread. Small sorted batches stay in cache and need little padding;
-/// smaller ones leave a thread underused (benches/results/python.md).
+/// Default padded tokens of a batch on a CPU, per thread. Batches of this size stay in cache and need little padding;
+/// smaller ones leave threads underused (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
-/// Maximum default of padded tokens on a CPU, for any number of threads; more are slower (benches/results/stages.md).
+/// Maximum of this default, for any number of threads; larger batches are slower (benches/results/stages.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
 /// Default padded tokens of a batch on a GPU, enough to hide the launch overhead.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
@@ -54,7 +54,7 @@ pub struct ScorerBuilder {
 
 impl ScorerBuilder {
     /// Adds a label with a plain-language description, for any model but a classifier, which has its own labels.
-    /// Embedding models use the description; NLI models read only the label. The description may be empty.
+    /// Embedding models use the description; NLI and GLiClass models read only the label. The description may be empty.
     pub fn label(mut self, label: impl Into<String>, description: impl Into<String>) -> Self {
         let (label, description) = (label.into(), description.into());
         let mut descriptions = vec![description];
@@ -67,7 +67,7 @@ impl ScorerBuilder {
         self
     }
 
-    /// Sets a whole label set with its template, replacing all earlier label settings.
+    /// Sets the label set, including its template and mode. Replaces all earlier label settings.
     pub fn label_set(mut self, set: LabelSet) -> Self {
         self.template = Some(set.template.clone());
         self.mode = Some(set.mode);
@@ -189,13 +189,13 @@ pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scored {
-    /// Slug of the best label; `None` if its score is below the threshold, or the text is other.
+    /// Slug of the best label; `None` if its score is below the threshold, or the text is *other*.
     pub label: Option<String>,
-    /// Labelling outcome: labelled, other, or unsure.
+    /// Labelling outcome: labelled, other or unsure.
     pub outcome: Outcome,
     /// Best score, from 0 to 1; any number in [`Mode::Raw`].
     pub score: f64,
-    /// Best score minus second-best score, the background included; for a single label its score.
+    /// Best score minus second-best score, the background included; the score itself if it is the only one.
     pub margin: f64,
     /// Score of each label, in the order of the label set.
     pub scores: Vec<f64>,

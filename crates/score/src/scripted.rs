@@ -13,15 +13,15 @@ use crate::labels::{Label, LabelSet, Mode};
 pub struct ScriptedEngine {
     /// Numbers per row.
     pub classes: usize,
-    /// Padded tokens above which a batch runs out of memory.
+    /// Maximum padded tokens of a batch; a larger batch runs out of memory.
     pub max_batch_tokens: usize,
     /// Rows with this token id yield NaN.
     pub nan_id: i64,
     /// Batches with this token id fail.
     pub failing_id: i64,
-    /// Batches before the engine breaks for good.
+    /// Number of batches before the engine breaks permanently.
     pub batches_left: usize,
-    /// True if it prefers few batch shapes, like a GPU.
+    /// True if the engine prefers few batch shapes, like a GPU.
     pub few_shapes: bool,
 }
 
@@ -96,7 +96,7 @@ pub fn nli_folder() -> ModelFolder {
     folder
 }
 
-/// Returns an NLI model with three classes, the last of which is entailment.
+/// Returns an NLI model with three classes; entailment is the last.
 pub fn nli() -> ModelKind {
     ModelKind::Nli(NliClasses {
         count: 3,

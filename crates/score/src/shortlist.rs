@@ -1,4 +1,4 @@
-//! Shortlists labels: a small model ranks the labels of each text, and a large model scores only the first of them.
+//! Shortlists labels: a small model ranks the labels for each text, and a large model scores only the best of them.
 //!
 //! Skipped labels get a score of 0. The result differs from that of the large model alone, so the pair has its own name
 //! and hash for storage.
@@ -40,7 +40,7 @@ impl Models {
         (name, hex(&Sha256::digest(parts)))
     }
 
-    /// Returns the number of labels that are scored, out of a set of this size.
+    /// Returns the number of labels that are scored per text, for a set of `labels` labels.
     pub fn scored_labels(&self, labels: usize) -> usize {
         let small = self.small.as_ref();
         small.map_or(labels, |small| small.labels.min(labels))
@@ -68,7 +68,7 @@ impl Shortlist {
         &self.labeler
     }
 
-    /// Returns the number of labels that it keeps.
+    /// Returns the number of labels that the shortlist keeps.
     pub fn labels(&self) -> usize {
         self.labels
     }
@@ -81,8 +81,8 @@ impl Shortlist {
         self.labeler.prepare(set)
     }
 
-    /// Ranks the labels of each text; `None` if `stop` cancelled it. `known` has the known pairs of each text, or is
-    /// empty.
+    /// Ranks the labels for each text; `None` if `stop` cancelled the ranking. `known` has the known pairs of each
+    /// text, or is empty.
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -109,14 +109,14 @@ impl Shortlist {
         Ok(results.map(orders))
     }
 
-    /// Returns the pairs of a text with nothing known, for a set of this many labels.
+    /// Returns the pairs of a text without known logits, for a set of `labels` labels.
     pub fn pairs(&self, order: &[usize], labels: usize, large: &PreparedLabels) -> Pairs {
         let mut pairs = vec![PairState::Wanted; large.keys().len()];
         self.leave_out(&mut pairs, order, labels);
         pairs
     }
 
-    /// Marks all labels but the best ones of a ranking as skipped, and the background unless it is among the best.
+    /// Marks all labels but the best ones of a ranking as skipped, and the background if those all rank before it.
     pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;

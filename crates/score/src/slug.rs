@@ -1,7 +1,7 @@
 //! Derives a slug from a label, for topics without one.
 
-/// Returns the slug of a label: its words in lower case, joined by hyphens. Depends only on the words; a label of
-/// punctuation alone gives an empty slug.
+/// Returns the slug of a label: its words in lower case, joined by hyphens. The slug of a label that consists of
+/// punctuation is empty.
 ///
 /// ```
 /// use topicmill_score::slug;
@@ -13,7 +13,7 @@
 pub fn slug(label: &str) -> String {
     let mut words: Vec<String> = vec![String::new()];
     for c in label.chars() {
-        // Signs that distinguish labels, as in C, C++ and C#.
+        // Signs that may distinguish two labels, as in C, C++ and C#.
         let sign = match c {
             '&' => Some("and"),
             '+' => Some("plus"),

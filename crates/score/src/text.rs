@@ -24,7 +24,7 @@ const CHARS_PER_TOKEN: usize = 8;
 /// 100 characters to one unknown token, so half of one may leave up to 100 tokens.
 const MARGIN_TOKENS: usize = 128;
 
-/// Maximum length to read, for texts with very few tokens, such as a megabyte of spaces.
+/// Approximate limit of characters to read of a text with very few tokens, such as a megabyte of spaces.
 const MAX_CHARS: usize = 1 << 20;
 
 /// Reasons why texts cannot be tokenised.
@@ -235,7 +235,7 @@ impl Encoder {
         max_tokens: usize,
         pad_id: Option<u32>,
     ) -> Result<Self, TokenizeError> {
-        // A tokenizer file may configure both.
+        // A tokenizer file may configure padding and truncation, which are done elsewhere here.
         tokenizer.with_padding(None);
         let load = |error| TokenizeError::Load(path.to_owned(), error);
         tokenizer.with_truncation(None).map_err(load)?;
@@ -341,7 +341,7 @@ impl Encoder {
             .collect()
     }
 
-    /// Tokenises a text without truncation. Used for hypotheses, because one that is too long is reported as an error.
+    /// Tokenises a text without truncation. Used for label texts, because one that is too long is reported as an error.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
@@ -404,7 +404,7 @@ fn rejected(path: &Path, detail: &str) -> TokenizeError {
     TokenizeError::Rejected(path.to_owned(), detail.to_owned())
 }
 
-/// Calls the library, and turns a panic, such as over a damaged table, into an error.
+/// Calls the library, and turns a panic, for example because of a damaged table, into an error.
 fn catch_panic<T>(
     read: impl FnOnce() -> Result<T, tokenizers::Error>,
 ) -> Result<T, tokenizers::Error> {

@@ -12,14 +12,14 @@ use crate::folder::{ModelError, Rounding};
 pub enum OnnxError {
     /// The library was not found anywhere.
     #[error(
-        "find {library}: no library in a `.venv` next to the program or in its repository, in the Python packages or \
-         in `lib/topicmill` next to it, in this user's data folder, in the `.venv` of the current folder, or in the \
-         system's library path ({tried})"
+        "find {library}: no library in a `.venv` next to the program or in its repository, in the prefix of the program \
+         (Python packages, `lib/topicmill`), in this user's data folder, in the `.venv` of the current folder, or in \
+         the system's library path ({tried})"
     )]
     NotFound {
         /// The library.
         library: Library,
-        /// The last attempts, for the message.
+        /// The candidates that were rejected, and why.
         tried: String,
     },
     /// The library is not at the given path.
@@ -32,7 +32,7 @@ pub enum OnnxError {
         /// Origin of the path.
         by: FoundBy,
     },
-    /// The file is not this library, too old, or damaged.
+    /// The file is not this library, or is too old or damaged.
     #[error(
         "load {library} from `{path}`: not a library of version {least} or later ({detail})",
         least = library.min_version()
@@ -45,7 +45,7 @@ pub enum OnnxError {
         /// The message of the loader.
         detail: String,
     },
-    /// The library does not initialise.
+    /// The library cannot be initialised.
     #[error("start {library}: {detail}")]
     Start {
         /// The library.
@@ -75,7 +75,7 @@ pub enum OnnxError {
     Compile(PathBuf, String),
     /// There is not enough memory to load the file.
     #[error(
-        "load `{0}`: out of memory ({1}); free some or raise the limit (`ulimit -v`, or the container's)"
+        "load `{0}`: out of memory ({1}); free memory, or raise the limit (`ulimit -v`, or that of the container)"
     )]
     Memory(PathBuf, String),
     /// The graph differs from the model that it was built from.
@@ -99,7 +99,7 @@ pub enum OnnxError {
 }
 
 impl OnnxError {
-    /// Returns true if the request cannot be met, rather than the model or the library being at fault.
+    /// Returns true if the request is at fault, rather than the model or the library.
     pub const fn is_usage(&self) -> bool {
         matches!(self, Self::CpuOnly(_) | Self::UnsupportedPrecision(_))
     }

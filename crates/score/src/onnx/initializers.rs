@@ -32,11 +32,11 @@ pub enum StoredNumbers {
 }
 
 /// Reads the matrices that a graph multiplies with, from the graph or from external files. Small matrices, other types
-/// and other encodings are skipped; the session loads them itself. So are lookup tables, because external files are
-/// memory-mapped and shared anyway.
+/// and other encodings are skipped; the session loads them itself. Lookup tables are skipped too, because external
+/// files are memory-mapped and shared anyway.
 ///
 /// # Errors
-/// An I/O error, also if the file is not a graph.
+/// Returns an I/O error, also if the file is not a graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     let Tensors { all, factors } = graph::tensors(graph, &PACKING_OPERATORS)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
@@ -257,7 +257,7 @@ mod tests {
                 outside("out", "weights", "128"),
                 wide("i8", 3),
                 wide("u8", 2),
-                // None of these can be read.
+                // None of these is returned.
                 vector,
                 inside("table", 1, raw.clone()),
                 inside("of another type", 7, raw.clone()),

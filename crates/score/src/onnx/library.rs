@@ -6,8 +6,8 @@
 //! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, or the system),
 //! `PREFIX/lib/topicmill`, this user's data folder, the `.venv` of the current folder, and the system's library path.
 //!
-//! The library runs with the rights of this process. So files that another user could have put there are not loaded,
-//! and the parents of the current folder are not searched.
+//! The library runs with the privileges of this process. Therefore a file that another user could have placed in one of
+//! these folders is not loaded, and the parents of the current folder are not searched.
 
 mod owner;
 
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub use self::owner::untrusted_reason;
 use super::{OnnxError, is_out_of_memory};
 
-/// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below its repository.
+/// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
 
 /// Origin of a library path.
@@ -94,7 +94,7 @@ impl Library {
             Self::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        // The folder of `make` and `topicmill setup`, and the one of Windows.
+        // The folder that `make` and `topicmill setup` install into, and the packages of a `.venv` on Windows.
         let others = [venv.join(native), venv.join("Lib").join("site-packages")];
         pythons
             .chain(others)
@@ -106,7 +106,7 @@ impl Library {
         files.retain(|path| {
             self.matches_name(&path.file_name().unwrap_or_default().to_string_lossy())
         });
-        // The last name in sorted order, which has the full version.
+        // The last name in sorted order, which has the complete version number.
         files.pop()
     }
 
@@ -155,7 +155,7 @@ const OPENVINO_FOLDERS: [&str; 9] = [
 /// Result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Location {
-    /// Named by the caller or the variable; it must exist.
+    /// Given by the caller or the environment variable; the file must exist.
     Explicit { path: PathBuf, by: FoundBy },
     /// Found in a searched folder.
     Found { path: PathBuf, by: FoundBy },
@@ -207,8 +207,8 @@ impl SearchRoots {
     }
 }
 
-/// Searches for a library. `asked` is the caller's path, `variable` the value of `ORT_DYLIB_PATH`. Also returns the
-/// libraries that were found but not trusted, with the reason.
+/// Searches for a library. `asked` is the caller's path, `variable` the value of `ORT_DYLIB_PATH`. Also returns a
+/// message for each library that was found but is not trusted.
 fn locate(
     library: Library,
     asked: Option<&Path>,
@@ -222,7 +222,7 @@ fn locate(
     if let Some(path) = variable.filter(|path| !path.is_empty()) {
         return explicit(path.into(), FoundBy::Variable);
     }
-    // The owner of the program is trusted, because they control what runs anyway.
+    // The owner of the program is trusted, because they decide what the program does anyway.
     let owner = start.program.as_deref().and_then(owner::owner_of);
     let program = start.program.iter().flat_map(|program| {
         let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
@@ -290,7 +290,7 @@ pub(crate) fn locate_and_load<T>(
     Err(OnnxError::NotFound { library, tried })
 }
 
-/// Reports a library that does not load, because it is the wrong file or memory is short.
+/// Returns the error for a library that does not load: it is the wrong file, or memory is short.
 pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
     let path = path.to_owned();
     if is_out_of_memory(&detail) {
@@ -306,7 +306,7 @@ pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxE
 
 /// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
 pub const NATIVE: &str = "native";
-/// The same for OpenVINO, so that either can be replaced without the other.
+/// Subfolder for OpenVINO's packages only, so that each library can be replaced without the other.
 pub const NATIVE_OPENVINO: &str = "native-openvino";
 
 /// Returns the library folders of NVIDIA's wheels next to the wheel of `library`; no loader searches them.
@@ -391,6 +391,7 @@ mod tests {
         assert_eq!(nvidia_folders(&library), parents);
         assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
     }
+
     #[test]
     fn the_prefix_is_searched_before_the_data_folder() {
         let dir = tempfile::tempdir().unwrap();

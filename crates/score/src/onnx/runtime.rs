@@ -39,15 +39,15 @@ impl Runtime {
         format!("{name} of {bytes} bytes")
     }
 
-    /// Returns true if it was built with CUDA; there may still be no GPU.
+    /// Returns true if the library was built with CUDA; there may still be no GPU.
     pub fn has_cuda(&self) -> bool {
         ep::CUDA::is_available().unwrap_or(false)
     }
 }
 
-/// Loads ONNX Runtime from `asked`, or from where it is found. Later calls in the process return the first one.
-/// Telemetry is off only if `ORT_DISABLE_TELEMETRY` is set before; the program's `main` sets it, and so must other
-/// callers.
+/// Loads ONNX Runtime from `asked`, or from where it is found. Later calls in the process return the library that the
+/// first call loaded. Callers must set the environment variable `ORT_DISABLE_TELEMETRY` first, as the program does in
+/// `main`, because the API call does not turn off all telemetry.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
@@ -62,7 +62,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     }
     let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
-        // Its Display omits the cause of a failed dlopen.
+        // The error's `Display` omits the cause of a failed dlopen.
         ort::init_from(path).map_err(|e| load_error(LIBRARY, path, format!("{e:?}")))
     };
     let (builder, library, found_by) = locate_and_load(LIBRARY, asked, variable, load)?;

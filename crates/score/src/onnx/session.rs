@@ -66,7 +66,7 @@ impl Source {
             } else {
                 let missing = missing.join(", ");
                 format!("{message}; {missing} is missing, next to ONNX Runtime and in the system's library path: \
-                         install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
+                         install CUDA 13 and cuDNN 9, for example with `pip install onnxruntime-gpu[cuda,cudnn]`")
             };
             OnnxError::Cuda {
                 device: number,
@@ -88,8 +88,8 @@ impl Source {
             .with_inter_threads(1)?
             // Threads that spin between batches take a core from the tokenizer.
             .with_intra_op_spinning(false)?
-            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. With this option
-            // ONNX Runtime uses other kernels there; it has no effect with VNNI.
+            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. On such CPUs, this
+            // option selects other kernels; with VNNI, it has no effect.
             .with_config_entry("session.x64quantprecision", "1")?;
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
@@ -113,9 +113,9 @@ impl Source {
 pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
     ep::CUDA::default()
         .with_device_id(i32::from(number))
-        // By default, the arena grows by more than requested. Batches have few shapes, so it soon has enough for each.
+        // By default, the arena grows by more than requested. Batches have few shapes, so it soon fits all of them.
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // TF32 has a mantissa of ten bits: fp32 scores would differ from the reference in the third digit.
+        // TF32 has a mantissa of ten bits, so fp32 scores would differ from the reference in the third digit.
         .with_tf32(false)
 }
 

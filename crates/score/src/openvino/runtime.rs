@@ -11,7 +11,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::library::{FoundBy, Library, load_error, locate_and_load};
 
 const LIBRARY: Library = Library::OpenVino;
-/// A function of every version of the library, to recognise the file.
+/// A function that every version of the library exports, by which its file is recognised.
 const MARKER_SYMBOL: &[u8] = b"ov_get_openvino_version";
 
 /// The loaded OpenVINO.
@@ -72,11 +72,11 @@ impl OpenVino {
                 RwPropertyKey::HintInferencePrecision,
                 if rounding.is_bf16() { "bf16" } else { "f32" },
             ),
-            // 0 disables it. By default, activations of 8-bit weights are rounded to 8 bits.
+            // By default, activations are rounded to 8 bits in products with 8-bit weights; 0 disables this.
             (other("DYNAMIC_QUANTIZATION_GROUP_SIZE"), group.as_str()),
             (RwPropertyKey::NumStreams, "1"),
             (RwPropertyKey::InferenceNumThreads, threads.as_str()),
-            // Other threads run concurrently, and a container may move threads between cores.
+            // Threads are not pinned: others run concurrently, and a container may move threads between cores.
             (RwPropertyKey::HintEnableCpuPinning, "NO"),
             (RwPropertyKey::HintSchedulingCoreType, "ANY_CORE"),
             (other("CPU_RUNTIME_CACHE_CAPACITY"), KERNEL_CACHE_SHAPES),
@@ -91,7 +91,8 @@ impl OpenVino {
 /// Size of the kernel cache, in shapes: batches have hundreds of shapes, and each kernel takes memory.
 const KERNEL_CACHE_SHAPES: &str = "128";
 
-/// Loads OpenVINO from `asked`, or from where it is found. Later calls in the process return the first one.
+/// Loads OpenVINO from `asked`, or from where it is found. Later calls in the process return the library that the first
+/// call loaded.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].

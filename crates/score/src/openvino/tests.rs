@@ -1,5 +1,5 @@
-//! Compares OpenVINO with ONNX Runtime on the models of this repository. Without the libraries these tests report that
-//! and pass; if `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
+//! Compares OpenVINO with ONNX Runtime on the models of this repository. If a library is missing, these tests print a
+//! note and pass; if `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
 
 use std::fs;
 use std::io::Write;
@@ -73,13 +73,13 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[test]
-fn it_agrees_with_onnx_runtime_on_every_kind_of_graph() {
+fn results_agree_with_onnx_runtime_on_every_kind_of_graph() {
     let Some(options) = options() else { return };
     for model in MODELS {
         let dir = repository(model);
         let (folder, mut onnx) = OnnxEngine::open(&dir, None, &options).unwrap();
         let (same, mut openvino) = OpenVinoEngine::open(&dir, None, &options).unwrap();
-        assert_eq!(folder, same, "one model, whichever engine");
+        assert_eq!(folder, same, "both engines open the same model");
         let batch = batch(&folder, &[40, 17, 3]);
         let (a, b) = (onnx.infer(&batch).unwrap(), openvino.infer(&batch).unwrap());
         assert_eq!((a.rows, a.width), (b.rows, b.width), "{model}");
@@ -112,8 +112,8 @@ fn a_rounded_row_gets_the_same_result_with_any_number_of_equally_wide_rows() {
     let Some(options) = options() else { return };
     let ways = Rounding::reduced_modes().map(|way| (MODELS[0], way, 1));
     let classifier = (CLASSIFIER, Rounding::Bf16, MIN_ROWS);
-    // On an Intel Xeon with AMX, the last layer of 31 rows of 64 tokens adds up in another order than that of 8 rows:
-    // the logits differ by 2.4e-7. On an AMD EPYC, they are equal.
+    // On an Intel Xeon with AMX, the last layer sums 31 rows of 64 tokens in another order than 8 rows: the logits
+    // differ by 2.4e-7. On an AMD EPYC, they are equal.
     let is_intel =
         fs::read_to_string("/proc/cpuinfo").is_ok_and(|cpu| cpu.contains("GenuineIntel"));
     let allowed = if is_intel { 1e-6 } else { 0.0 };

@@ -234,7 +234,7 @@ fn the_loss_is_the_negative_log_likelihood_of_the_right_labels() {
     assert_eq!(
         single.loss(2.0, &[]),
         None,
-        "no label of a softmax is right"
+        "a softmax without a right label or a background has no loss"
     );
     let multi = evidence(&NLI, Mode::Multi, &pairs);
     let scores = multi.scores(2.0, 0.0).scores;

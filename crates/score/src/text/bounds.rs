@@ -1,15 +1,14 @@
 //! Checks a `tokenizer.json` before the tokenizer library reads it.
 //!
-//! The library trusts its input: a few lines that replace each letter by a thousand, three times over, exhaust any
-//! memory. This module limits the number of entries, and the growth of a text. The regex library limits the search time
-//! of patterns.
+//! The library trusts its input: three rules that each replace a letter by a thousand letters exhaust any memory. This
+//! module limits the number of entries, and the growth of a text. The regex library limits the search time of patterns.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// The longest charsmap entry of known models has 33 bytes, and a visible space takes 3.
+/// Maximum growth factor of a text. Known models need less: a charsmap entry has at most 33 bytes, a visible space 3.
 const MAX_GROWTH: usize = 256;
 
 /// A value with at most this many nested values, which are counted and discarded.
@@ -82,14 +81,14 @@ fn growth(step: &Value) -> Result<usize, String> {
     } else if let Some(charsmap) = map.get("precompiled_charsmap").and_then(Value::as_str) {
         own = longest_replacement(charsmap)?;
     } else if map.get("type").is_some_and(|kind| kind == "ByteLevel") {
-        // Each byte becomes a letter, most of which take two bytes.
+        // Each byte becomes a letter of at most two bytes.
         own = 2;
     }
     Ok(own.saturating_mul(all(map.values())?))
 }
 
-/// Returns the longest replacement in a charsmap, which holds the size of its trie, the trie, and zero-terminated
-/// texts.
+/// Returns the length of the longest replacement in a charsmap, which holds the size of its trie, the trie, and
+/// zero-terminated replacements.
 fn longest_replacement(charsmap: &str) -> Result<usize, String> {
     use base64::Engine;
     let bytes = base64::engine::general_purpose::STANDARD.decode(charsmap);

@@ -1,7 +1,7 @@
-//! The prompt of a GLiClass model: all labels, each after its own token, and a token between labels and text.
+//! The prompt of a GLiClass model: the label token before each label, and the separator token after the last one.
 //!
-//! The package tokenises one string, which the tokenizer splits at these special tokens. Labels and texts are data
-//! here, so each is tokenised separately, without special tokens, and the ids are joined.
+//! The `gliclass` package tokenises one string, which the tokenizer splits at these special tokens. Here, labels and
+//! texts are data, so each is tokenised separately, without special tokens, and the ids are joined.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ impl Encoder {
         Ok(self)
     }
 
-    /// Returns the token of the prompt that a label contains, if any.
+    /// Returns the special token of the prompt that a label contains, if any.
     pub fn reserved_token(&self, label: &str) -> Option<&str> {
         let tokens = self.prompt.iter().flat_map(|prompt| &prompt.tokens);
         let mut tokens = tokens.map(String::as_str);
@@ -126,7 +126,7 @@ impl Encoder {
     }
 }
 
-/// Returns the tokenizer of a text that follows others, if it differs: some mark the start of a row with a space.
+/// Returns the tokenizer for texts after the start of a row, if it differs: some tokenizers add a space at the start.
 fn later_tokenizer(tokenizer: &Tokenizer) -> Option<Tokenizer> {
     let mut steps = tokenizer.get_pre_tokenizer()?.clone();
     if !forget_start(&mut steps) {
@@ -137,7 +137,7 @@ fn later_tokenizer(tokenizer: &Tokenizer) -> Option<Tokenizer> {
     Some(later)
 }
 
-/// Makes a pre-tokenizer treat every text as one that follows others; returns true if that changes it.
+/// Makes a pre-tokenizer treat no text as the start of a row; returns true if that changes the pre-tokenizer.
 fn forget_start(step: &mut PreTokenizerWrapper) -> bool {
     match step {
         PreTokenizerWrapper::Metaspace(one) if one.prepend_scheme == PrependScheme::First => {

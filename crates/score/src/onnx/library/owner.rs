@@ -4,8 +4,8 @@
 use std::fs::Metadata;
 use std::path::Path;
 
-/// Returns the reason why a file is not trusted: it, or a folder on its path, belongs to neither this user nor root, or
-/// is writable by others. Always `None` on systems without Unix permissions.
+/// Returns the reason why a file is not trusted: the file, or a folder on its path, belongs to neither this user nor
+/// root, or is writable by others. Always `None` on systems without Unix permissions.
 pub fn untrusted_reason(path: &Path) -> Option<String> {
     untrusted_reason_allowing(path, None)
 }
@@ -32,7 +32,7 @@ pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Optio
             .then(|| format!("`{}` is writable by others", place.display()))
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // Check the path with its symbolic links, and the path that they lead to.
+    // Check the path as given, and the path with symbolic links resolved.
     let real = path.canonicalize().ok();
     let ways = [Some(path), real];
     ways.iter()
