@@ -46,7 +46,7 @@ pub enum CollectError {
 }
 
 impl CollectError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of this error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -146,7 +146,7 @@ fn log_report(report: &TopicReport) {
         ..
     } = report;
     for (name, why) in &report.skipped {
-        tracing::info!(%topic, "r/{name} is {why}: trying the next one");
+        tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (changed, edited) = (some(report.changed), some(report.edited));
@@ -235,7 +235,7 @@ impl Read<'_> {
                     if error.affects_all_topics() {
                         return Err(CollectError::Source(error));
                     }
-                    // A subreddit that closes while it is read is not mixed with the next one.
+                    // If a subreddit closes while it is read, its posts are not mixed with those of the next one.
                     if !report.outcome.is_subreddit_specific() || report.posts > before {
                         break;
                     }
@@ -255,7 +255,7 @@ struct Reader<'a, 'r> {
     listing: Listing,
     /// True once the requested time range is recorded as a gap.
     has_gap: bool,
-    /// True if no posts are a success: the subreddit exists and has none in the time range.
+    /// True if reading no posts is a success, because the subreddit exists and has none in the time range.
     is_quiet: bool,
 }
 
@@ -288,8 +288,8 @@ impl Reader<'_, '_> {
         tracing::warn!(
             topic = %topic.slug, watermark = %ahead.as_datetime(),
             from = before.map(|before| tracing::field::display(before.as_datetime())),
-            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: the posts since \
-             then are read now"
+            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: reading again \
+             from the newest earlier post"
         );
         Ok(before)
     }

@@ -1,8 +1,8 @@
 //! Settings: loads them from four layers and records the origin of each value.
 //!
-//! The layers, later ones winning: the built-in defaults (`config/topicmill.toml`), a file, the environment, flags. A
-//! key that is not in the defaults is an error that names the key and its layer, so a misspelt key never falls back to
-//! the default silently.
+//! The layers, where later ones override earlier ones: the built-in defaults (`config/topicmill.toml`), a file, the
+//! environment, flags. A key that is not in the defaults is an error that names the key and its layer, so a misspelt
+//! key never falls back to the default silently.
 
 mod secret_file;
 mod sections;
@@ -194,7 +194,7 @@ pub fn load(
     })
 }
 
-/// Reads the database variables that other programs use as well.
+/// Reads the environment variables for the database that other programs use as well.
 fn database_url(env: &HashMap<String, String>) -> Layer {
     let variables = [
         ("database.url", "DATABASE_URL"),
@@ -302,7 +302,7 @@ fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
     if path.is_empty() || path.starts_with(['/', '?', ':']) {
         return url.to_owned();
     }
-    // Encoded as the driver decodes it.
+    // Percent-encoded, because the driver decodes the path.
     let folder = folder.replace('%', "%25").replace('?', "%3F");
     format!("sqlite:{}/{path}", folder.trim_end_matches('/'))
 }
@@ -329,7 +329,7 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     }
     let read = source.collect().map_err(|error| ConfigError::Read {
         layer: origin("…"),
-        // The further lines of a parser error repeat the text.
+        // Without the further lines of a parser error, which repeat the text and may contain a secret.
         detail: error
             .to_string()
             .lines()
@@ -406,7 +406,7 @@ fn out_of_range(
     }
 }
 
-/// Formats the value if it has the type of its default.
+/// Formats a value; returns an error if it does not have the type of its default.
 fn check_kind(
     key: &str,
     value: &Value,

@@ -36,7 +36,7 @@ pub(super) async fn set_current(
     }
 }
 
-/// Warns at the end of a run if the views show other labels, and says how to switch.
+/// Warns at the end of a run if the views show other labels, and logs the command that switches.
 pub(super) async fn warn_if_not_current(store: &Store, target: Target, asked: MakeCurrent) {
     if asked != MakeCurrent::IfNone {
         return;
@@ -56,12 +56,12 @@ struct NamedTarget {
     model: ModelRow,
 }
 
-/// The target of a run, and the current target, which differs.
+/// The target of this run, and the current target, which differs.
 #[derive(Debug)]
 struct NotCurrent {
     ours: NamedTarget,
     current: NamedTarget,
-    /// The argument of `labels use` that selects ours.
+    /// The arguments of `labels use` that select the target of this run.
     switch: String,
 }
 
@@ -103,7 +103,7 @@ impl NotCurrent {
         }))
     }
 
-    /// Returns our label set and the current one; if they are the same, our model and the current one.
+    /// Returns the label set of this run and the current one; if both are the same, the two models instead.
     fn display_names(&self) -> [String; 2] {
         let both = [&self.ours, &self.current];
         if self.ours.set.id == self.current.set.id {
@@ -153,7 +153,7 @@ impl NamedTarget {
     }
 }
 
-/// Returns the name of a label set for a command line; if that is not unique or needs quotes, its short hash.
+/// Returns the name of a label set for a command line, or its short hash if the name is not unique or needs quotes.
 fn shortest_name(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name = &set.name;

@@ -36,7 +36,7 @@ const WINDOW_POSTS: usize = 1_024;
 /// Maximum number of rows that the engine computes for one claim: 4,096 pairs of BART-large's shape with short texts
 /// take a core about five minutes (77 ms each), which is the default lease.
 const WINDOW_ROWS: usize = 4_096;
-/// Maximum number of scores of one claim: at 8 bytes each less than a megabyte, for any number of labels.
+/// Maximum number of scores of one claim: with 8 bytes per score, less than a megabyte for any number of labels.
 const WINDOW_SCORES: usize = 100_000;
 /// Minimum number of rows of a claim that is reduced to leave posts for other lanes: about a batch on a CPU.
 const MIN_ROWS: usize = 64;
@@ -119,7 +119,7 @@ pub(super) struct Shared<'a> {
     /// Cancelled by a signal, or when one lane fails.
     pub halt: CancellationToken,
     pub target: Target,
-    /// With a shortlist: the target of the large model's labels without one.
+    /// With a shortlist: the target of the labels that the large model gives without a shortlist.
     pub large_target: Option<Target>,
     pub set: &'a LabelSet,
     pub options: &'a Options,
@@ -205,7 +205,7 @@ impl Shared<'_> {
         models: Models,
         done: &mut Tally<'_>,
     ) -> Result<Models, BacklogError> {
-        // Separate, because they work concurrently on two threads.
+        // Separated, because the two models work concurrently on two threads.
         let Models {
             mut large,
             mut small,

@@ -10,7 +10,7 @@ use super::retry::Retry;
 use crate::worker::Worker;
 use topicmill_store::{Lease, Store, StoreError, has_worker_exited};
 
-/// Maximum timeout of a renewal; at most a third of the lease.
+/// Timeout of a renewal, or a third of the lease if that is shorter.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Renews the leases of this worker until dropped: after each third of the lease, and sooner after a failure.

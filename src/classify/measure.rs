@@ -87,7 +87,7 @@ async fn sought(
 
 /// Minimum number of texts for which a search for the best token budget pays off.
 const WORTH_TUNING: u64 = 4_000;
-/// The share of the expected labelling time that a search may take, and its maximum.
+/// The time that a search may take: a share of the expected labelling time, and a maximum.
 const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
 
 /// Searches for the best token budget on unlabelled texts, if there are enough of them within `limit`. The computed

@@ -36,12 +36,14 @@ use topicmill_core::record::{ClassifyCounts, GpuSample, LabelAgreement, RunSetti
 use topicmill_review::compare::Moves;
 use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
-/// Interval at which a watcher polls the backlog: the lease of a crashed worker expires without a notification.
+/// Interval at which a watcher (a run with `--watch`) polls the backlog, because the lease of a crashed worker expires
+/// without a notification.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum number of consecutive rounds without a result while posts are claimable. After these the run ends, because
 /// the worker that should release the posts is stalled.
 const MAX_IDLE_ROUNDS: u32 = 2;
-/// A watcher rests for the duration of a poll times this factor, because polling reads a large part of the database.
+/// After a poll, a watcher rests for the duration of the poll times this factor, because polling reads a large part of
+/// the database.
 const REST_FACTOR: u32 = 10;
 
 /// Errors that end labelling early.
@@ -62,7 +64,7 @@ pub enum BacklogError {
 }
 
 impl BacklogError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of this error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -79,7 +81,7 @@ pub struct Options {
     pub lease: Duration,
     /// A post is parked after it failed this often, or crashed its worker this often while it was claimed alone.
     pub max_attempts: u32,
-    /// Stop after this many posts.
+    /// Stops after this many posts.
     pub limit: Option<u64>,
     /// Retries parked posts.
     pub retry_failed: bool,
@@ -304,7 +306,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
+    /// Adds unlabelled posts to the backlog, and counts the backlog. Also returns the duration of the insert.
     async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let mut poll_time = Duration::ZERO;
@@ -374,7 +376,7 @@ impl Shared<'_> {
     }
 }
 
-/// Rests, then waits until there may be posts to label. Returns true if a signal came instead.
+/// Rests, then waits until there may be posts to label. Returns true if a signal came first.
 async fn wait_for_posts(
     worker: &Worker<'_>,
     retry: &Retry<'_>,

@@ -13,7 +13,8 @@ use std::time::Duration;
 use crate::worker::Worker;
 use topicmill_store::StoreError;
 
-/// Waits between the attempts of one call, in seconds: long enough for a server restart. A watcher repeats the last.
+/// Waits between the attempts of one call, in seconds: long enough for a server restart. A watcher repeats the last
+/// wait.
 const BACKOFF_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction
 /// after a minute, so nothing stays locked.

@@ -13,7 +13,7 @@ const NO_ROW: i64 = -1;
 /// The rows that labels and logits belong to.
 pub(super) struct Targets {
     pub target: Target,
-    /// With a shortlist: the target of the large model's labels without one.
+    /// With a shortlist: the target of the labels that the large model gives without a shortlist.
     pub large_target: Option<Target>,
     /// Row of `models` for the logits.
     pub logits_model: i64,
@@ -118,8 +118,8 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
     }
 }
 
-/// Returns the row of `models` for the labels. A large model with a shortlist is another model than without, so that
-/// their labels are stored separately.
+/// Returns the row of `models` for the labels. A large model with a shortlist has another row than without, so that the
+/// labels of the two are stored separately.
 pub(super) fn models_row(models: &Models) -> ModelRow {
     let (name, manifest_hash) = models.identity();
     ModelRow {

@@ -43,7 +43,7 @@ async fn assert_shared(posts: usize, limit: Option<u64>) {
             if batch > 1 {
                 return Ok(());
             }
-            // The other one may have ended already.
+            // The other engine may have ended already.
             let _ = to.send(());
             if from.recv_timeout(Duration::from_secs(10)).is_ok() {
                 met.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ async fn a_changed_label_set_costs_only_its_new_pairs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_is_scored_once_for_all_posts_that_have_it() {
     let scene = Scene::with_posts(0, topicmill_core::clock::SystemClock::shared()).await;
-    // Some repeat within a window, some across windows.
+    // Some texts repeat within a window, some across windows.
     let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
     scene.add(posts).await;
     let labels = set(&["food", "music", "travel"]);

@@ -37,7 +37,7 @@ pub(super) struct Goal {
     pub listing: Listing,
     /// The time back to which posts are read; `None`: up to the limit.
     pub back_to: Option<Timestamp>,
-    /// Start of a possible gap.
+    /// Start of the gap that is recorded if a listing ends too early.
     pub from: Option<Timestamp>,
     /// Maximum number of posts.
     pub limit: u32,
@@ -114,7 +114,7 @@ impl Reader<'_, '_> {
         self.store_gap(range.since, until).await
     }
 
-    /// Removes gaps from a time on, because the posts since then are stored.
+    /// Removes gaps after a time, because the posts since that time are stored.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
         let (sink, now) = (self.read.sink, self.read.sink.worker.clock.now().into());
         let until = self

@@ -30,9 +30,9 @@ pub struct ImportPlan<'a> {
     /// The pipeline's topics. A record belongs to the topic that it names, else to the one that lists its subreddit,
     /// else to none.
     pub topics: &'a [Topic],
-    /// The topics of records that name one.
+    /// The rule for records that name a topic.
     pub named_topics: NamedTopics,
-    /// Progress of an earlier import of the file, which this one updates; `None` if the file is not resumable.
+    /// Progress of an earlier import of the file, which this import updates; `None` if the file is not resumable.
     pub state: Option<ImportState>,
     /// Rows of the file that the filters left out so far, including earlier runs.
     pub left_out: u64,

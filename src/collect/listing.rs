@@ -9,7 +9,7 @@ use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{ListingSource, PAGE_LIMIT};
 
-/// Number of posts from which a listing may be cut off by Reddit's maximum. A shorter one is complete.
+/// Minimum number of posts of a listing that Reddit's maximum may have cut off. A shorter listing is complete.
 const FULL_LISTING: usize = 900;
 
 /// State of the reading of a listing.
@@ -17,7 +17,7 @@ struct Walk {
     goal: Goal,
     /// The time of the newest post known before.
     known: Option<Timestamp>,
-    /// Number of posts that are still wanted. Pinned posts do not count.
+    /// Number of posts that are still wanted. Pinned (stickied) posts do not count.
     wanted: u32,
     /// Position of the next post on the listing.
     rank: u32,
@@ -112,8 +112,8 @@ impl Reader<'_, '_> {
             let mut listed = self.read.sink.authors.prepare(page.posts);
             walk.rank_and_filter(&mut listed);
             walk.note_times(&listed);
-            // Before posts are filtered by time, because a page without a post of the time range may be followed by one
-            // with some.
+            // Before posts are filtered by time, because a page without posts of the time range may be followed by a
+            // page with some.
             after = walk.next(page.after, listed.is_empty());
             if walk.is_capped {
                 tracing::warn!(
@@ -123,8 +123,8 @@ impl Reader<'_, '_> {
             }
             listed.retain(|post| self.is_wanted(post));
             walk.newest = walk.newest.max(self.newest(unpinned(&listed)));
-            // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap below the
-            // newest post.
+            // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap before the
+            // newest posts.
             let newest = walk
                 .newest
                 .filter(|_| after.is_none() && walk.goal.advances_watermark);

@@ -13,7 +13,7 @@ use super::{ConfigError, Layer, is_secret};
 
 /// Maximum length of a secret. A longer file is a mistake, or endless such as `/dev/zero`.
 const LONGEST_BYTES: u64 = 64 * 1024;
-/// The folder of secrets in a container. Its files are only visible inside, whatever their mode.
+/// The folder of secrets in a container. Its files are visible only inside the container, whatever their mode.
 const CONTAINER_SECRETS: &str = "/run/secrets";
 
 /// Suffix of a key whose value is a file name.

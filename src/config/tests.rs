@@ -204,7 +204,7 @@ fn secrets_are_read_from_files() {
         "$TOPICMILL__REDDIT__PASSWORD_FILE"
     );
     assert_eq!(loaded.warnings, Vec::<String>::new());
-    // `TOPICMILL__…` wins over `DATABASE_URL`, whether or not either names a file.
+    // `TOPICMILL__…` overrides `DATABASE_URL`, whether or not either names a file.
     let shared = secret(dir.path(), "shared", b"sqlite:a.db", 0o600);
     let variables = [
         ("DATABASE_URL_FILE", shared.as_str()),

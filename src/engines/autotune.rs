@@ -37,7 +37,7 @@ const MEASUREMENTS: f64 = 18.0;
 pub enum Trial {
     /// Tokens per second, without padding.
     Speed(f64),
-    /// It needs too much memory.
+    /// The budget needs too much memory.
     TooLarge,
     /// The time limit is exceeded.
     TimeUp,
@@ -48,7 +48,7 @@ pub enum Trial {
 pub struct TriedBudget {
     /// The budget.
     pub batch_tokens: usize,
-    /// Tokens per second; `None` if it needs too much memory.
+    /// Tokens per second; `None` if the budget needs too much memory.
     pub tokens_per_sec: Option<f64>,
 }
 
@@ -180,7 +180,8 @@ impl<E> Curve<'_, E> {
     /// Compares the best budget with the default, alternating.
     fn compare_with_default(&mut self, default: usize) -> Result<usize, E> {
         let Some((best, _)) = self.best() else {
-            // Not even the smallest budget fits: use the smaller of the two; batches are split at run time.
+            // Not even the smallest budget fits: use the default or the ceiling, whichever is smaller. Batches that do
+            // not fit are split at run time.
             return Ok(default.min(self.ceiling.max(1)));
         };
         if best == default {
@@ -188,7 +189,7 @@ impl<E> Curve<'_, E> {
         }
         let (mut of_best, mut of_default) = (0.0_f64, 0.0_f64);
         for _ in 0..FINAL_ROUNDS {
-            // The faster run counts: other programs can only slow one down.
+            // The fastest measurement counts, because other programs can only slow a measurement down.
             of_default = of_default.max(self.at(default)?.unwrap_or(0.0));
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }

@@ -26,7 +26,7 @@ pub struct CostEstimate {
     pub high: f64,
 }
 
-/// Estimates the total of `n` items from samples of some of them; `None` for fewer than two.
+/// Estimates the total of `n` items from samples of some of them; `None` for fewer than two samples.
 fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     #[expect(clippy::cast_precision_loss, reason = "a few hundred samples")]
     let count = samples.len() as f64;
@@ -67,8 +67,8 @@ pub struct EstimatedCost {
     pub measured_texts: usize,
 }
 
-/// Scores a sample of texts and estimates the cost of `texts` of them. `pairs` are the pairs that still need to be
-/// computed for each text.
+/// Scores a sample of texts and estimates the cost of `texts` such texts. `pairs` has the states of each sampled text's
+/// pairs; known pairs cost nothing.
 ///
 /// # Errors
 /// Errors of the engine and the tokenizer.

@@ -28,13 +28,13 @@ use crate::gpu::{Residency, check_residency};
 /// Reasons why engines cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EnginesError {
-    /// The model, its folder, or ONNX Runtime.
+    /// An error of the model, its folder, or ONNX Runtime.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
-    /// The tokenizer.
+    /// An error of the tokenizer.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
-    /// The model folder.
+    /// An error of the model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// The required agreement has not been measured.
@@ -138,7 +138,7 @@ impl ModelChoice {
         })
     }
 
-    /// Adds this model as a shortlist to each large one: it picks `labels` labels per text.
+    /// Adds this model to each large model, for which it shortlists `labels` labels per text.
     ///
     /// # Errors
     /// See [`EnginesError`].
@@ -180,7 +180,7 @@ impl ModelChoice {
     fn open_share(&self, share: &Share, device: Device) -> Result<OpenedModel, EnginesError> {
         let options = EngineOptions {
             device,
-            // Engines with all cores each would compete for them.
+            // If each engine used all cores, the engines would compete for them.
             threads: self.threads.or_else(|| share.cores()),
             library: self.library.clone(),
             engine: self.engine,
@@ -283,7 +283,7 @@ pub struct OpenedModel {
 
 /// The engines of one model.
 pub struct EnginePool {
-    /// At least one model per engine.
+    /// The models of each engine; at least one engine.
     pub models: Vec<Models>,
     /// The device of each engine.
     pub devices: Vec<Device>,
@@ -304,8 +304,8 @@ pub enum Budget {
     FromModel,
     /// An earlier search, cached under this key.
     Remembered(String),
-    /// The default, because no search has run. A database stores the search result under the same key, so that a budget
-    /// set there holds on every machine.
+    /// The default, because the cache has no search result under this key. The database may have one: it stores results
+    /// too, for machines whose cache folder is not writable.
     Unsearched(String),
 }
 

@@ -85,7 +85,8 @@ impl Scoring<'_> {
         Ok(())
     }
 
-    /// Returns the known pairs of each text, from the store or from recent windows, and the vectors from the latter.
+    /// Returns the known pairs of each text, from the store or from recent windows, and its vector if a recent window
+    /// has one.
     fn recall(&self, window: &Window) -> (Vec<Pairs>, Vec<Option<TextVector>>) {
         // A copy, because `window.stored` also decides which pairs are written.
         let mut known = window.stored.clone();

@@ -11,7 +11,7 @@ use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
     /// Removes the pairs of a window that the small model does not shortlist, even if their logits are stored. Returns
-    /// false if it was stopped.
+    /// false if the run was stopped.
     pub(super) async fn apply_shortlist(
         &self,
         shortlist: &mut Option<Shortlist>,
@@ -49,7 +49,7 @@ impl Shared<'_> {
         Ok(true)
     }
 
-    /// Returns the small model's pairs of a window's texts that follow from stored vectors.
+    /// Returns the pairs of a window's texts that the small model need not compute, because their vectors are stored.
     async fn known_small_pairs(
         &self,
         prepared: &PreparedLabels,

@@ -128,7 +128,7 @@ fn tuned(memory: usize, limit: SearchLimit) -> (FoundBudget, usize) {
     let clock = SystemClock::shared();
     let found = tune_within(&mut labeler, &prepared, &texts, &clock, limit, &|| None).unwrap();
     let computed = labeler.take_stats();
-    assert_eq!(computed.tokens, 0, "trials are no work done");
+    assert_eq!(computed.tokens, 0, "measurements do not count as work");
     (found, labeler.batch_tokens())
 }
 
