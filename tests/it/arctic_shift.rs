@@ -153,20 +153,20 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
         );
         let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
         assert_eq!(traffic["requests"], 3);
-        assert_eq!(scene.clock.sleeps(), [SECOND; 2], "a request a second");
+        assert_eq!(scene.clock.sleeps(), [SECOND; 2], "one request per second");
         assert_eq!(scene.watermark("climate").await, Some(60 * 399));
     }
 }
 
 #[tokio::test]
-async fn later_runs_read_everything_since_the_last() {
+async fn later_runs_read_all_posts_since_the_previous_run() {
     for borders in [Bounds::Inclusive, Bounds::Exclusive] {
         for database in databases() {
             let scene = Scene::with(&database, Archive::start(borders).await).await;
             scene.put(minutes(0..5));
             scene.collect_one(climate(5)).await;
             scene.put(minutes(5..350));
-            // It arrived late, but within the overlap.
+            // This post arrived late, but within the overlap.
             scene.put([row("late", 60 * 2 + 30)]);
             let report = scene.collect_one(climate(5)).await;
             assert_eq!(
@@ -176,7 +176,7 @@ async fn later_runs_read_everything_since_the_last() {
             );
             assert_eq!(scene.stored().await.len(), 351);
             assert_eq!(scene.watermark("climate").await, Some(60 * 349));
-            // From ten minutes before the newest known post, plus one second for the boundary.
+            // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
             let asked = scene.archive.requested_pages().await;
             assert_eq!(
                 asked[1],
@@ -211,7 +211,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
                 .map(|row| row["id"].as_str().unwrap().to_owned())
                 .collect();
 
-            // Reading backwards.
+            // Backwards, from the newest post.
             scene.put(rows.clone());
             let report = scene.collect_one(climate(1_000)).await;
             assert_eq!(
@@ -226,7 +226,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
             );
             assert_eq!(report.posts, ids.len() as u64, "each once: {crowd:?}");
 
-            // And forwards, after an old known post.
+            // Forwards, from an old known post.
             let database = sqlite();
             let later = Scene::with(&database, Archive::start(borders).await).await;
             later.put([row("old", -60)]);
@@ -245,7 +245,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
 }
 
 #[tokio::test]
-async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
+async fn a_second_with_more_posts_than_a_page_ends_only_its_topic() {
     for database in databases() {
         // The archive returns at most 150 rows, and 400 posts share one second.
         let archive = Archive::with(Bounds::Exclusive, 150, Duration::ZERO).await;
@@ -264,7 +264,7 @@ async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
         assert_eq!(
             scene.watermark("climate").await,
             Some(600),
-            "not past what it did not read"
+            "the watermark does not pass the unread posts"
         );
     }
 }
@@ -369,7 +369,7 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
 }
 
 #[tokio::test]
-async fn rows_of_every_year_are_read_and_an_invalid_row_loses_only_itself() {
+async fn rows_of_every_year_are_read_and_only_the_invalid_row_is_lost() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let odd = [
@@ -423,7 +423,7 @@ async fn rows_of_every_year_are_read_and_an_invalid_row_loses_only_itself() {
 }
 
 #[tokio::test]
-async fn a_lone_surrogate_loses_one_character() {
+async fn a_lone_surrogate_becomes_a_replacement_character() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
     let page = json!({"data": [row("a", 0)]}).to_string();

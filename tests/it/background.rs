@@ -96,7 +96,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
         assert_eq!(
             all.as_array().unwrap().len(),
             2,
-            "music got one of two labels: {all}"
+            "without a background, posts about music get a label: {all}"
         );
 
         let file = scene
@@ -136,12 +136,12 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             })
         );
         if database.url.starts_with("sqlite:") {
-            // The closest calls come from their index in order, without a sort.
+            // The closest calls come in order from their index, without a sort.
             let plan = "EXPLAIN QUERY PLAN SELECT * FROM uncertain_posts LIMIT 20";
             let plan = scene.json(&["sql", plan]).to_string();
             assert!(plan.contains("INDEX classifications_uncertain"), "{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-            // Posts are counted by the index on topics, which a list ordered by time does not use.
+            // The index on topics counts posts, but is not used for a list ordered by time.
             let plan = |select: &str| {
                 let plan = format!("EXPLAIN QUERY PLAN {select}");
                 scene.json(&["sql", &plan]).to_string()
@@ -167,7 +167,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&status["backlog"]["other"], &status["backlog"]["unsure"]),
             (&json!(10), &json!(0))
         );
-        // The stored version is that of the file.
+        // The stored version of the background is that of the file.
         let same = scene.ok(&["labels", "diff", "current", &file]).stdout;
         assert!(same.contains("reddit@1"), "{same}");
         let nothing = scene.classify(&file, &[]);
@@ -175,7 +175,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&nothing["posts"], &nothing["pairs"]),
             (&json!(0), &json!(0))
         );
-        // Back to the earlier labels, which are unchanged.
+        // The earlier labels become current again, and are unchanged.
         scene.classify(&without, &["--make-current"]);
         assert_eq!(scene.outcomes(), all);
     }
@@ -210,7 +210,7 @@ fn stored_logits_reproduce_scores_in_each_mode_for_each_kind_of_model() {
                 ]);
                 assert_eq!(
                     same[0]["posts"], POSTS,
-                    "the threshold has no say in what is other"
+                    "the threshold does not affect which posts are `other`"
                 );
             }
         }

@@ -165,7 +165,7 @@ impl Model {
         self.leases.get_mut(&lease).map(|old| *old = ends).is_some()
     }
 
-    /// Returns the number of labels stored, or nothing if the lease was lost.
+    /// Returns the number of labels stored, or `None` if the lease was lost.
     fn complete(&mut self, lease: usize, done: &[(String, u8)]) -> Option<u64> {
         self.leases.get(&lease)?;
         let mut stored = 0;
@@ -231,7 +231,7 @@ fn title(text: u8) -> String {
     format!("text {text}")
 }
 
-/// Returns the text of a post; no two posts have the same.
+/// Returns a text that is different for each post.
 fn body(post: &str) -> String {
     format!("of {post}")
 }
@@ -376,7 +376,7 @@ fn hex(hash: TextHash) -> String {
         .collect()
 }
 
-/// Counts of the cases that the histories reached, so that none is missed unnoticed.
+/// Counts how often the histories reached each case, so that the test can fail if one was never reached.
 #[derive(Debug, Default)]
 struct Seen {
     claimed: usize,
@@ -396,7 +396,7 @@ async fn happen(
 ) -> Result<(), TestCaseError> {
     let name = |post: usize| format!("t3_p{post}");
     let claims = real.claims.len();
-    // One of the latest claims: an old one has mostly lost its lease.
+    // Choose among the latest claims, because most older ones have lost their leases.
     let recent = |claim: usize| claims.checked_sub(1 + claim % 4);
     match *event {
         Event::Save(post, text) => {
@@ -538,7 +538,7 @@ async fn work_off(
         happen(&Event::Complete(0, u8::MAX), model, real, seen).await?;
         happen(&Event::Release(0), model, real, seen).await?;
         rounds += 1;
-        prop_assert!(rounds < 100, "claims go on for ever");
+        prop_assert!(rounds < 100, "there is always another claim");
     }
     // A lease that expired only now may have parked its posts.
     for event in [Event::RetryFailed, Event::Enqueue, Event::Claim(6)] {

@@ -51,7 +51,7 @@ fn own_labels(folder: &ModelFolder) -> LabelSet {
 fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
     let prepared = labeler.prepare(set).unwrap();
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
-    let results = results.expect("nobody asked it to stop").into_iter();
+    let results = results.expect("scoring is not cancelled").into_iter();
     results.map(Result::unwrap).collect()
 }
 
@@ -171,7 +171,7 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
     // A graph that accepts only one row of 16 tokens.
     let fixed = scores(THREE, "fixed.onnx").unwrap();
     assert!(fixed.iter().zip(&three).all(|(a, b)| (a - b).abs() < 1e-6));
-    // A model with unnamed labels, and a count known from its architecture.
+    // A model with unnamed labels: `num_labels` counts them, and the architecture shows that it is a classifier.
     let unnamed = r#"{"num_labels":3,"architectures":["BertForSequenceClassification"]}"#;
     assert_eq!(scores(unnamed, "three.onnx").unwrap(), three);
     let one = r#"{"problem_type":"regression","id2label":{"0":"LABEL_0"}}"#;
@@ -311,7 +311,7 @@ fn custom_labels_are_rejected_for_a_classifier() {
 }
 
 #[test]
-fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
+fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
     if !has_onnx_runtime("verifying a classifier") {
         return;
     }
@@ -409,8 +409,8 @@ fn a_classifier_assigns_its_own_labels() {
         let ran = scene.ok(&["classify", "--model", &moods]);
         ran.expect_stderr("`tiny-bart-moods` is a classifier");
         ran.expect_stderr("stored in addition to the current ones");
-        assert_eq!(scene.sql(shown), current, "the views show what they showed");
-        // With --make-current they become current, and the backlog is empty.
+        assert_eq!(scene.sql(shown), current, "the views are unchanged");
+        // With --make-current, they become current without any further labelling.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);
         let scores = scene
             .sql("SELECT label, COUNT(*) AS posts FROM post_scores GROUP BY label ORDER BY label");

@@ -30,7 +30,7 @@ fn number(program: &Program, sql: &str) -> i64 {
 }
 
 #[test]
-fn without_a_command_a_new_folder_shows_how_to_begin() {
+fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
     let program = Program::new();
     let shown = program.ok(&[]).stdout;
     assert_eq!(shown.lines().count(), 8, "{shown}");
@@ -57,7 +57,7 @@ fn without_a_command_a_new_folder_shows_how_to_begin() {
             "{command}: {shown}"
         );
     }
-    // With a database, it is the ordinary help.
+    // With a database, the program prints its usual help.
     program.run(&[]).expect_exit(2, "Usage: topicmill");
 }
 
@@ -353,7 +353,7 @@ fn misuse_is_rejected_with_advice_and_its_exit_code() {
         assert_eq!(ran.code, *code, "topicmill {args}\n{}", ran.stderr);
         assert!(
             ran.stderr.contains(message),
-            "topicmill {args} does not say `{message}`:\n{}",
+            "topicmill {args} does not print `{message}`:\n{}",
             ran.stderr
         );
         assert!(
@@ -364,10 +364,7 @@ fn misuse_is_rejected_with_advice_and_its_exit_code() {
     }
     for name in ["topicmill.db", "out.ndjson"] {
         let left = program.folder.path().join(name);
-        assert!(
-            !left.exists(),
-            "{name} was left behind by a command that failed"
-        );
+        assert!(!left.exists(), "a command that failed left {name} behind");
     }
 }
 
@@ -477,7 +474,7 @@ fn start_classify(program: &Program) -> Child {
         .map_while(Result::ok)
         .any(|line| line.contains("classify: posts"));
     assert!(seen, "no progress was logged");
-    // A closed pipe would kill its writer.
+    // Keep reading, because a closed pipe would end the program.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }
@@ -502,7 +499,7 @@ fn a_watcher_labels_imported_posts_and_stops_at_a_signal_on_both_databases() {
             let rows = program.json(&["--database", url, "sql", count]);
             rows[0]["n"].as_i64().unwrap()
         };
-        // Well before the watcher polls, once a minute.
+        // The labels appear well before the watcher's next poll, which is once a minute.
         let clock = SystemClock::shared();
         let mut wait_for = |posts: i64| {
             while labelled() < posts {
@@ -560,7 +557,7 @@ fn an_interrupted_run_finishes_its_batch_and_the_next_run_the_rest() {
         assert_eq!(
             number(&program, "SELECT COUNT(*) FROM leases"),
             0,
-            "what was in hand was given back"
+            "the claimed posts were released"
         );
         assert_eq!(
             number(&program, "SELECT COALESCE(MAX(attempts), 0) FROM backlog"),

@@ -36,7 +36,7 @@ pub const READ_OPTIONS: ReadOptions = ReadOptions {
     time_range: None,
 };
 
-/// A Reddit, its client, and a database to collect into.
+/// A fake Reddit, its client, and a database to collect into.
 pub struct Scene {
     pub server: MockServer,
     pub reddit: Reddit,
@@ -67,7 +67,7 @@ impl Scene {
         &self.context.store
     }
 
-    /// Serves a page of a subreddit once, to a request with this `after` or none.
+    /// Serves a page of a subreddit once, to a request with this `after`, or without one.
     pub async fn page(
         &self,
         subreddit: &str,
@@ -227,7 +227,7 @@ async fn a_limit_does_not_count_stickied_posts() {
         let mut first = vec![pinned("p1"), pinned("p2")];
         first.extend(children(&["a", "b"]));
         scene.page("climate", None, &first, Some("t3_b")).await;
-        // More than requested: `d` exceeds the limit, and pinned posts do not count.
+        // The page has more posts than requested: `d` exceeds the limit, and pinned posts do not count.
         let mut second = children(&["c", "d"]);
         second.push(pinned("p3"));
         scene
@@ -278,9 +278,9 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
                 "climate: 2 from t3_b",
                 "climate: 1 from t3_c"
             ],
-            "the second `b` takes nothing off the limit"
+            "the second `b` does not count towards the limit"
         );
-        // Ranks are positions on the listing as it was read: `b` was at 1, and on the second page at 2.
+        // Ranks are positions in the listing as it was read: `b` was at 1 on the first page, and at 2 on the second.
         assert_eq!(
             scene.rows(RANKS).await,
             ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
@@ -398,7 +398,7 @@ async fn fallback_subreddits_are_recorded_with_their_outcomes() {
 }
 
 #[tokio::test]
-async fn a_failing_topic_ends_as_server_and_the_others_continue() {
+async fn a_topic_with_server_errors_ends_and_the_others_continue() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("food", None, &children(&["f"]), None).await;
@@ -433,9 +433,9 @@ async fn a_failing_topic_ends_as_server_and_the_others_continue() {
         assert_eq!(
             scene.requested_pages().await,
             asked,
-            "and no other subreddit in its place"
+            "no substitute subreddit is requested"
         );
-        assert_eq!(scene.clock.sleeps().len(), 4, "one before each try again");
+        assert_eq!(scene.clock.sleeps().len(), 4, "one wait before each retry");
         assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_f", "t3_m"]);
     }
 }
@@ -454,7 +454,7 @@ async fn a_second_401_ends_the_run() {
             topic("music", &["music"], 5),
         ];
         let reports = scene.collect(&topics).await;
-        // A topic that did not start has no report.
+        // The third topic was not read.
         assert_eq!(
             outcomes(&reports),
             [Outcome::Ok, Outcome::Auth, Outcome::Stopped]
@@ -472,13 +472,13 @@ async fn a_second_401_ends_the_run() {
                 "climate: 5 from the start"
             ]
         );
-        assert_eq!(requests(&scene.server, "POST").await, 2, "one more token");
+        assert_eq!(requests(&scene.server, "POST").await, 2, "one new token");
         assert_eq!(scene.clock.sleeps(), []);
         assert_eq!(scene.stored().await, ["t3_f"]);
     }
 }
 
-/// Returns children of a listing of new posts, at these minutes after the hour.
+/// Returns children of a listing of new posts, newest first, created at these minutes after a fixed time.
 pub fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
     let at = |minute| json!({"created_utc": 1_750_000_000 + 60 * minute});
     let newest_first = minutes.rev();
@@ -529,6 +529,9 @@ async fn topics_are_read_concurrently_and_reported_in_order() {
         let next = |at: &usize| asked[*at].ends_with("next");
         let of_one = |at: &usize| asked[at - 1].split(':').next() == asked[*at].split(':').next();
         let followed = (1..asked.len()).filter(|at| next(at) && of_one(at)).count();
-        assert!(followed < names.len(), "one after the other: {asked:?}");
+        assert!(
+            followed < names.len(),
+            "the topics were read one after the other: {asked:?}"
+        );
     }
 }

@@ -231,7 +231,9 @@ impl Process {
     }
 
     async fn done(self) -> Value {
-        self.wait_for_exit().await.expect("it lives to its end")
+        self.wait_for_exit()
+            .await
+            .expect("the worker wrote its counts")
     }
 }
 
@@ -322,9 +324,9 @@ async fn assert_labelled_once(store: &Store, n: usize) {
 }
 
 /// Waits until the leases of a process are reclaimed.
-async fn taken_over(store: &Store, process: &Process) {
+async fn until_reclaimed(store: &Store, process: &Process) {
     let name = format!("leases WHERE worker LIKE '%:{}'", process.child.id());
-    until("its leases are taken over", async || {
+    until("the leases are reclaimed", async || {
         count(store, &name).await == 0
     })
     .await;
@@ -351,9 +353,9 @@ async fn three_failing_workers_label_every_post_once() {
     killed.kill();
     stopped.signal("-STOP");
     let before = count(&store, "classifications").await;
-    assert!(before < n as u64, "the accidents come too late");
+    assert!(before < n as u64, "the failures come too late");
 
-    // Every connection of the remaining worker is cut at once, then the whole server stops.
+    // All connections of the remaining worker are cut at the same time, and then the server restarts.
     let victims = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                     WHERE application_name = 'topicmill' AND pid <> pg_backend_pid()";
     let cut_connections = store.query(victims).await.unwrap().rows.len();
@@ -361,11 +363,11 @@ async fn three_failing_workers_label_every_post_once() {
     clock.sleep(Duration::from_secs(1)).await;
     server.restart("fast");
     let store = database.open().await;
-    taken_over(&store, &stopped).await;
+    until_reclaimed(&store, &stopped).await;
     stopped.signal("-CONT");
     let (stopped, cut) = (stopped.done().await, cut.done().await);
-    println!("{before} posts when it began; {cut_connections} connections cut");
-    println!("the one that was stopped: {stopped}; the one that was cut off: {cut}");
+    println!("{before} posts labelled before the failures; {cut_connections} connections cut");
+    println!("the suspended worker: {stopped}; the disconnected worker: {cut}");
     assert!(stopped["refused"].as_u64() > Some(0), "{stopped}");
     assert_labelled_once(&store, n).await;
 }
@@ -396,7 +398,7 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
     assert_eq!(
         (rest.posts, rest.parked),
         (left, 0),
-        "no post is blamed for what somebody else did"
+        "no post is parked because its worker was killed"
     );
     assert_labelled_once(&store, n).await;
 }
@@ -447,7 +449,7 @@ async fn a_postgres_database_is_intact_after_kills_and_a_server_crash() {
     let store_after = database.open().await;
     assert_classifications_complete(&store_after).await;
     let output = process.done().await;
-    println!("the one that lived through a crash of the server: {output}");
+    println!("the worker that ran during the server crash: {output}");
     drop(store);
     assert_labelled_once(&store_after, n).await;
 }
@@ -472,13 +474,13 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
                 break done;
             }
             crashes += 1;
-            assert!(crashes < 30, "it kills for ever");
+            assert!(crashes < 30, "the text is never parked");
         };
         println!(
             "{}: {crashes} processes crashed; the last: {done}",
             database.url
         );
-        // Suspected windows shrink: 1,024, 256, 64, 16 and 4 posts, then the one post.
+        // After each crash, the suspected posts are claimed in smaller groups: 1,024, 256, 64, 16 and 4 posts, then 1.
         assert_eq!(crashes, 5 + MAX_ATTEMPTS);
         assert_eq!(done["parked"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);
@@ -491,7 +493,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
         );
         assert!(rest[0][3].as_str().unwrap().contains("crashed"), "{rest:?}");
 
-        // It is retried once its text changes, or on request.
+        // The post is retried once its text changes.
         add_posts(
             &store,
             run,

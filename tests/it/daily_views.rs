@@ -11,7 +11,7 @@ use crate::support::builders::at;
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 
-/// Every post with its label in the current label set, for its present text.
+/// Every post with its label in the current label set, for its current text.
 const BY_HAND: &str = "\
 SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE \
 c.label END
@@ -86,7 +86,11 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         let claim = f.claim(6, 1).await;
         f.complete(&claim, 2).await;
         assert_eq!(labelled(&f, "six labels").await, 6);
-        assert_eq!(f.count(UNCOUNTED).await, 0, "{url}: written with the label");
+        assert_eq!(
+            f.count(UNCOUNTED).await,
+            0,
+            "{url}: the day is stored with the label"
+        );
         let marks = "UPDATE classifications SET abstained = TRUE WHERE fullname IN ('t3_p003', 't3_p004'); \
                      UPDATE classifications SET other = TRUE WHERE fullname = 't3_p004'";
         execute(url, marks).await;

@@ -31,7 +31,7 @@ impl Users {
     async fn of(owner: &str) -> Self {
         let program = Program::new().with_default_model();
         program.ok(&["--database", owner, "db", "create"]);
-        // Twice, because an upgrade repeats it.
+        // Run the script twice, because an upgrade repeats it.
         for _ in 0..2 {
             run(owner, ROLES).await.unwrap();
         }
@@ -135,7 +135,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
     ] {
         let ran = users.ran(job, words);
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
-        // A right on the schema does not replace a missing right on a table.
+        // The message names the script that grants privileges on the tables.
         assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
         ran.expect_stderr("permission denied");
     }
@@ -165,7 +165,7 @@ async fn assert_role_is_limited(users: &Users) {
         let refused = why.contains("permission denied") || why.contains("must be owner");
         assert!(refused, "{job}: {why}");
     }
-    // New tables of an upgrade are readable at once.
+    // Tables that an upgrade adds are readable immediately.
     run(&users.owner, "CREATE TABLE added (x INT)")
         .await
         .unwrap();

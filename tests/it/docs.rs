@@ -49,7 +49,7 @@ fn commands() -> Vec<String> {
     let names = listed
         .lines()
         .filter_map(|line| line.strip_prefix("  "))
-        // A continuation line of a description.
+        // Skip the continuation lines of descriptions.
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next());
     names
@@ -93,7 +93,7 @@ fn the_docs_name_every_command_and_no_other() {
             let word: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
             assert!(
                 word.is_empty() || commands.contains(&word),
-                "{page} names `topicmill {word}`, which is not there"
+                "{page} names `topicmill {word}`, which does not exist"
             );
         }
     }
@@ -180,7 +180,7 @@ fn every_test_named_in_the_security_page_exists() {
     let text = std::fs::read_to_string(repository("docs/security.md")).unwrap();
     let all = all_code();
     let promises = text.split("## ").find(|part| part.starts_with("Promises"));
-    let rows = promises.expect("the section is there").lines();
+    let rows = promises.expect("the page has the section").lines();
     let rows: Vec<&str> = rows.filter(|line| line.starts_with("| ")).skip(1).collect();
     assert!(rows.len() >= 20, "{}", rows.len());
     for row in rows {
@@ -222,7 +222,7 @@ fn every_file_named_in_the_requirements_table_exists() {
                 );
             }
         }
-        assert!(!file.is_empty(), "no place in the code: {row}");
+        assert!(!file.is_empty(), "no file is named: {row}");
         assert!(quoted(tests).count() > 1, "no tests: {row}");
         for test in quoted(tests) {
             assert!(

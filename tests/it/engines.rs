@@ -98,7 +98,7 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
 
         classify("auto", &["--precision", "bf16"]).expect_stderr("OpenVINO 20");
         assert_eq!(models(&program).len(), 2, "another precision");
-        assert_eq!(shown(), before, "the views stay");
+        assert_eq!(shown(), before, "the views are unchanged");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
         let run = rows(&program, url, settings).remove(0);
         let counts = run["counts"].as_str().map_or_else(
@@ -241,7 +241,7 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
     measurements_of_other_machines_are_ignored(&file, &entries, classify);
 }
 
-/// A measurement with another CPU, another library or a truncated file is ignored.
+/// Checks that measurements of another CPU or library, and a truncated file, are ignored.
 fn measurements_of_other_machines_are_ignored(
     file: &Path,
     entries: &Value,

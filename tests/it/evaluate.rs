@@ -48,7 +48,7 @@ impl<'a> Scene<'a> {
         self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
     }
 
-    /// Returns the right labels of all posts, with the exceptions in `change`.
+    /// Writes a gold file with the right label of each post, or the label that `change` returns; returns its path.
     pub fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
         let rows = (0..POSTS).map(|i| {
             let label = change(i).unwrap_or(LABELS[i % 3].0);
@@ -123,7 +123,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             .iter()
             .map(|post| &post["id"])
             .collect();
-        assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the surest first");
+        assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the highest score first");
 
         let shown = scene.ok(&["labels", "evaluate", "--gold", &gold]).stdout;
         for message in [
@@ -205,7 +205,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             let ran = scene.run(&["labels", "evaluate", "--gold", word]);
             ran.expect_exit(2, message);
         }
-        // Unknown and duplicate rows are counted, reported and left out. The file is TSV from a spreadsheet.
+        // Unknown and duplicate rows of a spreadsheet's TSV file are counted, reported and left out.
         let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
         let path = write("some.tsv", rows);
         let args = [
@@ -295,7 +295,7 @@ async fn two_label_sets_are_compared() {
         let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
         let before = scene.json(&["sql", dump]);
 
-        // The second is computed from stored logits, and equal once it is stored.
+        // The second label set is computed from stored logits; once it is stored, the result is the same.
         let found = scene.evaluate(
             &gold,
             &[&more[..], &["--others-out-of-scope", "--limit", "3"]].concat(),
@@ -318,7 +318,7 @@ async fn two_label_sets_are_compared() {
         assert_eq!(
             scene.json(&["sql", dump]),
             before,
-            "nothing that is shown has changed"
+            "the views are unchanged"
         );
 
         // Every post about music changes its label, and stays wrong: it is out of scope but labelled.
@@ -367,8 +367,8 @@ async fn two_models_are_compared_without_changing_current_labels() {
     let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
     let before = scene.json(&["sql", dump]);
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
-    assert_eq!(ran.code, 2, "it never labelled: {}", ran.stderr);
-    // A trial of the model stores nothing, and equals what classify stores later.
+    assert_eq!(ran.code, 2, "the model never labelled: {}", ran.stderr);
+    // `--compute` stores nothing, and gives the results that `classify` stores later.
     let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");
     assert_eq!(computed["posts"], 30);

@@ -220,7 +220,7 @@ fn filters_select_the_matching_rows() {
             );
             assert!(
                 some.len() < all.len() && !some.is_empty(),
-                "{args:?} says nothing"
+                "{args:?} selects all rows or none"
             );
         };
         expect(&["--label", "gaming"], &|row| row["label"] == "gaming");
@@ -294,7 +294,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     assert_eq!(lost.code, 1, "{}", lost.stderr);
     assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
     assert_eq!(scene.view().len(), 12);
-    // A foreign folder is not replaced, an exported one is.
+    // A folder that is not an exported data set is not replaced; an exported one is.
     fs::create_dir(scene.path("mine")).unwrap();
     fs::write(scene.path("mine/README.md"), "mine").unwrap();
     let kept = scene.run(&["export", "mine", "--overwrite"]);
@@ -347,7 +347,7 @@ fn labels_of_another_set_come_from_the_model_that_produced_them() {
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
     let tiny = tiny.to_str().unwrap();
     scene.ok(&["classify", "--pipeline", &other, "--model", tiny]);
-    // Neither the current set nor the current model.
+    // Neither this label set nor this model is current.
     scene.ok(&["export", "also.jsonl", "--label-set", "also"]);
     let rows = scene.jsonl("also.jsonl");
     assert_eq!(rows.len(), 12);

@@ -161,7 +161,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         "Compared: the earlier half with 45 labelled posts, the later half with 45",
     );
 
-    // The queries do not take a topic that is no label for a disagreement, or the best label's score for that of none.
+    // Named queries count no disagreement for a topic that is not a label, and show no score for `(none of these)`.
     let wrong = || {
         let rows = program.json(&["sql", "--named", "disagreements"]);
         let rows = rows.as_array().unwrap().iter();
@@ -256,7 +256,7 @@ async fn other_has_its_own_score_and_not_that_of_the_best_label() {
     let list = served.page("/posts?outcome=unsure");
     has(&list, "<span class=\"score\">best label 0.30</span>");
 
-    // The mean score of `other` would be that of another outcome.
+    // The row of `other` has no mean score, because the score of such a post is that of its best label.
     let page = report(&program);
     let (_, row) = page.split_once("soft\">other</th>").unwrap();
     let (row, _) = row.split_once("</tr>").unwrap();
@@ -267,7 +267,7 @@ async fn other_has_its_own_score_and_not_that_of_the_best_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_fall() {
+async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_drop() {
     // Ten days of 24 posts, and two hours of an eleventh.
     let posts = (0..242).map(|n| post(n, "food", ["food", "travel"][n % 2], n * 3_600));
     let (program, _database) = labelled(&lines(posts)).await;
@@ -311,7 +311,7 @@ async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_fall() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_matrix_of_a_phone_has_the_names_of_its_columns() {
+async fn the_matrix_on_a_phone_shows_its_column_names() {
     let (program, _database) = labelled(&mixed()).await;
     let page = report(&program);
     let (_, chart) = page
@@ -343,7 +343,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     program.ok(&["export", "never"]);
     has(&program.read("never/README.md"), never);
 
-    // Ben's file is not a random sample; Ada's is. She finds every fifth label wrong.
+    // Ben's file is not a random sample; Ada's is. In hers, every fifth answer contradicts the assigned label.
     let answer = |id: usize, label: &str, who: &str| format!("k{id:05},{label},{who}\n");
     let outcomes = program.json(&[
         "sql",
@@ -410,7 +410,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     assert_eq!(status["quality"]["sentence"], sentence.as_str());
     assert_eq!(status["quality"]["sample"], "random");
     assert_eq!(status["quality"]["outcome"]["of"], 48);
-    assert_eq!(status["quality"]["left_out"], 1, "Ben's");
+    assert_eq!(status["quality"]["left_out"], 1, "Ben's answer");
     program.ok(&["export", "known"]);
     let card = program.read("known/README.md");
     has(&card, &sentence);
@@ -497,7 +497,7 @@ async fn facets_count_the_posts_that_their_links_list() {
         let one = (href, row["posts"].to_string(), false);
         assert!(facets("/posts").contains(&one), "{one:?}");
     }
-    // A chosen value removes its filter.
+    // The link of a chosen value removes its filter.
     let food = facets("/posts?outcome=food");
     assert!(
         food.contains(&("/posts".to_owned(), "34".to_owned(), true)),

@@ -67,7 +67,7 @@ async fn requests_send_a_user_agent_and_no_key() {
     }
 }
 
-/// Returns the program configured for the archive, with a pace for tests.
+/// Returns a command that collects from an archive without waiting between requests.
 fn collecting(
     program: &Program,
     archive: &str,

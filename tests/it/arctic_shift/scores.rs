@@ -1,4 +1,5 @@
-//! Tests scores that the archive fetched too soon after posting, and that data from Reddit takes precedence over them.
+//! Tests that a score is flagged if the archive fetched it too soon after posting, and that data from Reddit takes
+//! precedence over the archive's.
 
 use super::*;
 
@@ -145,7 +146,7 @@ async fn data_from_reddit_takes_precedence_over_the_archive() {
         assert_eq!(
             scene.rows(ROW).await,
             ["Edited 77 0 reddit"],
-            "a live reading clears it"
+            "Reddit's score clears the flag"
         );
         // The archive returns both of its versions again, and neither replaces Reddit's data.
         for fields in [&placeholder, &json!({"title": "Old"})] {

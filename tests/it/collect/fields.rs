@@ -43,7 +43,7 @@ async fn label_all(scene: &Scene) -> u64 {
     store.backlog().release(claim.lease).await.unwrap();
     match written {
         Written::Stored(stored) => stored.posts,
-        Written::LeaseLost => panic!("nobody else works here"),
+        Written::LeaseLost => panic!("another worker reclaimed the lease"),
     }
 }
 
@@ -106,7 +106,10 @@ async fn author_names_are_hashed_with_a_key_of_the_database() {
                 .await,
             ["someone", "Other", "someone", "someone"].map(hashed)
         );
-        assert!(seen.insert(hashed("someone")), "each database has its own");
+        assert!(
+            seen.insert(hashed("someone")),
+            "each database has its own key"
+        );
     }
 }
 
@@ -234,14 +237,14 @@ async fn nul_bytes_in_a_file_are_harmless() {
         let program = Program::new();
         let file = program.write("posts.ndjson", &lines);
         let ran = program.run(&["--database", &database.url, "import", &file]);
-        assert_eq!(ran.code, 1, "one record is no post\n{}", ran.stderr);
+        assert_eq!(ran.code, 1, "one record is not a post\n{}", ran.stderr);
 
         let store = database.open().await;
         let texts = "SELECT title, selftext, subreddit FROM posts WHERE fullname = 't3_a'";
         assert_eq!(rows(&store, texts).await, ["ab cd climate"]);
         let flair = "SELECT flair FROM posts WHERE fullname = 't3_d'";
         assert_eq!(rows(&store, flair).await, ["flair"]);
-        // `c` names no topic, so it gets the topic that lists its subreddit.
+        // The row of `c` names no topic, so `c` gets the topic that lists its subreddit.
         assert_eq!(
             rows(
                 &store,

@@ -11,10 +11,10 @@ async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
         assert_eq!(
             (first.pages, first.new),
             (1, 5),
-            "the first run reads its limit"
+            "the first run reads up to its limit"
         );
 
-        // Seven posts came since. The newest known one is of minute 4, and the overlap adds ten minutes.
+        // Seven posts are new. The newest known one is of minute 4, and the overlap adds ten minutes.
         scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
         scene
             .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
@@ -59,7 +59,7 @@ async fn a_run_that_crashes_between_two_pages_leaves_no_gap() {
 }
 
 #[tokio::test]
-async fn more_new_posts_than_reddit_lists_are_recorded_as_a_gap() {
+async fn new_posts_beyond_reddits_listing_are_recorded_as_a_gap() {
     let database = crate::support::postgres::sqlite();
     let scene = Scene::of(&database).await;
     scene.new_page(None, &posted(0..1), None).await;
@@ -81,9 +81,9 @@ async fn more_new_posts_than_reddit_lists_are_recorded_as_a_gap() {
     assert_eq!((gaps[0].from_at, gaps[0].until_at), (at(0), at(5_000)));
 }
 
-/// A short listing that does not reach the stored posts is a gap, however it ends.
+/// A short listing that does not reach the stored posts leaves a gap, whether or not an empty page ends it.
 #[tokio::test]
-async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_another_reaches_it() {
+async fn a_listing_that_does_not_reach_the_stored_posts_leaves_a_gap_until_one_does() {
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
     for empty_page in [false, true] {
         let database = crate::support::postgres::sqlite();
@@ -104,7 +104,7 @@ async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_anothe
         let report = scene.collect_one(new_climate(100)).await;
         assert_eq!((report.outcome, report.new), (Outcome::Ok, 100));
         assert_eq!(gaps().await, [(at(99), at(2_000))]);
-        // The gap stays, although the listing reaches the newest stored post.
+        // The gap stays: this listing reaches the newest stored post, but not the posts before the gap.
         scene.new_page(None, &posted(2_001..2_101), None).await;
         scene.collect_one(new_climate(100)).await;
         assert_eq!(gaps().await, [(at(99), at(2_000))]);

@@ -9,7 +9,7 @@ async fn an_export_is_a_consistent_snapshot() {
         return;
     }
     for database in databases() {
-        // More text than fits in the buffers: 1 MB a batch, up to 32 batches.
+        // More text than fits in the buffers, which are up to 32 batches of 1 MB.
         let scene = Scene::labelled(&database, 12);
         let body = "a word of a long body ".repeat(1_800);
         let long = (0..N).map(|i| {
@@ -70,7 +70,7 @@ async fn an_export_is_a_consistent_snapshot() {
         let counts = export::export(&store, &subject, &filters, destination, terms, received).await;
         assert_eq!(counts.unwrap().rows, 1_212);
         assert!(parts.load(Ordering::Relaxed) > 35);
-        assert_eq!(scene.view().len(), 0, "they are purged");
+        assert_eq!(scene.view().len(), 0, "all posts are purged");
         let rows = scene.jsonl("a.jsonl");
         assert!(rows[..12].iter().all(|row| row["score_food"].is_number()));
         assert!(
@@ -103,7 +103,7 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
     while !begun(scene.program.folder.path()) {
         assert!(
             child.try_wait().unwrap().is_none(),
-            "it ended before it was killed"
+            "the export ended before it was killed"
         );
         std::thread::yield_now();
     }
@@ -113,7 +113,7 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
         fs::read_to_string(scene.path("old.parquet")).unwrap(),
         "old"
     );
-    // The file size is limited.
+    // An export that reaches a file size limit leaves no file.
     let export = ["export", "old.csv", "--unlabelled"];
     run_limited(&scene.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
     assert!(!scene.path("old.csv").exists());
