@@ -59,7 +59,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
         let all = scene.gold("all.csv", not_games);
-        assert_eq!(outcome(&scene, &all), (20, 30), "the words alone");
+        assert_eq!(outcome(&scene, &all), (20, 30), "by the label texts alone");
 
         let fit = ["labels", "fit", "--gold", &answers, "--make-current"];
         let found = scene.json(&fit);
@@ -104,7 +104,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         assert_eq!(again["hash"], found["hash"]);
         assert_eq!(again["before"], found["before"]);
 
-        // Once the labels of the file change, its words apply again.
+        // Once the labels of the file change, the fit no longer applies.
         let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
         let changed = scene.write("first.toml", changed);
         let ran = scene.ok(&["classify", "--pipeline", &changed]);
@@ -208,7 +208,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         };
         let before = labels();
         assert_eq!(names(), json!(["ada", "ben"]));
-        // One answer of several: the name stays.
+        // If only one of several answers is removed, the name is kept.
         let remove = ["labels", "gold", "remove", "--annotator", "ada"];
         let ran = scene.ok(&[&remove[..], &["--post", "k00001"]].concat());
         ran.expect_stderr("`first-fit25` keeps what it learned from 25 gold labels");
@@ -342,7 +342,7 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         );
         let number = |class: usize, name: &str| classes[class][name].as_f64().unwrap();
         assert!(number(2, "bias") > number(0, "bias") + 0.3, "{kept}");
-        // From stored logits: no text was read again, and a post that is labelled anew gets the same score.
+        // A fit uses stored logits: after it is dropped and repeated, each post has the same score.
         let scores = "SELECT fullname, label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts ORDER BY fullname";
         let stored = program.ok(&["sql", scores, "--format", "csv"]).stdout;
         let again = program.json(&fit);
@@ -419,7 +419,7 @@ fn two_concurrent_fits_make_one_label_set() {
         let both = [fit(), fit()];
         for fitting in both {
             let ran = finished(fitting.wait_with_output().unwrap());
-            // The other one may still hold a few posts.
+            // The other fit may still have claimed a few posts.
             assert!([0, 75].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
         }
         assert_eq!(csv(&scene, "SELECT COUNT(*) FROM label_sets"), ["2"]);

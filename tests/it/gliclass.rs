@@ -1,5 +1,5 @@
-//! Tests GLiClass models: scores equal those of the package `gliclass`, in any batch, and what depends on the whole
-//! label set is stored under the whole label set.
+//! Tests GLiClass models: scores equal those of the package `gliclass`, in any batch, and logits, which depend on the
+//! whole label set, are stored for it.
 //!
 //! `tools/golden.py` made the models (tiny, with random weights) and recorded the package's scores.
 
@@ -59,7 +59,7 @@ fn off(found: &[f64], wanted: &[f64]) -> f64 {
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Returns the largest errors of scores and logits over a model's cases, among texts of other cases.
+/// Returns the largest errors of scores and logits over a model's cases, in batches with the texts of other cases.
 fn largest_errors(labeler: &mut Labeler, golden: &Golden, seed: u64) -> (f64, f64) {
     let mut largest = (0.0f64, 0.0f64);
     for case in &golden.cases {
@@ -271,7 +271,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         for settings in ["threshold = 0.5", "temperature = 2.0"] {
             assert_eq!(scene.classify(settings, &LABELS), (posts, 0), "{settings}");
         }
-        // A label more, or another order, is another set.
+        // An additional label, or another order, makes another set.
         let more = [&LABELS[..], &[("travel", "travel by train")]].concat();
         let file = scene.pipeline("", &more);
         let found = scene.json(&[
@@ -295,7 +295,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         assert_eq!(scene.classify("", &more), (posts, 4 * TEXTS));
         let turned: Vec<_> = LABELS.into_iter().rev().collect();
         assert_eq!(scene.classify("", &turned), (posts, 3 * TEXTS));
-        // The topics of a background are read with the labels.
+        // The topics of a background are scored together with the labels.
         let (of, pairs) = scene.classify("background = \"reddit\"", &LABELS);
         assert_eq!((of, pairs), (posts, 4 * TEXTS));
 
@@ -352,7 +352,8 @@ fn a_logit_is_stored_for_its_whole_label_set() {
             "the fit labels stored logits"
         );
 
-        // Dropping a label set drops its logits, and those of no other. Purging the posts of a text drops all of its.
+        // Dropping a label set drops its logits, but not those of others. Purging the posts of a text drops all its
+        // logits.
         let pair_logits = || scene.count("SELECT COUNT(*) AS n FROM pair_logits");
         assert_eq!(pair_logits(), (3 + 4 + 3 + 4) * TEXTS);
         let with_travel = "SELECT hash FROM label_sets WHERE id IN \

@@ -6,8 +6,8 @@ use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, RunOutput, words};
 
-/// The program with a database of labelled posts: post `i` has the label `LABELS[i % 3]`, and a smaller margin
-/// between its best two labels the smaller `i` is.
+/// The program with a database of labelled posts. Post `i` has the label `LABELS[i % 3]`; the margin between its best
+/// two labels grows with `i`.
 pub struct Scene {
     pub program: Program,
 }
@@ -87,7 +87,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
         }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
-        // A second import changes nothing; an older answer does not replace a newer one, a newer one does.
+        // A second import changes nothing. A newer answer replaces an older one, but not the reverse.
         let again = scene.import("again.csv", &out, &["--format", "json"]);
         let found: Value = serde_json::from_str(&again.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)));
@@ -171,7 +171,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
         assert_eq!(found["sample"], "random");
-        assert_eq!(found["posts"], 29, "people disagree on one");
+        assert_eq!(found["posts"], 29, "annotators disagree on one post");
         let share = &found["evaluation"]["outcome"];
         assert_eq!((&share["of"], &share["all"]), (&json!(26), &json!(29)));
         assert_eq!(found["all_answers"]["posts"], 49);
@@ -193,7 +193,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
             ))
             .expect_stderr("are not representative");
-        // Without close calls every answer counts; with close calls only, a warning is logged.
+        // Without close calls, every answer counts; with close calls only, a warning is logged.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
             .await;
@@ -252,7 +252,7 @@ async fn answers_declared_random_do_not_affect_others() {
                 .code,
             0
         );
-        // A random sample of the user's own. Its rows name the review page as their source.
+        // The user's own random sample. Its rows name the review page as their source.
         let mine: String = (20..40)
             .map(|i| format!("k{i:05},food,ada,closest,review\n"))
             .collect();
@@ -278,7 +278,7 @@ async fn a_note_is_imported_exported_and_kept_by_files_without_one() {
         database.run("DELETE FROM gold").await;
         assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
         assert_eq!(noted(), expected);
-        // A file without notes changes the answer, and not the note.
+        // A file without notes changes the answer, but not the note.
         let bare = "id,label,annotator\nk00000,music,ada\n";
         assert_eq!(scene.import("bare.csv", bare, &[]).code, 0);
         assert_eq!(noted(), expected);
@@ -323,7 +323,7 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
                 "{place}: {drawn:?}"
             );
         }
-        // Answered posts are not offered again, or only to other annotators.
+        // Answered posts are offered again only to other annotators.
         let rest = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(rest.len(), 17);
         assert!(!rest.contains(&order[5]));
@@ -375,7 +375,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
                 't3_k00002'")
             .await;
-        assert_eq!(scene.count(), 3, "retention takes the text alone");
+        assert_eq!(scene.count(), 3, "retention removes only the text");
         let ran = scene.ok(&["labels", "evaluate", "--gold", "db", "--format", "json"]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(found["left_out"]["without_text"], 1);
@@ -489,7 +489,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let before_an_edit = || scene.json(&["labels", "gold", "list"])["before_an_edit"].clone();
-        // Exported by Label Studio, answered, edited meanwhile, then imported.
+        // Tasks are exported and answered, and a post is edited before the answers are imported.
         let to = ["export", "tasks.json", "--format", "label-studio"];
         scene.ok(&[&to[..], &["--random-share", "0"]].concat());
         let mut tasks = read(&scene, "tasks.json");
@@ -497,7 +497,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
             let result = task["predictions"][0]["result"].clone();
             task["annotations"] = json!([{"completed_by": 1, "result": result}]);
         }
-        // A task with two choices is no answer, and does not affect other tasks.
+        // An annotation with two choices is not an answer, and does not affect others.
         let two = json!([{"type": "choices", "value": {"choices": ["food", "music"]}}]);
         let first = &mut tasks[0]["annotations"];
         first
@@ -508,7 +508,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
         ran.expect_exit(0, "ignored an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
-        // Exported, edited, imported. An answer without the hash of its text does not become valid again.
+        // Answers are exported, a post is edited, and the answers are imported, with and without the hash of their text.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;
         edit(&scene, 1, "another new text");
         assert_eq!(before_an_edit(), 2);
@@ -518,7 +518,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let bare: Vec<&str> = bare.collect();
         assert_eq!(scene.import("bare.csv", &bare.join("\n"), &[]).code, 0);
         assert_eq!(before_an_edit(), 2);
-        // With a later time it is a new answer, about the present text.
+        // An answer with a later time is a new one, about the current text.
         let later =
             "id,label,annotator,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
         assert_eq!(scene.import("later.csv", later, &[]).code, 0);

@@ -1,4 +1,4 @@
-//! Tests batches of few fixed shapes, as for a GPU, on a CPU: scores must not change.
+//! Tests on a CPU that batches of a few fixed shapes, as a GPU needs them, do not change the scores.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MODELS: [&str; 5] = [
     "models/minilm-reddit-topics",
 ];
 
-/// ONNX Runtime on the CPU, which records the shapes of its batches and may require few of them.
+/// An engine on the CPU that records the shapes of its batches, and can require few different ones.
 struct RecordingEngine {
     engine: OnnxEngine,
     few: bool,
@@ -55,7 +55,7 @@ fn scored(
         ..EngineOptions::default()
     };
     let engine = OnnxEngine::load_unchecked(&folder, &options).unwrap();
-    assert!(!engine.wants_few_shapes(), "a CPU has no use for them");
+    assert!(!engine.wants_few_shapes(), "a CPU does not need few shapes");
     let shapes = Arc::default();
     let engine = RecordingEngine {
         engine,
@@ -66,7 +66,7 @@ fn scored(
     let set = builders::label_set(&["politics", "climate change", "food"]);
     let prepared = labeler.prepare(&set).unwrap();
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
-    let results = results.expect("nobody asked it to stop").into_iter();
+    let results = results.expect("scoring is not cancelled").into_iter();
     let results = results.map(Result::unwrap).collect();
     let shapes = shapes.lock().unwrap().clone();
     (results, shapes, window)
@@ -77,7 +77,7 @@ fn fixed_gpu_shapes_give_the_same_scores() {
     if !has_onnx_runtime("scores in few shapes") {
         return;
     }
-    // Every length up to truncation, so that some widths end at the window.
+    // Texts of many lengths, some of which are truncated, so that some batches are as wide as the model allows.
     let texts: Vec<String> = (0..60)
         .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 32)))
         .collect();

@@ -1,4 +1,4 @@
-//! Tests imports of dumps and tables: filtered, resumed, and damaged in every way.
+//! Tests imports of dumps and tables: filtered, resumed, and damaged in many ways.
 
 mod formats;
 mod tables;
@@ -130,10 +130,10 @@ fn a_zstd_window_of_2_gib_is_decompressed() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_database_is_reported_and_loses_nothing() {
+fn an_import_on_a_full_disk_is_reported_and_loses_no_post() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..60_000)));
-    // The schema fits, but the import does not.
+    // The limit suffices for the schema, but not for the import.
     let import = program.command(&["import", "--format", "dump", &file]);
     let ran = run_limited(&import, "ulimit -f 4000");
     ran.expect_exit(4, "the file system rejected it");
@@ -154,7 +154,7 @@ fn assert_import_finishes(program: &Program, file: &str) {
     assert_eq!(
         posts(program),
         stored.to_string(),
-        "as many as its place says"
+        "as many as the import's progress says"
     );
     assert!(stored < 20_000, "there was room for all of them");
     expect(program, &[file], 0, &["rejected=0"]);
@@ -174,7 +174,7 @@ fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
     expect(&program, &[&file], 1, &["line ", "is truncated here"]);
     let kept: usize = posts(&program).parse().unwrap();
     assert!(kept > 100 && kept < 3_000, "{kept}");
-    // It is not finished, and the complete file is a different file.
+    // The import is not recorded as finished, and the complete file counts as a different file.
     expect(&program, &[&file], 1, &["is truncated here"]);
     program.write("RS.zst", packed(dump(0..9_000)));
     expect(&program, &[&file], 0, &["rejected=0"]);
@@ -182,7 +182,7 @@ fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
 }
 
 #[test]
-fn a_flipped_bit_loses_only_what_follows() {
+fn a_flipped_bit_loses_only_later_rows() {
     let program = Program::new();
     let text = dump(0..9_000);
     let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
@@ -257,7 +257,7 @@ fn unusual_rows_of_all_years_are_imported_or_rejected_with_a_reason() {
 }
 
 #[test]
-fn a_file_that_is_no_dump_is_rejected_before_anything_is_stored() {
+fn a_file_that_is_not_a_dump_is_rejected_before_anything_is_stored() {
     let program = Program::new();
     let good = program.write("RS.zst", packed(dump(0..3)));
     let empty = program.write("empty.zst", "");

@@ -9,7 +9,7 @@ use topicmill_store::{Checked, Page};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput};
 
-/// Two topics; one has a label whose slug nothing uses.
+/// Two topics. The slug of the first differs from its label and its subreddit.
 const PIPELINE: &str = r#"
 name = "mine"
 mode = "single"

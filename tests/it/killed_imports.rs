@@ -16,7 +16,7 @@ use topicmill_store::{Access, Store};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
-/// Databases on which the program is killed, and the kills on each.
+/// The number of databases on which the program is killed, and the number of kills on each.
 const FEW: (usize, usize) = (1, 2);
 const MANY: (usize, usize) = (5, 4);
 
@@ -71,7 +71,7 @@ async fn rows(url: &str, sql: &str) -> Vec<Vec<Value>> {
     rows
 }
 
-/// Checks a copy, so that the program itself must open what the crash left.
+/// Checks the integrity of a copy, so that the program itself must open the files that the crash left.
 async fn check_integrity(program: &Program, database: &TestDatabase, kill: &str) {
     let Some(path) = database.url.strip_prefix("sqlite:") else {
         return;
@@ -133,7 +133,7 @@ async fn kill_and_compare(
         let mut hit = 0;
         for round in 0..rounds {
             let database = fresh();
-            // Resumes where it was, so that it progresses from kill to kill.
+            // Each run resumes the work of the one before, so the kills come in the order of progress.
             let mut marks: Vec<usize> = (0..kills).map(|_| random.usize(..until)).collect();
             marks.sort_unstable();
             for far in marks {
@@ -165,7 +165,7 @@ async fn kill_and_compare(
         }
         assert!(
             hit >= rounds * kills * 4 / 5,
-            "{name}, seed {seed}: only {hit} of {rounds} times {kills} kills met the program at work"
+            "{name}, seed {seed}: only {hit} of {rounds} × {kills} kills found the program running"
         );
     }
 }

@@ -42,7 +42,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(scene.dump(), before);
-        // The built-in topics, which were not requested.
+        // Without a pipeline file, the run uses the built-in topics.
         let message = scene.ok(&["classify"]).stderr;
         assert!(message.contains(IN_ADDITION) && message.contains("`sixteen-topics`"));
         assert_eq!(scene.dump(), before);
@@ -201,7 +201,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
 }
 
 #[test]
-fn of_two_first_runs_one_becomes_current_and_the_other_reports_it() {
+fn the_labels_of_one_of_two_first_runs_become_current_and_the_other_reports_it() {
     for database in databases() {
         let program = Program::new();
         let url = ["--database", database.url.as_str()];

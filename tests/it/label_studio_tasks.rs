@@ -58,13 +58,13 @@ async fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pending_interface_file_is_resumed_and_a_foreign_one_is_kept() {
+async fn an_unfinished_export_is_resumed_and_another_interface_file_is_kept() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let (list, interface) = (path(&scene, "tasks.json"), path(&scene, "tasks.xml"));
     scene.ok(&LABEL_STUDIO);
     let ours = fs::read_to_string(&interface).unwrap();
-    // As a kill between the two renames leaves it.
+    // The state after a kill between the two renames.
     fs::remove_file(&list).unwrap();
     scene.ok(&LABEL_STUDIO);
     assert_eq!(fs::read_to_string(&interface).unwrap(), ours);

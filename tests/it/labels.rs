@@ -76,7 +76,7 @@ fn a_valid_file_is_described_and_an_invalid_one_rejected() {
         "This text is about climate change."
     );
     assert!(set["labels"][0]["tokens"].as_u64().unwrap() > 5);
-    assert_eq!(good.stderr, "", "nothing to warn of in the file that ships");
+    assert_eq!(good.stderr, "", "the built-in file causes no warnings");
 
     let doubtful = pipeline("x", "", &[("film", "movie"), ("films", "the movies")]);
     let doubtful = doubtful.replace("subreddits = [\"films\"]", "subreddits = [\"Film\"]");
@@ -157,12 +157,15 @@ fn diff_predicts_the_cost_of_classify() {
             scene.json(&["labels", "diff", &hash[..8], &changed])
         );
         let moved = &by_name["moved"];
-        assert_eq!(moved, found, "stored labels are those that were foretold");
+        assert_eq!(
+            moved, found,
+            "the stored labels are those that `diff` predicted"
+        );
         assert_eq!(moved["posts"], 31);
         let to_travel = moved["moves"].as_array().unwrap().iter();
         let sum: u64 = to_travel.map(|one| one["posts"].as_u64().unwrap()).sum();
         assert_eq!(moved["moved"], sum);
-        assert!(sum >= 10, "what was music is something else: {moved}");
+        assert!(sum >= 10, "posts about music have other labels: {moved}");
         let shown = scene.ok(&["labels", "diff", "first", "changed"]).stdout;
         assert!(
             shown.contains("Largest changes") && shown.contains("Cohen's kappa"),
@@ -173,7 +176,7 @@ fn diff_predicts_the_cost_of_classify() {
         assert_eq!(ran.code, 2);
         assert!(
             ran.stderr.contains("(changed)"),
-            "says what there is: {}",
+            "the message lists the label sets: {}",
             ran.stderr
         );
     }
@@ -191,7 +194,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert_eq!(moved["posts"], 31);
     assert!(
         moved["moved"].as_u64().unwrap() >= 10,
-        "what was gaming is something else"
+        "posts about games have other labels"
     );
     let examples = moved["examples"].as_array().unwrap();
     assert_eq!(examples.len(), 3);
@@ -234,9 +237,8 @@ fn softmax_scale() -> f64 {
 async fn calibrate_recovers_the_temperature_of_generated_data() {
     for database in databases() {
         let scene = Scene::new(&database, 101);
-        // Every post has a cosine of 0.1 more with games than with food and music, which is a tenth of the
-        // model's scale under the softmax. Games are right in 60 of 100, so exp(scale / 10 T) = 2 × 0.6 / 0.4, and
-        // T = scale / 10 ln 3.
+        // Each post's cosine with games is 0.1 higher than with food and music, a difference of scale / 10 T in the
+        // softmax. Games are right in 60 of 100 posts, so exp(scale / 10 T) = 2 × 0.6 / 0.4, and T = scale / 10 ln 3.
         let even = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
                     SELECT v.model_id, v.text_hash, h.id, \
                            CASE WHEN h.text = 'This text is about video games.' THEN 0.1 ELSE 0 END \

@@ -44,7 +44,7 @@ fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
     dir
 }
 
-/// Makes the configuration of a folder name a file.
+/// Sets the name of the vectors file in a folder's configuration, or removes it.
 fn configure(dir: &Path, file: Option<&str>) {
     let config = fs::read(repository(SHIPPED).join("config.json")).unwrap();
     let mut config: Value = serde_json::from_slice(&config).unwrap();
@@ -171,7 +171,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     assert!(message.contains(NOTICE), "{message}");
     are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
 
-    // One more label, and no learned vector is used; for unknown labels nothing is logged.
+    // With one more label, no learned vector is used. If no label has one, nothing is logged.
     for places in [&[0, 1, 2, 3][..], &[3]] {
         let (words, _) = score(&by_words, places, "");
         let (found, message) = score(&learned, places, "");
@@ -184,14 +184,14 @@ fn learned_vectors_apply_to_all_labels_or_none() {
             "{message}"
         );
     }
-    // The background uses its words with learned vectors and without.
+    // The background uses its texts, whether or not the labels use learned vectors.
     let background = "background = \"reddit\"\n";
     let (words, _) = score(&by_words, &LEARNED, background);
     let (found, message) = score(&learned, &LEARNED, background);
     assert!(message.contains(NOTICE), "{message}");
     are_close(&found, &words, &exchanged);
     let sum = |row: &Row| row.values().sum::<f64>();
-    assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
+    assert!(found.iter().any(|row| sum(row) < 0.9), "no text is `other`");
 }
 
 #[test]
@@ -262,7 +262,11 @@ fn an_invalid_vectors_file_is_rejected() {
     let before = identity();
     let turned = json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] });
     fs::write(dir.join("label_vectors.json"), turned.to_string()).unwrap();
-    assert_ne!(identity(), before, "they decide a score");
+    assert_ne!(
+        identity(),
+        before,
+        "the vectors are part of the model's identity"
+    );
     let other = "computes vectors of 384 dimensions, but its learned label vectors have 3; build their file again";
     refused(&score, &[other]);
     refused(&["model", "verify", &folder], &[other]);

@@ -30,7 +30,7 @@ fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) ->
     let path = dir.join(file);
     let before = fs::read(&path).unwrap();
     let after = with(&before);
-    assert_ne!(before, after, "{file} is to be changed");
+    assert_ne!(before, after, "{file} was not changed");
     fs::write(&path, &after).unwrap();
     if update_manifest {
         let hash =
@@ -43,7 +43,7 @@ fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) ->
 fn replace(dir: &Path, file: &str, old: &str, new: &str) {
     let path = dir.join(file);
     let text = fs::read_to_string(&path).unwrap();
-    assert!(text.contains(old), "{file} does not hold {old}");
+    assert!(text.contains(old), "{file} does not contain {old}");
     fs::write(&path, text.replace(old, new)).unwrap();
 }
 
@@ -104,7 +104,10 @@ fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
         (a["scores"]["food"].as_f64().unwrap() - b["scores"]["food"].as_f64().unwrap()).abs()
     };
     assert!(distance(&exported, &made) < 1e-5);
-    assert!(distance(&exported, &int8) > 1e-5, "int8 was not taken");
+    assert!(
+        distance(&exported, &int8) > 1e-5,
+        "the int8 graph was not used"
+    );
     let none = score(&program, &repository(MADE), &["--precision", "fp16"]);
     none.expect_exit(5, "no graph for cpu in fp16");
     none.expect_stderr("cpu-fp32, cpu-int8");
@@ -132,7 +135,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         },
     );
     refused(
-        "weights that are cut off, the manifest in order",
+        "truncated weights",
         "differs from `manifest.toml`",
         &|dir| {
             change(dir, "cpu-fp32.onnx", false, |bytes| {
@@ -141,7 +144,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         },
     );
     refused(
-        "weights that are cut off, hash and all",
+        "truncated weights, with their hash in the manifest",
         "load the graph",
         &|dir| {
             change(dir, "cpu-fp32.onnx", true, |bytes| {
@@ -181,11 +184,11 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     refused("another logit", "from those in `manifest.toml`", &|dir| {
         replace(dir, "manifest.toml", "logits = [1.", "logits = [2.");
     });
-    refused("a manifest of the future", "its format is 2", &|dir| {
+    refused("a manifest of a later format", "its format is 2", &|dir| {
         replace(dir, "manifest.toml", "format = 1", "format = 2");
     });
     refused(
-        "a graph elsewhere",
+        "a graph in another folder",
         "is not the name of a file in the same folder",
         &|dir| {
             replace(
@@ -294,7 +297,7 @@ fn list_shows_available_models_and_the_one_in_use() {
     );
 }
 
-/// The program with a hub, and its own home.
+/// Returns a `model pull` command that uses a hub, and a home of its own.
 fn pull(
     program: &Program,
     hub: &Hub,
@@ -487,7 +490,7 @@ async fn hub_errors_are_reported_without_the_token() {
     );
     assert!(
         hub.requests("model.onnx").is_empty(),
-        "nothing large of a model that is none"
+        "no weights of an invalid model are downloaded"
     );
 }
 

@@ -46,7 +46,7 @@ async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         let checked = scene.run(&["db", "check"]);
         assert!(checked.stdout.contains("first-fit24"), "{}", checked.stdout);
 
-        // Dropped, after another label set became current.
+        // A damaged fit can be dropped after another label set has become current.
         scene
             .run(&["labels", "drop", "first-fit24", "--yes"])
             .expect_exit(2, "the views show its labels");

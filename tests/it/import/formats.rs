@@ -22,7 +22,7 @@ fn gzip_files_of_several_members_are_imported_completely() {
     expect(&program, &[&file], 0, &["posts=2"]);
 }
 
-/// Two posts that differ only in their ids.
+/// Returns a file of two posts, which differ only in their ids and replace `$1` and `$2` in the layout.
 fn two(layout: &str) -> String {
     let post = |id| {
         format!(
@@ -83,7 +83,7 @@ fn a_broken_json_array_loses_only_the_broken_part() {
 }
 
 #[test]
-fn bzip2_and_xz_dumps_are_read_completely_once() {
+fn bzip2_and_xz_dumps_are_imported_completely_and_once() {
     let halves = [dump(0..3_000), dump(3_000..9_000)];
     let bzip2 = |text: &String| {
         let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());

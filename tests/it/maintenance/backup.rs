@@ -6,7 +6,7 @@ use super::*;
 use crate::support::postgres::{postgres, sqlite};
 
 #[tokio::test]
-async fn a_backup_is_complete_and_replaces_a_file_only_with_force() {
+async fn a_backup_is_complete_and_replaces_a_file_only_with_overwrite() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
@@ -70,7 +70,7 @@ async fn no_output_overwrites_the_database() {
         }
     }
     assert_eq!(read_all(url).await, before);
-    // A file that does not exist yet.
+    // A path is also rejected if the database does not exist yet.
     let new = path(&program, "new.db");
     let args = ["collect", "--source", "sample", "--run-json", &new];
     let ran = on(&program, &format!("sqlite:{new}"), &args);
@@ -78,7 +78,7 @@ async fn no_output_overwrites_the_database() {
     assert!(!Path::new(&new).exists());
 }
 
-/// Starts a backup and sends it a signal once a file appears; returns how it ended.
+/// Starts a backup, sends it a signal once a file appears, and returns its output.
 fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
     let mut running: Child = command
         .stdout(Stdio::piped())
@@ -88,7 +88,7 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
     while !begun.exists() && running.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
-    // It may have ended already.
+    // The backup may have ended already.
     let pid = running.id().to_string();
     let _ = Command::new("kill").args([signal, &pid]).status().unwrap();
     finished(running.wait_with_output().unwrap())
@@ -106,7 +106,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         let copy = path(&program, "copy");
         let command = program.command(&["--database", url, "db", "backup", &copy]);
         let ran = stopped(command, signal, Path::new(&format!("{copy}.part")));
-        // Or the copy was complete before the signal came.
+        // If the file exists, the copy was complete before the signal.
         if !Path::new(&copy).exists() {
             met += 1;
             if let Some(code) = code {
@@ -118,7 +118,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         assert_eq!(names(program.folder.path()), ["copy"]);
         on_ok(&program, &format!("sqlite:{copy}"), &["db", "check"]);
     }
-    assert!(met >= 2, "{met} signals met a backup");
+    assert!(met >= 2, "only {met} signals found a backup in progress");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests `purge --thin`: one sighting per post, topic and day stays, runs become sums, and no view changes.
+//! Tests `purge --thin`: one sighting per post, topic and day is kept, runs become daily sums, and no view changes.
 
 use serde_json::Value;
 
@@ -19,8 +19,8 @@ async fn count(url: &str, sql: &str) -> i64 {
     rows(url, sql).await[0][0].as_i64().unwrap()
 }
 
-/// Inserts four days with a collect every three hours that sees three posts, and a classify with nothing to do; two
-/// days are long ago, two are recent.
+/// Inserts four days of runs, two of them long ago and two recent: every three hours, a `collect` that sees three
+/// posts, and a `classify` with nothing to do.
 async fn history(url: &str) {
     let posts: Vec<String> = (0..3)
         .map(|n| {
@@ -107,11 +107,15 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
             "SELECT DISTINCT s.reddit_score FROM sightings s WHERE s.fullname LIKE 't3_h%' AND s.run_id < 35",
         )
         .await;
-        assert_eq!(kept.len(), 1, "the last of the day: {kept:?}");
+        assert_eq!(
+            kept.len(),
+            1,
+            "only the last sighting of the day is kept: {kept:?}"
+        );
         assert_eq!(kept[0][0], 21);
         let recent = "SELECT COUNT(*) FROM sightings WHERE fullname LIKE 't3_h%'";
         assert_eq!(count(url, recent).await, 2 * 8 * 3 + 2 * 3);
-        // 7 of 8 collects and all classifies of both days became sums.
+        // On both days, 7 of 8 runs of `collect` and all runs of `classify` became sums.
         let days = rows(
             url,
             "SELECT stage, status, runs, seconds FROM run_days WHERE day > '2026' AND stage <> 'import' ORDER BY day, \
