@@ -80,7 +80,7 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
 
 pub fn for_engines(error: &EnginesError) -> &'static str {
     match error {
-        // Converted to their own variants of `CliError`.
+        // Never reached: `From<EnginesError>` turns these into other variants of `CliError`.
         EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
         EnginesError::NotMeasured { .. } => {
             "; measure with `topicmill bench agreement --texts FILE` and the same --model and --threads, or set \

@@ -49,7 +49,7 @@ pub struct Import {
     /// Use this value for posts without a value for this field; repeatable
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
-    /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
+    /// If a file's `topic` is the label of a topic, store the slug of that topic [default: keep the file's `topic`]
     #[arg(help_heading = "Fields", hide_short_help = true, long)]
     map_topics: bool,
     /// Use the topic that lists the post's subreddit, even if the file names another one
@@ -81,7 +81,7 @@ enum ImportFormat {
     Listing,
     /// One post on each line, with Reddit's field names
     Ndjson,
-    /// An array of posts, or an object that has one
+    /// An array of posts, or an object that contains one
     Json,
     /// A monthly dump of Reddit (`RS_2024-01.zst`), compressed or not; running the same command again resumes an
     /// interrupted import and skips a finished one
@@ -155,8 +155,8 @@ impl Import {
         let bar = Progress::bytes("import", bytes);
         let imported = context.import(&order, &|n| bar.add(n)).await;
         drop(bar);
+        // Before returning an error, because a failed run is recorded too.
         self.record.write(&context)?;
-        // Before returning an error: a failed run is recorded too.
         context.store.close().await?;
         let (done, status) = imported?;
         if self.files.len() > 1 {
@@ -188,7 +188,7 @@ impl Import {
         }
     }
 
-    /// Looks up the posts of files of ids and stores them.
+    /// Looks up the posts whose ids are in the files, and stores them.
     async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
             || self.map_topics
@@ -249,7 +249,7 @@ impl Import {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
             Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
         };
-        // The filter's end is exclusive, and the last day is included.
+        // The end of the filter is exclusive, so it is the day after --to.
         let behind = self.to.and_then(|day| day.succ_opt());
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from > to

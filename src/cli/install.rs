@@ -1,6 +1,6 @@
-//! `topicmill setup`: installs ONNX Runtime, on request OpenVINO, and the default model.
+//! `topicmill setup`: installs ONNX Runtime, the default model and, with `--openvino`, OpenVINO.
 //!
-//! They go to the user's data folder, or with `--system` below the prefix where the program is installed. The libraries
+//! The target is the user's data folder, or with `--system` the prefix where the program is installed. The libraries
 //! come from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into place.
 
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use topicmill_store::has_process_exited;
 /// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
-/// The same for OpenVINO.
+/// The release of OpenVINO, likewise.
 const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
-/// Selects the wheel of one Python version: the library is the same in all, and not every version has a wheel.
+/// Selects the wheel for one Python version, because not every version has a wheel. The library is the same in each.
 const WHEEL_PYTHON: [&str; 2] = ["--python-version", "3.12"];
 
 /// ONNX Runtime for CUDA, with NVIDIA's libraries.
@@ -104,8 +104,9 @@ impl Install {
         Ok([libraries, prefix.join("share/topicmill")])
     }
 
-    /// Returns true if what is installed at `place` is available to the intended users: with --system, to all of them.
-    /// `data` is the target folder. A relative path was found by the system's loader.
+    /// Returns true if the intended users have access to what is installed at `place`. With --system, these are all
+    /// users, so it must be below the prefix of `data` (the target folder), or be found by the system's loader, which
+    /// gives a relative path.
     fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)
@@ -274,11 +275,11 @@ fn has_pip(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A temporary folder next to the target, which replaces it on commit and is removed otherwise.
+/// A temporary folder next to the target. `commit` renames it into place; without a commit, drop removes it.
 struct StagingFolder(PathBuf);
 
 impl StagingFolder {
-    /// Creates an empty folder for this process, and removes those of processes that no longer run.
+    /// Creates an empty staging folder for this process, and removes those of processes that no longer run.
     fn create(folder: &Path, name: &str) -> Result<Self, CliError> {
         let begin = format!(".{name}.");
         let entries = fs::read_dir(folder).map_err(reading(folder))?;
@@ -287,7 +288,7 @@ impl StagingFolder {
             let file = file.to_string_lossy();
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
-            // Only staging folders have a process id there.
+            // Only names of staging folders have a process id in this place.
             if process
                 .and_then(|id| id.parse().ok())
                 .is_some_and(has_process_exited)
@@ -300,7 +301,7 @@ impl StagingFolder {
         Ok(Self(path))
     }
 
-    /// Renames the folder into place. The previous one is moved away first and restored on failure.
+    /// Renames the staging folder into place. The previous folder is moved away first, and restored on failure.
     fn commit(self, place: &Path) -> Result<(), CliError> {
         // A rename cannot replace a folder that is not empty.
         let old = self.0.with_extension("old");
@@ -329,7 +330,7 @@ fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
     move |error| CliError::Message(Exit::Partial, format!("read `{}`: {error}", path.display()))
 }
 
-// A missing folder is fine: `Drop` also runs after `commit`.
+/// Removes a folder. A missing one is not an error, because `Drop` also runs after `commit`, which renamed the folder.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -337,7 +338,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies a folder recursively (exports on the hub have a subfolder `onnx`).
+/// Copies a folder recursively: models from the Hugging Face hub have a subfolder `onnx`.
 fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
     fs::create_dir_all(to).map_err(CliError::writing(to))?;
     for entry in fs::read_dir(from).map_err(reading(from))? {

@@ -19,7 +19,7 @@ use topicmill_store::{Access, ReviewPost, Store};
 /// The default number of tasks: an hour or two of work for one annotator.
 const DEFAULT_TASKS: u32 = 200;
 
-/// The default share of random tasks, the same as on the review page (see `ask`).
+/// The default share of random tasks, the same as on the review page.
 const DEFAULT_RANDOM_SHARE: f64 = 0.2;
 
 impl Export {
@@ -116,12 +116,12 @@ impl Export {
         self.check_not_existing(&self.out)?;
         // Write both completely before either appears under its name.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
-        let standing = IfExists::from_overwrite(self.overwrite);
+        let if_exists = IfExists::from_overwrite(self.overwrite);
         if !is_there {
-            atomic_file::write(&config, &interface, standing)
+            atomic_file::write(&config, &interface, if_exists)
                 .map_err(|error| write_error(&config, error))?;
         }
-        atomic_file::persist(list, &target, standing)
+        atomic_file::persist(list, &target, if_exists)
             .map_err(|error| write_error(&self.out, error))?;
         Ok(config)
     }
