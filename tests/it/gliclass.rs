@@ -288,7 +288,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
             &format!("{file}@{}", scene.model),
         ]);
         assert!(
-            ran.stdout.contains("one change computes all"),
+            ran.stdout.contains("requires computing all again"),
             "{}",
             ran.stdout
         );

@@ -26,10 +26,10 @@ use topicmill_store::{Access, Store};
 
 /// The minimum number of gold posts for a fit.
 const MIN_ROWS: usize = 30;
-/// The number of gold posts from which intervals are narrow enough to choose a threshold.
+/// The minimum number of gold posts for confidence intervals that are narrow enough to choose a threshold.
 const GOOD_ROWS: usize = 200;
 
-/// Gold labels by post, as indices into the label set; empty means none of these.
+/// Gold labels by post, as indices into the label set. An empty list means that none of the labels fits.
 type Gold = BTreeMap<Fullname, Vec<usize>>;
 
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ impl Calibrate {
         };
         let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
-                "all gold labels of `{}` are none of these: posts with a label are needed too",
+                "no post in the gold labels of `{}` has a label of the label set: add some that have one",
                 self.gold
             )));
         };
@@ -161,8 +161,8 @@ impl Calibrate {
         Ok(set)
     }
 
-    /// Rejects classifiers that cannot be calibrated: those with raw logits, and with --out, those whose labels are not
-    /// in the pipeline file.
+    /// Rejects a classifier that cannot be calibrated: one with raw logits or, with --out, one whose labels differ from
+    /// those of the pipeline file.
     fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
         let Some((model, head)) = setup.classifier(&self.which.flags()) else {
             return Ok(());
@@ -184,7 +184,7 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the stored scores of the gold posts.
+    /// Returns the gold posts that have stored logits or vectors, together with these.
     async fn rows(
         &self,
         setup: &Setup,
@@ -192,7 +192,7 @@ impl Calibrate {
         folder: &ModelFolder,
         set: &LabelSet,
     ) -> Result<Vec<GoldEvidence>, CliError> {
-        // A fit to close calls alone would underestimate every label.
+        // Close calls are harder than most posts, so a fit to them alone would underestimate every label.
         let gold_labels = gold_source::read(store, &self.gold).await?;
         let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
         let gold =

@@ -1,5 +1,5 @@
-//! `topicmill labels diff`: compares two label sets or models: what differs, the cost of the change, and which posts
-//! change their label.
+//! `topicmill labels diff`: compares two label sets or models. Shows what differs, the cost of the change, and which
+//! posts change their label.
 
 use clap::Args;
 use serde_json::json;
@@ -23,7 +23,7 @@ const SHOWN_MOVES: usize = 15;
 pub struct Diff {
     /// Compare this label set: a pipeline file, `current`, or the name or version prefix of a stored one. Append @MODEL
     /// for its labels by that model: a folder, or the name or hash prefix of a model with stored labels [default: the
-    /// model of the current labels, or that of the settings if the former has no labels of this set]
+    /// model of the current labels if it has labels of this set, else the model of the settings]
     #[arg(value_name = "A")]
     a: String,
     /// Compare A with this label set, in the same notation
@@ -120,7 +120,9 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
     ];
     let table = key_value_table("what", rows);
     let all = match folder.kind {
-        ModelKind::Gliclass(_) => ", which reads all labels together: one change computes all",
+        ModelKind::Gliclass(_) => {
+            ", which reads all labels together: one changed label requires computing all again"
+        }
         _ => "",
     };
     let heading = format!(
@@ -178,7 +180,7 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
         labels.filter(|slug| find(other, slug).is_some()).collect()
     };
     // The order breaks ties between equal scores. It is compared among common labels only, so that a new label does not
-    // move the others.
+    // count as a move of those after it.
     let (order_a, order_b) = (both(a, b), both(b, a));
     let moved = |slug: &str| {
         let place = |order: &[&str]| order.iter().position(|one| *one == slug);

@@ -17,8 +17,8 @@ use topicmill_store::{Access, Store, Table};
 
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
-/// Minimum number of gold posts in scope for a macro-F1: with fewer, some labels have one or two, whose F1 is 0 or 1 by
-/// chance.
+/// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
+/// F1 is mostly chance.
 const MACRO_F1_POSTS: usize = 50;
 /// A note on the confidence intervals, for table headings.
 const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
@@ -50,7 +50,7 @@ pub struct Evaluate {
     /// Run the model on gold posts that have no label yet, without storing the result
     #[arg(long)]
     pub compute: bool,
-    /// Exit with 1 unless the second of two is significantly better than the first (p < 0.05)
+    /// Exit with 1 unless the second label set or model is significantly better than the first (p < 0.05)
     #[arg(long)]
     require_better: bool,
     /// Show this many posts: the wrong labels with the highest scores, or the posts that the two label differently
@@ -71,7 +71,9 @@ impl Evaluate {
         let places = self.label_set.len().max(self.model.len()).max(1);
         if self.require_better && places < 2 {
             return Err(CliError::Usage(
-                "--require-better needs two to compare: give --model or --label-set twice, the new one last".into(),
+                "--require-better compares two label sets or models: give --model or --label-set twice, the new one \
+                 last"
+                .into(),
             ));
         }
         let store = setup.store(Access::ReadOnly).await?;
@@ -124,13 +126,13 @@ impl Evaluate {
                     return Ok(Exit::Partial);
                 }
             }
-            _ => unreachable!("one side, or two"),
+            _ => unreachable!("there are one or two sides"),
         }
         Ok(Exit::Done)
     }
 
-    /// Returns the stored labels if there are any, else labels computed from stored logits, or with --compute by the
-    /// model. Returns `None` if stopped by a signal.
+    /// Returns the stored labels of a side, or if it has none, labels computed from stored logits. With --compute, also
+    /// computes labels for the posts that have none. Returns `None` if stopped by a signal.
     async fn labelling<'a>(
         &self,
         setup: &Setup,
@@ -158,8 +160,8 @@ impl Evaluate {
         }))
     }
 
-    /// Evaluates one label run on the posts of `held`. If `whole` is given, `held` is its random sample, and `whole`
-    /// also has the close calls.
+    /// Evaluates one label run on the gold posts of `held`. If `whole` is given, it contains all gold posts, and
+    /// `held` its random sample.
     fn evaluate_one(
         &self,
         side: &Side,
@@ -278,8 +280,8 @@ impl Evaluate {
         };
         json["differing"] = differing.iter().map(one).collect();
         let heading = format!(
-            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} For the difference in accuracy, the \
-             adjusted Wald interval for paired proportions.",
+            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference in accuracy \
+             is the adjusted Wald interval for paired proportions.",
             held.posts.len(),
             sides[0].line(),
             sides[1].line()
@@ -322,7 +324,7 @@ impl Evaluate {
     }
 }
 
-/// Names of the figures with an interval of their difference.
+/// Names of the figures whose difference is shown with a confidence interval.
 const OUTCOME: &str = "accuracy (including none of these)";
 const MACRO_F1: &str = "macro-F1";
 

@@ -41,11 +41,11 @@ impl Export {
         let NamedSet { set, .. } = NamedSet::stored(setup, &store, &self.label_set).await?;
         let text = heading(&store, &set).await? + &label_file::write(&set);
         store.close().await?;
-        // A stored label set may have a text that no pipeline file can have.
+        // A stored label set may contain a text that a pipeline file cannot express.
         let read = Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if read.label_set != set {
             return Err(CliError::Usage(format!(
-                "export the label set `{}`: the file would hold another version of it",
+                "export the label set `{}`: a pipeline file cannot express it exactly, and would give another version",
                 set.name
             )));
         }

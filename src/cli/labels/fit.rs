@@ -18,7 +18,7 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{FitTarget, LabelSet, Provenance};
 use topicmill_store::{Access, Store, Target};
 
-/// With fewer random gold labels, figures use all of them.
+/// Minimum number of gold labels of randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub struct FitLabels {
     #[arg(long)]
     make_current: bool,
     /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
-    /// [default: the target of the fit that is replaced, if it had one]
+    /// [default: the target of the fit that is replaced, if it has one]
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
     /// Choose the threshold for this recall (share of in-scope posts that get their right label)
@@ -61,7 +61,7 @@ pub(in crate::cli) enum FitVerdict {
     MissesTarget,
     /// The label set is stored, but not current.
     Stored,
-    /// All posts have its labels, or some could not be labelled.
+    /// The label set is current. The exit code is that of labelling all posts with it.
     Current(Exit),
 }
 
@@ -77,7 +77,7 @@ pub(in crate::cli) struct LabelSetFit {
 }
 
 impl Default for FitLabels {
-    /// The fit of the review page.
+    /// Returns the options of a fit that is started on the review page.
     fn default() -> Self {
         Self {
             gold: "db".to_owned(),
@@ -136,7 +136,7 @@ impl FitLabels {
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
-        // On another thread, because the server of the review page goes on.
+        // On another thread, so that the review page's server stays responsive.
         let fitted = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
         let mut fitted = fitted.await?.map_err(|error| {
             CliError::Usage(format!(
@@ -150,11 +150,12 @@ impl FitLabels {
             fitted,
             is_representative,
             former,
-            model: model.expect("the gold texts have stored results of it"),
+            model: model.expect("the gold texts have stored results of this model"),
         })
     }
 
-    /// Stores the fitted label set, if it is better, and labels all posts with it, if it is to become current.
+    /// Stores the fitted label set if it improves the labels. With --make-current, also makes it current and labels all
+    /// posts with it.
     pub(in crate::cli) async fn apply(
         &self,
         setup: &Setup,
@@ -210,7 +211,7 @@ impl FitLabels {
             model: *model,
             label_set,
         };
-        // Before the label set becomes current, because a model that cannot be opened labels nothing.
+        // Open the model before the label set becomes current: if this fails, no post would get a label of it.
         let (of_thread, flags) = (setup.clone(), self.model.clone());
         let engines = run_blocking(move || of_thread.engines(&flags)).await?;
         if !labels.replace_current(*former, target).await? {
@@ -225,7 +226,7 @@ impl FitLabels {
                 ),
             ));
         }
-        // Texts with a stored vector need no inference.
+        // This is quick, because texts with a stored vector need no inference.
         let options = setup.backlog_options();
         let labelled = backlog::label(context, engines, &fitted.set, &options).await?;
         Ok(FitVerdict::Current(labelled))
@@ -242,7 +243,8 @@ impl FitLabels {
         }
     }
 
-    /// Returns the label set to fit. For a fitted label set, this is its base, with the target of its threshold.
+    /// Returns the label set to fit. For a label set that is already fitted, returns its base, and the target for which
+    /// its threshold was chosen.
     async fn base(
         &self,
         setup: &Setup,
@@ -372,8 +374,9 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
         String::new()
     };
     let heading = format!(
-        "`{}` fitted to {} gold labels, {} of them none of these. {chosen}Held-out: cross-validation; each gold label \
-         is evaluated by a fit to the others.{} Shares with 95 % confidence intervals.",
+        "`{}` fitted to {} gold labels, {} of them for posts that fit none of the labels. {chosen}Held-out: \
+         cross-validation; each gold label is evaluated by a fit to the others.{} Shares with 95 % confidence \
+         intervals.",
         base.name,
         fitted.answers,
         fitted.none,

@@ -65,8 +65,8 @@ impl Remove {
         store.close().await?;
         if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(
-                "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by \
-                 annotator",
+                "remove gold labels: annotator `{}` has none that match; `topicmill labels gold list` counts gold \
+                 labels by annotator",
                 self.annotator
             )));
         }

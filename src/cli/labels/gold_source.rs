@@ -21,18 +21,18 @@ const TOPIC: &str = "topic";
 const DB: &str = "db";
 /// The number of unknown labels that a warning lists.
 const NAMED: usize = 5;
-/// With fewer posts, intervals are too wide to trust a figure.
+/// With fewer posts, confidence intervals are too wide to rely on a figure.
 const GOOD_POSTS: usize = 100;
 
 /// The gold labels that `--gold` names.
 #[derive(Default)]
 pub(super) struct GoldLabels {
     rows: Vec<GoldRow>,
-    /// The posts sampled at random, if the others are not representative.
+    /// The posts sampled at random; `None` if all posts are representative.
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Consensus::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
-    /// If they are the topics that posts were collected for: the number of stored texts.
+    /// The number of stored texts, if the gold labels are the topics that posts were collected for.
     topics_of: Option<u64>,
     /// The annotators, if the answers are from the database.
     annotators: BTreeSet<String>,
@@ -138,12 +138,12 @@ impl GoldLabels {
         tracing::warn!(
             random = random.len(),
             "these gold labels are not representative: most are close calls or were selected by a file, and too few \
-             were sampled at random; figures for all posts are probably better"
+             were sampled at random; the true figures for all posts are probably better"
         );
         None
     }
 
-    /// Removes the gold labels that are not representative, if enough others are left.
+    /// Removes the gold labels that are not representative, if at least `fewest` others are left.
     pub(super) fn keep_random_sample(mut self, fewest: usize) -> Self {
         if let Some(sample) = self.random_sample(fewest).cloned() {
             let all = self.rows.len();
@@ -159,7 +159,7 @@ impl GoldLabels {
     }
 }
 
-/// Leaves out the posts that one of the label sets was fitted to, on which it looks better than it is.
+/// Leaves out the posts that one of the label sets was fitted to, because figures from these would be too good.
 pub(super) async fn hold_out(
     store: &Store,
     mut labels: GoldLabels,
@@ -171,7 +171,7 @@ pub(super) async fn hold_out(
     let Some((name, fitted)) = fitted.next_back() else {
         return Ok(labels);
     };
-    // The topics were not learned.
+    // No label set is fitted to topics: `labels fit` rejects `--gold topic`.
     if labels.topics_of.is_some() {
         return Ok(labels);
     }
@@ -189,7 +189,7 @@ pub(super) async fn hold_out(
     if labels.rows.is_empty() {
         return Err(CliError::Usage(format!(
             "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
-             held-out figures; for others, answer more posts with `{REVIEW_COMMAND}`"
+             held-out figures; to measure it on other posts, answer more with `{REVIEW_COMMAND}`"
         )));
     }
     if left_out > 0 {

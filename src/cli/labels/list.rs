@@ -60,7 +60,7 @@ impl List {
 }
 
 /// Lists the stored label sets, latest first, with a row for each model that has labels of it.
-async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
+async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>, CliError> {
     let (models, current) = (
         store.labels().models().await?,
         store.labels().current_target().await?,
@@ -86,7 +86,7 @@ async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, Cl
                 None => 0,
             };
             let is_current = match target.is_some() && target == current {
-                is_current if !people => json!(is_current),
+                is_current if !for_table => json!(is_current),
                 is_current => json!(if is_current { "yes" } else { "" }),
             };
             all.push(json!({
@@ -131,7 +131,7 @@ impl Use {
             .labels()
             .cost(Some(target.model), Some(label_set), &[])
             .await?;
-        // Every labelled post was edited since.
+        // Zero if every labelled post has been edited since.
         if cost.labelled == 0 {
             return Err(no_such_labels(&set, &self.set));
         }
@@ -143,7 +143,8 @@ impl Use {
         if cost.posts > 0 {
             tracing::warn!(
                 posts = cost.posts,
-                "some posts have no label of it yet: `topicmill classify` with this label set and model labels them"
+                "some posts have no label of this label set yet: `topicmill classify` with it and this model labels \
+                 them"
             );
         }
         store.close().await?;

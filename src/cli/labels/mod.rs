@@ -1,7 +1,7 @@
 //! `topicmill labels`: creates, validates, compares, calibrates, fits, evaluates, lists, exports and drops label sets.
 //!
 //! The version of a label set is a hash of everything that determines a label: labels, template, mode, threshold,
-//! temperature and background. This module also resolves the names of label sets and models on the command line.
+//! temperature, background and fit. This module also resolves the names of label sets and models on the command line.
 
 mod calibrate;
 mod diff;
@@ -152,7 +152,7 @@ impl Labels {
 
 async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
-    // Without reading the label set, which may be damaged.
+    // Find only the version: the label set itself may be damaged, so it is not read.
     let named = NamedVersion::find(setup, &WhichModel::default(), &store, word).await?;
     let name = format!("the label set {}", named.display());
     let Some(id) = named.stored else {
@@ -192,7 +192,8 @@ struct NamedSet {
     pub stored: Option<i64>,
 }
 
-/// The version of a label set named on the command line, which may be damaged if it is stored.
+/// The name and version of a label set named on the command line. A stored label set is not read, because it may be
+/// damaged.
 struct NamedVersion {
     name: String,
     hash: String,
@@ -262,7 +263,7 @@ impl NamedVersion {
 }
 
 impl NamedSet {
-    /// Like [`NamedSet::find`], with the default model and the mode of the pipeline file.
+    /// Like [`NamedSet::find`], with the model and mode of the settings.
     pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
         Self::find(setup, &WhichModel::default(), store, word).await
     }
@@ -286,7 +287,7 @@ impl NamedSet {
     }
 }
 
-/// Returns the error for a name that matches several versions, with the versions.
+/// Returns the error for a name that matches several versions, which lists them.
 fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
     let version = |row: &&LabelSetRow| {
         let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
@@ -332,7 +333,7 @@ pub(super) fn named_model<'a>(
     }
     Err(CliError::Usage(if meant.is_empty() {
         let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
-        format!("no stored labels of a model `{word}`; models with stored labels: {known}")
+        format!("no model `{word}` has stored labels; models with stored labels: {known}")
     } else {
         let known = join_or_none(meant.into_iter().map(|(_, row)| model_display_name(row)));
         format!(
@@ -441,7 +442,8 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// Converts objects to rows of these keys. A missing label is shown as `NONE`; only a title may be empty.
+/// Converts objects to rows of the values of these keys. A null or empty value is shown as `NONE`, except an empty
+/// title.
 fn rows_from_objects(list: &Value, keys: &[&str]) -> Vec<Value> {
     let cell = |key: &str, value: &Value| match value {
         Value::Null => json!(NONE),

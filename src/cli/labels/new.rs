@@ -126,7 +126,7 @@ pub(super) fn shell_path(file: &Path) -> String {
     }
 }
 
-/// Loads a stored label set and renames it. The new file is a start for other labels, so it has no fit.
+/// Loads a stored label set and renames it. Its fit is left out, because the new file is a start for other labels.
 async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(setup, &store, word).await?;
@@ -134,8 +134,8 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
         tracing::warn!(
-            "the background {} of `{word}` is not built in: replace \"{}\" in the file by the path of its file, or the \
-             label set gets another version",
+            "the background {} of `{word}` is not built in: replace \"{}\" in the file with the path of its file, \
+             otherwise the label set gets another version",
             own.tag(),
             REDDIT.0
         );
@@ -245,7 +245,7 @@ fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
         path = toml_string(file.trim_matches('\'')),
     );
     if examples {
-        text.push_str("# Replace these two examples by your own labels.\n");
+        text.push_str("# Replace these two examples with your own labels.\n");
     }
     for label in &set.labels {
         text.push_str(&topic(label));

@@ -121,7 +121,7 @@ impl Side {
     }
 
     /// Computes labels for those of `posts` without a stored label of their current text, without storing them. Returns
-    /// none if the model folder is unknown, and `None` if stopped by a signal.
+    /// an empty map if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
         &self,
         setup: &Setup,

@@ -20,11 +20,11 @@ use topicmill_review::suggest::{
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
 use topicmill_store::{AbstainReason, Access, ModelRow, Store, Table, Target};
 
-/// The minimum number of posts for clustering: with clusters of at least 4, a topic needs an eighth of them.
+/// The minimum number of posts for clustering. With so few, even the smallest cluster (4 posts) is an eighth of them.
 const MIN_POSTS: u64 = 30;
 /// Example titles shown for each cluster.
 const TITLES: usize = 2;
-/// The name of the current label set.
+/// The word for the current label set on the command line.
 const CURRENT: &str = "current";
 
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub struct Suggest {
     format: OutputFormat,
 }
 
-/// Why a post has no label.
+/// The reason why a post has no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Outcome {
     /// The background fits better than every label

@@ -99,7 +99,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     if let Some(folder) = folder {
         let read = set.background_for(&folder.kind).len();
         let cost = match folder.kind {
-            ModelKind::Nli(_) => format!("; each text takes {read} more rows"),
+            ModelKind::Nli(_) => format!(": each text needs {read} more pairs of text and topic"),
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no extra cost".to_owned(),
             ModelKind::Gliclass(_) => ", together with the labels".to_owned(),
         };

@@ -13,9 +13,9 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
-/// Problems of each kind that an error lists; the rest are counted.
+/// Maximum number of problems of each kind that an error lists; the rest are counted.
 const SHOWN_PROBLEMS: usize = 20;
-/// Line numbers that an error lists for each problem.
+/// Maximum number of line numbers that an error lists for each problem.
 const SHOWN_LINES: usize = 5;
 /// The annotator's name if neither the file, --annotator nor the environment gives one.
 const UNKNOWN_ANNOTATOR: &str = "someone";
@@ -36,7 +36,7 @@ pub struct Import {
     /// Match labels against this label set: `current`, a pipeline file, or the name or version prefix of a stored one
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Count these posts as drawn at random from all posts, so that figures of them are estimates for all
+    /// Treat these posts as a random sample of all posts, so that figures from them are estimates for all posts
     #[arg(long)]
     random: bool,
     /// Skip rows with an unknown label or post, and store the others
@@ -75,7 +75,8 @@ impl Import {
                 .filter(|row| row.chosen != SampleReason::Random)
             {
                 row.chosen = SampleReason::Random;
-                // With any other source, the posts before it in topicmill's random order would count as drawn, too.
+                // With another source, all posts before this one in topicmill's random order would also count as
+                // sampled.
                 row.source = GoldSource::Import;
             }
         }

@@ -62,7 +62,7 @@ impl BaseFile {
         ) {
             file["background"] = toml_edit::value(background.to_string_lossy().into_owned());
         }
-        // Rename it, to distinguish it from the original label set.
+        // Rename the label set, to distinguish it from the original.
         if let (Some(_), Some(stem)) = (file.get("name"), out.file_stem()) {
             file["name"] = toml_edit::value(stem.to_string_lossy().into_owned());
         }
