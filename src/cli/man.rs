@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{Cli, CliError, Exit, output};
 
-/// Extra sections of the main page: a heading, and lines of a term and its meaning.
+/// Extra sections of the main page: their heading, and lines with a term and its meaning.
 const EXTRA_SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
@@ -27,8 +27,7 @@ const EXTRA_SECTIONS: [(&str, &str); 3] = [
     (
         "ENVIRONMENT",
         "TOPICMILL__SECTION__KEY: a setting; for secrets and the database URL, the same name with _FILE appended \
-         names a file \
-         that contains the value
+         names a file that contains the value
 DATABASE_URL, DATABASE_URL_FILE: the database URL, or a file that contains it
 TOPICMILL_LOG: the log level, in the syntax of RUST_LOG
 ORT_DYLIB_PATH: the path of the ONNX Runtime library",
@@ -92,7 +91,7 @@ fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<u
     Ok(count)
 }
 
-/// Renders one page. Examples get a section without line filling, which `clap_mangen` would apply.
+/// Renders one page. Examples get a section without line filling; `clap_mangen` would join their lines.
 fn write_page(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
     // The empty date needs quotes, or the next field takes its place.

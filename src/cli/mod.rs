@@ -161,7 +161,7 @@ impl Command {
             Self::Labels(command) => matches!(command, labels::Labels::Drop { .. }),
             Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
             Self::Model(command) => matches!(command, model::Model::Drop { .. }),
-            // It must remove its temporary file, which contains texts.
+            // A backup must remove its temporary file, which contains texts.
             Self::Db(command) => matches!(command, db::Db::Backup { .. }),
             Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,
             _ => true,
@@ -209,7 +209,7 @@ fn early_log_format(cli: &Cli) -> LogFormat {
     }
 }
 
-/// Prints clap's usage error and exits. Passwords of URLs in the wrong place are redacted.
+/// Prints clap's usage error and exits. Redacts passwords, for example of a URL given to the wrong flag.
 #[expect(clippy::print_stderr, reason = "logging has not been started")]
 fn exit_with_usage(error: &clap::Error) -> ! {
     let secret = |arg: &String| {
@@ -236,7 +236,7 @@ fn exit_with_usage(error: &clap::Error) -> ! {
 }
 
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
-    // These need no settings, and must work even if the settings are invalid.
+    // These commands need no settings, and must work even if the settings are invalid.
     match cli.command {
         Command::Completions(command) => return command.run(),
         Command::Man(command) => return command.run(),

@@ -28,7 +28,7 @@ const ENDPOINT: &str = "https://huggingface.co";
   topicmill model pull Xenova/bart-large-mnli
   topicmill model list")]
 pub enum Model {
-    /// List the models in the folder `models`, and next to the model of the settings
+    /// List the models in the folder `models`, and in the folder of the model that the settings name
     #[command(after_help = "Examples:
   topicmill model list
   topicmill model list --format json")]

@@ -1,7 +1,7 @@
 //! Prints tables and JSON to stdout, and errors to stderr.
 //!
-//! Control characters in untrusted texts are neutralised here, and in `telemetry` for log lines: always in
-//! human-readable output, by equivalent escapes in JSON. CSV is exact, except on a terminal.
+//! Control characters in untrusted texts are replaced in human-readable output, and escaped in JSON. CSV is unchanged,
+//! except on a terminal. For log lines, `telemetry` does the same.
 
 mod tables;
 
@@ -194,7 +194,7 @@ pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     Ok(all)
 }
 
-/// Streams rows in a format: passes the text of each part to `to` as it arrives. `safe_csv`: see [`to_csv`].
+/// Formats rows part by part as they arrive, and passes the text of each part to `to`. `safe_csv`: see [`to_csv`].
 pub fn print_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,

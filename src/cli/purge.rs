@@ -22,31 +22,27 @@ const AFTER_HELP: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
   topicmill purge --ids erase.txt
 
-A purged post leaves only a tombstone: its id, time and reason. topicmill deletes its text, url, author and flair, and \
-everything derived from them: labels, scores, sightings, and logits and vectors that no other labelled post with the \
-same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing restores a \
-purged post, with one exception: a post that moderators removed, or that Reddit did not return, is stored again when \
-Reddit itself shows it again. A post that its author deleted, or that --ids names without another reason, is never \
-stored again.
+A purged post leaves only a tombstone: its id, and the time and reason of the purge. topicmill deletes its text, url, \
+author and flair, and everything derived from them: labels, scores, sightings (records that a run saw the post), and \
+logits and vectors that no other labelled post with the same text needs. It also deletes crossposts of the post, \
+because they show its text. No file and no listing restores a purged post, with one exception: a post that moderators \
+removed, or that Reddit did not return, is stored again when Reddit itself shows it again. A post that its author \
+deleted, or that --ids names without another reason, is never stored again.
 
 After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs \
-disk \
-space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A \
-PostgreSQL \
-server keeps the bytes of deleted rows until `topicmill db vacuum`, which locks each table while it is rewritten. You \
-must purge the server's write-ahead log, backups and replicas yourself.
+disk space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A \
+PostgreSQL server keeps the bytes of deleted rows until `topicmill db vacuum`, which locks each table while it is \
+rewritten. You must purge the server's write-ahead log, backups and replicas yourself.
 
 --retention deletes title, body, url, permalink, author and flair of posts, and keeps labels and scores. A post's age \
-counts from when it was first stored: by the server's clock with PostgreSQL; with SQLite by this machine's clock, \
-which \
-must not be far from the last run. A time in the future counts as old. Collecting the post again does not restore its \
-text, and a post without a label will not get one.
+is the time since it was first stored, by the server's clock with PostgreSQL, and by this machine's clock with SQLite. \
+That clock is rejected if it is more than a day behind the last run or 30 days ahead of it, unless you add --yes. A \
+post that was stored at a time in the future counts as old. Collecting the post again does not restore its text, and \
+a post without a label will not get one.
 
---thin reduces what topicmill records about its own runs. Of records older than DAYS days, it keeps the last sighting \
-of \
-each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views do not \
-change. \
-The database reuses the space; `topicmill db vacuum` shrinks a file.";
+--thin reduces what topicmill records about its own runs. Of the sightings older than DAYS days, it keeps the last one \
+of each post, topic and day, and it sums up the runs of each day in the table run_days. Posts, labels and views do not \
+change. The database reuses the space; `topicmill db vacuum` shrinks a file.";
 
 #[derive(Debug, Args)]
 #[expect(clippy::option_option, reason = "a value may be left out")]

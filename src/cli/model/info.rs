@@ -11,7 +11,7 @@ use topicmill_score::{Mode, ModelFolder, ModelKind};
 
 /// The length of an abbreviated hash.
 const SHORT_HASH_LEN: usize = 12;
-/// The number of learned labels in the table, which fit a line of a terminal.
+/// The maximum number of learned labels in the table, so that they fit a terminal line.
 const SHOWN_LABELS: usize = 3;
 
 #[derive(Debug, Args)]
@@ -35,24 +35,28 @@ impl Info {
         let folder = find_model(&self.folder);
         let precision = self.precision.filter(|precision| precision != "auto");
         let model = ModelFolder::open(&folder, precision.as_deref())?;
-        let people = self.format == OutputFormat::Table;
-        let table = output::key_value_table("what", facts(&model, people));
+        let for_table = self.format == OutputFormat::Table;
+        let table = output::key_value_table("what", facts(&model, for_table));
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
     }
 }
 
 /// Returns the facts about a model; in the table, long values are abbreviated.
-fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
-    // In the table, numbers as text align left like the other values.
+fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
+    // In the table, numbers are text, to be left-aligned like the other values.
     let number = |n: usize| {
-        if people {
+        if for_table {
             json!(n.to_string())
         } else {
             json!(n)
         }
     };
-    let shown = if people { SHORT_HASH_LEN } else { usize::MAX };
+    let shown = if for_table {
+        SHORT_HASH_LEN
+    } else {
+        usize::MAX
+    };
     let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![
@@ -61,7 +65,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         ("reads", json!(reads(&model.kind))),
     ];
     if let Some(head) = model.kind.head() {
-        let labels = if people {
+        let labels = if for_table {
             json!(head.label_list())
         } else {
             json!(head.labels)
@@ -81,10 +85,10 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         let labels =
             learned.map(|hypothesis| strip_template(hypothesis, model.template.as_deref()));
         let labels: Vec<&str> = labels.collect();
-        let labels = if people && count > SHOWN_LABELS {
+        let labels = if for_table && count > SHOWN_LABELS {
             let (first, more) = (labels[..SHOWN_LABELS].join(", "), count - SHOWN_LABELS);
             json!(format!("{first} and {more} more"))
-        } else if people {
+        } else if for_table {
             json!(labels.join(", "))
         } else {
             json!(labels)

@@ -119,7 +119,7 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         let row = if row.graph.is_empty() {
             row
         } else {
-            // The same file may have a graph for each device.
+            // Several graphs, such as one for each device, may use the same file.
             let again = Checked {
                 errors: None,
                 ..row.clone()

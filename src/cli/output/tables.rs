@@ -16,14 +16,14 @@ use topicmill_tables::csv::value_text;
 /// The minimum width of a truncated text, so that it can still be recognised.
 const READABLE: usize = 12;
 
-/// The minimum width of the first column, which names the row: the length of topic and model names.
+/// The minimum width of the first column, which names the row: topic and model names fit it.
 const NAME: usize = 24;
 
 /// The maximum width of a bar.
 const LONGEST_BAR: usize = 24;
 /// The minimum width of a bar.
 const SHORTEST_BAR: usize = 6;
-/// The maximum width of a table with bars: in wider ones, bars are too far from their row.
+/// The maximum width of a table with bars: in a wider table, bars are too far from the name of their row.
 const WIDEST_WITH_BARS: usize = 100;
 
 /// The maximum number of decimals.
@@ -76,7 +76,7 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     lines(&out)
 }
 
-/// Returns true if a column has a figure.
+/// Returns true if a column has a figure, as defined by [`is_figure`].
 fn has_figures(table: &Table, column: usize) -> bool {
     table
         .rows
@@ -105,7 +105,7 @@ fn figures_fit(table: &Table, width: usize) -> bool {
         <= width + 1
 }
 
-/// Returns true if a table has numbers with intervals; its names are wrapped to give them room.
+/// Returns true if a table has numbers with confidence intervals. In such a table, names are wrapped to make room.
 pub fn has_intervals(table: &Table) -> bool {
     let mut cells = table.rows.iter().flatten();
     cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
@@ -344,7 +344,7 @@ mod tests {
             for line in text.lines() {
                 assert!(terminal::columns(line) <= width, "{width}: {line}");
             }
-            assert!(text.contains("1234567"), "a number is whole: {text}");
+            assert!(text.contains("1234567"), "a number was truncated: {text}");
             assert!(text.contains("…\n") || text.contains("… "), "{text}");
             assert!(!text.contains('\u{1b}'), "{text}");
         }
