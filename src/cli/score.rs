@@ -52,8 +52,8 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Also compare each text with these ordinary topics, so that one that fits no --label gets no label: reddit, none,
-    /// or a file like pipelines/background/reddit.toml
+    /// Also compare each text with ordinary topics, so that a text that fits no --label gets no label: reddit, none, or
+    /// a file like pipelines/background/reddit.toml
     #[arg(
         help_heading = "Labels",
         hide_short_help = true,

@@ -118,13 +118,13 @@ impl Serve {
     }
 }
 
-/// Runs `labels fit --make-current` for the review page, on a connection of its own.
+/// Runs `labels fit --make-current` for the review page, on a separate database connection.
 #[derive(Debug)]
 struct ReviewFitter(Setup);
 
 impl Fitter for ReviewFitter {
     fn fit(&self) -> FitOutcome {
-        // On this thread, because the work holds engines, which cannot move between threads.
+        // On this thread, because the work uses engines, which cannot move between threads.
         let fitted = Handle::current().block_on(self.run());
         fitted.unwrap_or_else(|error| {
             tracing::warn!("the fit of the review page failed: {error}");
@@ -159,13 +159,14 @@ impl ReviewFitter {
                     (true, true) => format!("{judged} random answers"),
                     (true, false) => format!("{judged} answers"),
                     (false, _) => {
-                        "these answers, most of which are close calls and harder than other posts"
+                        "these answers (mostly close calls, which are harder than other posts)"
                             .to_owned()
                     }
                 };
                 FitOutcome::Fitted(format!(
-                    "Learned from {answers} answers: {} right, {} before, of {of}, each judged by a fit that had not \
-                     seen it.{} All posts now have the labels of {name}.{chance}{rest}",
+                    "Learned from {answers} answers. Accuracy on {of}: {}; before, it was {}. Each answer is \
+                     evaluated by a fit that did not learn from it.{} All posts now have the labels of \
+                     {name}.{chance}{rest}",
                     percent(after),
                     percent(before),
                     fit.fitted.threshold_in_words(),

@@ -82,7 +82,7 @@ pub struct CurrentFlags {
 }
 
 impl CurrentFlags {
-    /// Returns whether a run changes the current label set.
+    /// Returns the condition under which a run changes the current label set.
     pub fn make_current(&self) -> MakeCurrent {
         if self.make_current {
             MakeCurrent::Always
@@ -209,7 +209,7 @@ impl Setup {
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let loaded = self.load_pipeline(self.pipeline_path(flags));
         loaded.map_err(|error| match error {
-            // The file was not given by flag, so name the setting that does.
+            // The file was not given by flag, so name the setting that gives it.
             CliError::Pipeline(error) if flags.pipeline.is_none() => {
                 let origin = &self.loaded.values["pipeline"].1;
                 CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
@@ -407,7 +407,7 @@ where
     text.parse().map_err(wrong)
 }
 
-/// Converts an environment variable to text; those that are not UTF-8 are ignored.
+/// Converts an environment variable to text. Returns `None` if it is not UTF-8.
 fn utf8_variable(
     (name, value): (std::ffi::OsString, std::ffi::OsString),
 ) -> Option<(String, String)> {

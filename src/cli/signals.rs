@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Exit;
 use topicmill_core::clock::SharedClock;
 
-/// The time after a signal after which a blocked command is ended; it may be waiting for input that never comes.
+/// The time from a signal until a blocked command is ended. Such a command may be waiting for input that never comes.
 pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The last signal received, and a flag that the command is responsive, i.e. does not block its thread.
@@ -57,7 +57,7 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
                 tracing::warn!(
                     "stopping after the work in progress; a second signal stops at once"
                 );
-                // Before the cancel, because tasks that it wakes read the signal number.
+                // Store the number before the cancel, because tasks that the cancel wakes read it.
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
                 let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));

@@ -14,11 +14,11 @@ use crate::telemetry::sanitize;
 use topicmill_store::analysis;
 use topicmill_store::{Access, Part, QueryEnd, QueryRequest};
 
-/// After a signal, the time to cancel the query on the server.
+/// The time after a signal in which the query is cancelled on the server.
 const GRACE: Duration = Duration::from_secs(4);
 /// The idle timeout of the reader, which may be a pager.
 const READER_TIMEOUT: Duration = Duration::from_hours(1);
-/// After `--timeout`, the time to write the rows that have already arrived.
+/// The time after `--timeout` in which rows that have already arrived are written.
 const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -109,7 +109,7 @@ impl Sql {
         let (answer, is_late) = tokio::select! {
             answer = &mut running => (answer, false),
             () = setup.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
-                // Cancel from here; the server's own `timeout` is for clients that are gone.
+                // Cancel from the client: the server's own `timeout` only ends the queries of clients that are gone.
                 stop.cancel();
                 (running.await, true)
             }
@@ -117,7 +117,7 @@ impl Sql {
         let rows = tokio::select! {
             rows = writing => rows.expect("the writer does not panic")?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
-            // The rest is dropped if the reader is slower than this.
+            // If the reader is slower than this, the remaining rows are dropped.
             () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
         let answer = answer?;
@@ -173,10 +173,10 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
         Part::Columns(_) => unreachable!("the columns come once"),
     });
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
-    let obeyed = format == OutputFormat::Csv && io::stdout().is_terminal();
+    let is_shown = format == OutputFormat::Csv && io::stdout().is_terminal();
     let written = output::print_rows(&columns, rows, format, safe_csv, |text| {
-        let harmless = obeyed.then(|| sanitize::lines(text));
-        out.write_all(harmless.as_deref().unwrap_or(text).as_bytes())
+        let sanitized = is_shown.then(|| sanitize::lines(text));
+        out.write_all(sanitized.as_deref().unwrap_or(text).as_bytes())
     });
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(count),

@@ -20,8 +20,7 @@ const AFTER_HELP: &str = "Examples:
   topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
 With --check, the exit code is 0 if there is no problem, 1 if there is one, 2 for an invalid flag, and 4 if the \
-database \
-cannot be read.";
+database cannot be read.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -70,7 +69,7 @@ impl Status {
                 output::print(&render::render(&status, &url))?;
             }
         }
-        // The table also shows it as the next step, unless something is more urgent.
+        // The table names this command only as the next step, and only if nothing else is more urgent.
         if status.is_rewrite_due {
             tracing::warn!(
                 "the database files may still contain bytes of purged posts: run `topicmill db vacuum`"

@@ -1,6 +1,6 @@
 //! Terminal layout: the width of the terminal and of texts, truncation, column widths and bars.
 //!
-//! Texts must have no control characters (see `telemetry::harmless`). In a pipe or a file, nothing is truncated.
+//! Texts must have no control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
@@ -11,8 +11,9 @@ use unicode_width::UnicodeWidthStr;
 /// The default width of a terminal, also used for text without one.
 pub const DEFAULT_WIDTH: usize = 80;
 
-/// The maximum number of characters in a grapheme. The longest in use, a family emoji with skin tones, has eleven
-/// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>). Hundreds of combining marks overlap other lines.
+/// The maximum number of characters in a grapheme; more are cut, because hundreds of combining marks would overlap
+/// other lines. The longest grapheme in use, a family emoji with skin tones, has eleven
+/// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>).
 const MOST_CHARS: usize = 16;
 
 /// Returns the width of the terminal on stdout, or `None` for a pipe or a file.

@@ -6,8 +6,8 @@ use super::CliError;
 use crate::collect::TimeRange;
 use topicmill_core::{Timestamp, parse_duration};
 
-/// Parses `--since` and `--until` of `collect`. A day starts at midnight for `--since`, and ends with its last second
-/// for `--until`.
+/// Parses `--since` and `--until` of `collect`. If a day is given, `--since` is its first midnight, and `--until` the
+/// midnight that ends it.
 pub fn parse_range(
     since: Option<&str>,
     until: Option<&str>,
@@ -51,7 +51,7 @@ pub fn parse_times(
     Ok([since, until].map(|time| time.map(Timestamp::from)))
 }
 
-/// Parses a time; a day becomes the midnight that is `days` days later.
+/// Parses a time. A day becomes the midnight `days` days after its start.
 fn parse_time(
     flag: &str,
     text: &str,

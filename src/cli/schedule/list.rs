@@ -13,9 +13,9 @@ use topicmill_store::{Access, ScheduleState, ScheduledRunCount, ScheduledRunRow,
 
 /// The number of days over which failed and missed runs are counted.
 const COUNTED_DAYS: i64 = 7;
-/// Scheduled runs to search for the last one that started; later ones were skipped or are waiting.
+/// Maximum number of scheduled runs searched for the last one that started; later ones were skipped or are waiting.
 const LATEST_RUNS: u32 = 1_000;
-/// If a scheduled run is not claimed within this time, no scheduler is running.
+/// A scheduled run that has not been claimed after this time shows that no scheduler is running.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ impl ScheduleOutlook {
         let crashed = running.is_some_and(|held| held.is_expired);
         Some(match last.status {
             ScheduledRunStatus::Running if crashed => "crashed",
-            // It was stopped and released.
+            // The run was stopped, and its lease released.
             ScheduledRunStatus::Waiting => "to resume",
             status => status.as_str(),
         })

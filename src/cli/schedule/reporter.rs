@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_mins(1);
 pub struct Reporter {
     metrics: Arc<Metrics>,
     ended: mpsc::UnboundedSender<EndedRun>,
-    /// Sends notifications, which may take seconds, without delaying scheduled runs.
+    /// The task that sends notifications. Sending may take seconds, which must not delay scheduled runs.
     notifier: JoinHandle<()>,
 }
 
@@ -79,7 +79,7 @@ impl Reporter {
                     ScheduledRunStatus::Partial => RunStatus::Partial,
                     _ => return,
                 };
-                // The receiver lives until `end`.
+                // The receiver lives until `end`, so this cannot fail.
                 let _ = self.ended.send(EndedRun {
                     id,
                     what: format!("schedule {schedule}"),
@@ -94,7 +94,7 @@ impl Reporter {
     /// Returns when all notifications are sent.
     pub async fn end(self) {
         drop(self.ended);
-        // It ends when the channel closes. A panic is already printed.
+        // The task ends when the channel closes. A panic in it has already been printed.
         let _ = self.notifier.await;
     }
 }
@@ -139,7 +139,11 @@ fn log(event: &Event<'_>) {
             }
         }
         EventKind::Lost => {
-            tracing::warn!(schedule, %due, "another process runs it now, or its end could not be recorded");
+            tracing::warn!(
+                schedule,
+                %due,
+                "lost the lease of a scheduled run: another process runs it now, or its end could not be recorded"
+            );
         }
     }
 }

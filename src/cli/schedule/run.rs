@@ -36,7 +36,7 @@ pub struct Run {
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        // Before the file is read, so that later changes are detected.
+        // Created before the pipeline file is read, so that every later change is detected.
         let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
         let stages = self.stage_setup(setup)?;
@@ -99,7 +99,7 @@ impl Run {
         })
     }
 
-    /// Reads the schedules of a changed file. Returns `None` if it is invalid, which keeps the previous ones.
+    /// Reads the schedules of a changed file. Returns `None` if it is invalid; the previous schedules then stay.
     fn reload(&self, setup: &Setup) -> Option<Vec<Entry>> {
         match entries(setup, &self.pipeline, &self.schedules) {
             Ok(entries) => {

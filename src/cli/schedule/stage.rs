@@ -126,7 +126,7 @@ impl Stage {
             Self::Run(command) => command.run(setup).await,
             Self::Purge(command) => command.run(setup).await,
             Self::Export(command) => command.run(setup).await,
-            // These have no work in progress to finish.
+            // These commands have no work in progress to finish.
             Self::Report(command) => tokio::select! {
                 exit = command.run(setup) => exit,
                 () = setup.stop.cancelled() => Ok(Exit::Partial),

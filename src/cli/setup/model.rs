@@ -15,7 +15,7 @@ use crate::config::WORKERS;
 use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
-/// The maximum number of threads: more cores than any machine has, and few enough to start.
+/// The maximum number of threads: more than any machine has cores, and few enough to start.
 const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.
@@ -107,7 +107,7 @@ pub(super) fn classifier_label_set(
         );
     }
     if from_file.classes_of(head).is_some() {
-        // Single is also the default of a file without a mode.
+        // A file without a mode also has `Single`, so the classifier's own mode is used instead.
         let mode = match from_file.mode {
             Mode::Single => head.function.into(),
             mode => mode,
@@ -247,7 +247,7 @@ impl Setup {
         }
         let small = self.model_choice(model)?.second_model(&flags.small_model);
         small.add_shortlist(models, labels)?;
-        // Fail now, and not after an hour of collecting.
+        // Check the labels now, and not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
     }

@@ -324,7 +324,7 @@ fn day(time: Timestamp) -> String {
     time.as_datetime().format("%Y-%m-%d %H:%M").to_string()
 }
 
-/// `1,480`
+/// Formats a number with separators, such as `1,480`.
 fn number(n: i64) -> String {
     output::thousands(n.unsigned_abs())
 }
