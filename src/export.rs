@@ -1,8 +1,9 @@
 //! Exports labelled posts as a data set: one file, or a folder that `datasets.load_dataset` opens.
 //!
-//! Reads the posts of a target that pass the filters, and writes CSV, NDJSON or Parquet, or a folder of Parquet files
-//! with a data card. One transaction reads everything, so the rows are a consistent snapshot. Rows are streamed in
-//! batches, so memory is bounded. The result is written to a temporary path and renamed into place.
+//! Reads the posts that pass the filters, with the labels of one model and label set. Writes CSV, NDJSON or Parquet, or
+//! a folder of Parquet files with a data card. One transaction reads everything, so the rows are a consistent snapshot.
+//! Rows are streamed in batches, so memory is bounded. The result is written to a temporary path and renamed into
+//! place.
 
 mod card;
 mod columns;
@@ -68,7 +69,7 @@ impl ExportError {
 /// The model and the label set to export.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    /// Their rows in the database.
+    /// Their ids in the database.
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
@@ -83,7 +84,7 @@ pub struct Filters {
     pub labels: Vec<String>,
     /// Minimum posting time.
     pub since: Option<Timestamp>,
-    /// Posting time must be before this.
+    /// Maximum posting time, exclusive.
     pub until: Option<Timestamp>,
     /// Minimum score of the best label.
     pub min_score: Option<f64>,
@@ -123,7 +124,7 @@ pub struct Destination {
     pub split: Option<Split>,
 }
 
-/// Options for running the statement.
+/// Further options of an export.
 pub struct Terms {
     /// True if a PostgreSQL superuser may run the user's expression.
     pub allow_superuser: bool,
@@ -172,6 +173,6 @@ pub async fn export(
         return Err(ExportError::Stopped);
     }
     read?;
-    let whole = written?.ok_or(ExportError::Stopped)?;
-    whole.rename_into_place()
+    let finished = written?.ok_or(ExportError::Stopped)?;
+    finished.rename_into_place()
 }

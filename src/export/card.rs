@@ -19,7 +19,7 @@ const SIGN: &str = "This data set was made by topicmill";
 /// Maximum number of labels and topics in the card.
 const MOST_ROWS: usize = 100;
 
-/// The facts from the database.
+/// Facts from the database, for the card.
 pub(super) struct Facts {
     model: String,
     precision: String,
@@ -97,12 +97,12 @@ pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A cell of a Markdown table.
+/// Escapes a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
-/// Posts of each part and outcome.
+/// Formats the number of posts of each part and outcome.
 fn parts_section(parts: &[&SplitPart]) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = parts.iter().map(|part| part.name.clone());
@@ -124,7 +124,7 @@ fn parts_section(parts: &[&SplitPart]) -> String {
     text + "\n"
 }
 
-/// The card.
+/// Formats the card.
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
     card += &descriptions(&facts.labels);
@@ -163,7 +163,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     card
 }
 
-/// The invariant of writing to a string.
+/// The reason why a write to a string is not handled.
 const STRING: &str = "writing to a string cannot fail";
 
 /// Returns the names of the splits that have files.
@@ -202,7 +202,8 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         features = features(columns, &facts.labels),
         files = files.collect::<String>(),
         fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
-            ", corrected by a fit to {answers} gold labels (on the posts with these, labels look better than on others)"
+            ", corrected by a fit to {answers} gold labels (on the posts with gold labels, it is more accurate than on \
+             others)"
         )),
         quality = quality_line(&facts.quality),
     )
@@ -213,14 +214,15 @@ fn quality_line(quality: &MeasuredQuality) -> String {
     let sentence = &quality.sentence;
     if quality.is_estimate() {
         return format!(
-            "{sentence}. The answers are about a random sample of all labelled posts in the database, also of posts \
+            "{sentence}. The answers are about a random sample of all labelled posts in the database, including posts \
              that are not in this data set."
         );
     }
     format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
 }
 
-/// Formats the features of the front matter. Labels are classes, so that trainers need not number them.
+/// Formats the features of the front matter. Labels are declared as classes, so that a training script gets their
+/// numbers.
 fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
     let mut text = String::new();
     for column in columns {
@@ -280,7 +282,7 @@ fn table(counts: &Counts, facts: &Facts) -> String {
         time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())
     };
     let reconciled = facts.reconciled_at.map_or_else(
-        || "never: posts that were deleted on Reddit since may be in it".to_owned(),
+        || "never: it may contain posts that have been deleted on Reddit since".to_owned(),
         |at| at.as_datetime().date_naive().to_string(),
     );
     format!(

@@ -38,7 +38,7 @@ impl DatasetColumn {
     }
 }
 
-/// The column of embeddings, which is only exported on request.
+/// The column of embeddings, which is exported only on request.
 const VECTOR: &str = "vector";
 
 /// The columns before the label scores.
@@ -76,9 +76,9 @@ const FIXED: [(&str, ColumnKind, &str); 26] = [
     (
         "gold",
         Text,
-        "the label that people gave; `other` for none of the labels; empty without an answer, or if people disagree",
+        "the label that annotators chose; `other` for none of the labels; empty if none answered or they disagree",
     ),
-    ("gold_by", Text, "the people who gave it"),
+    ("gold_by", Text, "the annotators who answered"),
     ("classified_at", Time, "when it got its label"),
     ("model", Text, "the model"),
     (
@@ -102,12 +102,12 @@ const FIXED: [(&str, ColumnKind, &str); 26] = [
 
 /// The outcome that an annotator chose.
 const GOLD: &str = "COALESCE(g.label, 'other')";
-/// The answers about the present text of a post, as in the view `labeled_posts`.
+/// The answers about the current text of a post, as in the view `labeled_posts`.
 const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash";
 
 /// Returns the SQL expression of a fixed column; `key` is the fullname of the driving table.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
-    // NULL without a label. An uncorrelated subquery is evaluated once.
+    // NULL for a post without a label. The subquery is not correlated, so the database evaluates it only once.
     let scalar = |column: &str, table: &str, id: i64| {
         format!(
             "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT {column} FROM {table} WHERE id = {id}) END"
@@ -159,7 +159,7 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
-/// Returns the index of the text hash.
+/// Returns the index of the column of text hashes among all columns.
 pub(super) fn text_hash_index() -> usize {
     let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
     found.expect("every data set has it")
@@ -192,7 +192,7 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The columns that a statement reads; rows and their order are the same.
+/// The columns that a statement reads. The rows and their order do not depend on this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectedColumns {
     /// The fixed columns, then the packed scores.

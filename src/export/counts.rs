@@ -18,9 +18,9 @@ const OUTCOME: usize = 16;
 pub struct Counts {
     /// Rows.
     pub rows: u64,
-    /// Rows outside all labels.
+    /// Rows with the outcome `other`: a background topic fits better than every label.
     pub other: u64,
-    /// Rows with a best score below the threshold.
+    /// Rows with the outcome `unsure`: the best score is below the threshold.
     pub unsure: u64,
     /// Rows without a label, because they are not labelled yet.
     pub unlabelled: u64,

@@ -9,7 +9,7 @@ use topicmill_core::{ColumnCell, ColumnCells};
 use topicmill_store::ColumnBatch;
 use topicmill_tables::csv::{CsvWriter, cell_text};
 
-/// An open file.
+/// An open data file.
 pub(super) enum DatasetFile {
     Csv {
         file: Box<CsvWriter<BufWriter<File>>>,
@@ -82,7 +82,7 @@ impl DatasetFile {
                     let name = row.next().unwrap_or(ColumnCell::Null);
                     writeln!(file, "{}", name.text())?;
                 }
-                Self::Parquet(_) => unreachable!("it took the batch"),
+                Self::Parquet(_) => unreachable!("returned above"),
             }
         }
         Ok(())

@@ -8,8 +8,8 @@ use topicmill_core::ColumnCells;
 use topicmill_store::ColumnBatch;
 use topicmill_tables::parquet::ParquetWriter;
 
-/// Rows per row group. Readers such as `DuckDB` parallelise over row groups and recommend 100,000 or more; memory holds
-/// the group twice.
+/// Rows per row group. Readers such as `DuckDB` parallelise over row groups and recommend 100,000 rows or more; this is
+/// fewer, because memory holds the group twice.
 const ROWS_PER_GROUP: usize = 60_000;
 /// Bytes of text after which a row group is written early.
 const BYTES_PER_GROUP: usize = 32 << 20;
@@ -25,7 +25,7 @@ pub(super) struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Creates a file. `files` are written concurrently and share the memory limit.
+    /// Creates a file. `files` is the number of files that are written concurrently and share the memory limit.
     pub fn new(to: BufWriter<File>, columns: &[DatasetColumn], files: usize) -> io::Result<Self> {
         let kinds = columns.iter().map(|column| (&*column.name, column.kind));
         Ok(Self {

@@ -15,19 +15,19 @@ use super::columns::text_hash_index;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_store::ColumnBatch;
 
-/// Bands per sketch; posts that agree in a band are compared. The probability to agree in one is 1 − (1 − s⁵)²⁵: 99 %
-/// at similarity 0.7, all but 5 of 100,000 at 0.8, and 0.8 % at 0.2 (Leskovec, Rajaraman, Ullman, "Mining of Massive
-/// Datasets", section 3.4).
+/// Bands per sketch; posts that agree in a band are compared. Two posts of similarity s agree in at least one band with
+/// probability 1 − (1 − s⁵)²⁵: 99 % at s = 0.7, 99.995 % at 0.8, and 0.8 % at 0.2 (Leskovec, Rajaraman, Ullman, "Mining
+/// of Massive Datasets", section 3.4).
 const BANDS: usize = 25;
 /// Values per band.
 const ROWS: usize = 5;
-/// Maximum number of preceding posts of a band that a post is compared with, in addition to the first. Bounds the cost
-/// of bands that agree by chance, in common words.
+/// Maximum number of preceding posts with an equal band that a post is compared with, in addition to the first. Bounds
+/// the cost of bands that are equal by chance, because of common words.
 const MAX_COMPARED: usize = 8;
-/// Bytes in memory per post during the split: the sketch, then hash, time, outcome, gold, group, and an entry
-/// for sorting a band.
+/// Bytes in memory per post during the split: the sketch, then the hash, the time, the outcome, the gold flag, the
+/// group, and an entry for sorting a band.
 pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 1 + 4 + 16;
-/// Sketches per block, so that growing never copies all of them.
+/// Sketches per block. Growing adds a block instead of copying all sketches.
 const BLOCK: usize = 1 << 14;
 
 /// The criterion that assigns a group to a part.
@@ -122,7 +122,7 @@ pub(super) struct Splitter {
     names: BTreeMap<String, u16>,
 }
 
-/// The part of each row.
+/// The result of a split.
 pub(super) struct Assigned {
     /// The part of each row.
     pub parts: Vec<u8>,
@@ -211,7 +211,7 @@ impl Splitter {
         // Frees most of the memory: only the groups are needed from here on.
         drop(std::mem::take(&mut self.sketches));
         let rows = groups.len();
-        // The oldest post is the root of its group.
+        // Replace each parent with the root of the group, which is its oldest post.
         for row in 0..rows {
             let (root, row) = (find(&mut groups, row), row);
             debug_assert!(
@@ -264,7 +264,7 @@ impl Splitter {
             sorted.sort_unstable();
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {
-                    // The nearest first: copies tend to be stored one after another.
+                    // Compare with the nearest first, because copies tend to be stored one after another.
                     let others = same[i.saturating_sub(MAX_COMPARED)..i].iter().rev();
                     for (_, other) in others.chain([&same[0]]) {
                         // Comparing sketches is expensive, and unnecessary within one group.
@@ -290,8 +290,8 @@ impl Splitter {
         groups[younger] = u32::try_from(older).expect("rows are counted in 32 bits");
     }
 
-    /// Assigns groups by the position of their hash in the range of hashes. This is independent of labels, so each
-    /// label is split in about the same shares.
+    /// Assigns groups by the position of their oldest post's hash in the range of hashes. This does not depend on
+    /// labels, so each label is split in about the same shares.
     fn by_text(&self, groups: &[u32], shares: &Shares) -> Vec<u8> {
         let mut ends = Vec::new();
         let mut sum = 0;
@@ -311,7 +311,7 @@ impl Splitter {
             .collect()
     }
 
-    /// Assigns groups that contain a post with gold to the second part.
+    /// Assigns groups that contain a post with a gold label to the second part.
     fn by_gold(&self, groups: &[u32]) -> Vec<u8> {
         let mut parts = vec![0; groups.len()];
         for (root, has_gold) in groups.iter().zip(&self.has_gold) {
@@ -320,7 +320,8 @@ impl Splitter {
         parts
     }
 
-    /// Assigns the oldest groups of each outcome first; a part is full when it has its share of their posts.
+    /// Assigns the oldest groups of each outcome first. A part is full when it has its share of the posts with that
+    /// outcome.
     fn by_time(&self, groups: &[u32], sizes: &[u32], shares: &Shares) -> Vec<u8> {
         let mut roots: Vec<usize> = (0..groups.len()).filter(|row| sizes[*row] > 0).collect();
         roots.sort_unstable_by_key(|root| (self.outcomes[*root], self.age(*root)));

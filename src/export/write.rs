@@ -95,7 +95,7 @@ impl<'o> Files<'o> {
     /// Closes all files, and gives those of a folder the names that `datasets` expects. `none` is a batch without rows.
     fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
         if self.parts.iter().all(|part| part.files == 0) {
-            // Without rows write an empty table.
+            // If there are no rows, write an empty table.
             self.add(0, none.clone())?;
         }
         // `datasets` cannot load an empty split, so an empty part of a split has no file.
@@ -104,9 +104,9 @@ impl<'o> Files<'o> {
             if let TempOutput::Folder(folder) = &self.made {
                 let (name, files) = (part.name, part.files);
                 for file in 0..files {
-                    let whole = format!("data/{name}-{file:05}-of-{files:05}.parquet");
+                    let named = format!("data/{name}-{file:05}-of-{files:05}.parquet");
                     let folder = folder.path();
-                    fs::rename(folder.join(temp_name(name, file)), folder.join(whole))?;
+                    fs::rename(folder.join(temp_name(name, file)), folder.join(named))?;
                 }
             }
         }
@@ -119,7 +119,7 @@ fn temp_name(part: &str, number: u64) -> String {
     format!("data/{part}-{number:05}.parquet")
 }
 
-/// Writes all batches. For a split, the rows come twice, first with the columns that decide the parts.
+/// Writes all batches. For a split, all rows arrive twice, first with only the columns that decide the parts.
 pub(super) fn write(
     mut batches: BatchReceiver,
     order: &Order,
@@ -172,7 +172,7 @@ pub(super) fn write(
     if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
         return Err(ExportError::Unrepeatable);
     }
-    // A failed statement sends no batch; a result without rows sends one.
+    // A failed statement sends no batch; a result without rows sends an empty batch.
     let Some(none) = last else {
         return Ok(None);
     };

@@ -8,7 +8,7 @@ const SHINGLE: usize = 3;
 pub const PERMUTATIONS: usize = 128;
 /// Minimum similarity of near-duplicates, as used to deduplicate the data of `StarCoder` (Li et al. 2023, section 3.4).
 const MIN_SIMILARITY: f64 = 0.7;
-/// The lowest byte of each `MinHash` value; different values agree in it once in 256.
+/// The lowest byte of each `MinHash` value. Different values have the same lowest byte with a probability of 1/256.
 pub type Sketch = [u8; PERMUTATIONS];
 
 /// Returns true if the share of equal values reaches [`MIN_SIMILARITY`].

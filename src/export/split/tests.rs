@@ -82,7 +82,7 @@ fn near_duplicates_stay_together_and_other_texts_do_not() {
     assert_eq!(
         [root(0), root(1), root(2)],
         [1, 1, 1],
-        "named by the oldest"
+        "the oldest post is the root"
     );
     assert_eq!(
         [root(3), root(4), root(5), root(6), root(7)],
@@ -124,6 +124,6 @@ fn shares_hold_per_label_and_later_posts_move_no_others() {
         .parts;
     assert!(
         by_time.is_sorted_by_key(|part| *part),
-        "times rise, and so do parts"
+        "no post in the second part is older than one in the first"
     );
 }
