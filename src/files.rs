@@ -31,7 +31,8 @@ use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{LabelSet, Models};
 use topicmill_tables::TableFormat;
 
-/// Default number of rows per window: enough to sort by length, and few enough to lose when a run stops.
+/// Default number of rows per window: enough for batches of texts of similar length, and few enough to compute again
+/// after a run is stopped.
 pub const WINDOW_ROWS: usize = 4096;
 
 /// The files to score.
@@ -62,7 +63,7 @@ pub struct Reading {
     pub id: Option<String>,
     /// The text columns, joined by a blank line. Empty: `text`, `title` with a body, or another usual name.
     pub text: Vec<String>,
-    /// Convert texts as Reddit displays them; see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    /// Convert texts to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
     pub reddit_text: bool,
 }
 
@@ -131,7 +132,7 @@ pub fn score_files(
                 error,
                 FilesError::NothingScored { .. } | FilesError::Empty(_)
             );
-            // Not resumable, and it would block the next attempt.
+            // Nothing in the file can be resumed, and it would block the next attempt.
             if is_useless || partial.is_empty() {
                 partial.discard()?;
             }

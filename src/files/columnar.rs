@@ -122,7 +122,7 @@ fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
 
 type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
 
-/// Reads up to `rows` rows into columns. Returns their number as well.
+/// Reads rows into columns, up to `rows` rows or `bytes` bytes of text. Returns the number of rows and the columns.
 fn gather(
     columns: &[OutputColumn],
     lines: Lines<'_>,
@@ -189,7 +189,7 @@ pub(super) fn write_next_to_copies(
 ) -> Result<File, FilesError> {
     let failed = write_error(lines);
     let first = open(&inputs[0])?;
-    // Without an id column each line starts with its row number.
+    // If the inputs have no id column, each line starts with its row number.
     let numbered = match open_lines(lines).map_err(&failed)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,

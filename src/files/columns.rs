@@ -53,9 +53,9 @@ pub(super) struct InputColumns {
     texts: Texts,
     /// `None` for row numbers.
     id: Option<String>,
-    /// True if each row may have other columns.
+    /// True if the text columns are detected in each row, because rows may have different columns.
     is_per_row: bool,
-    /// Convert texts as Reddit displays them.
+    /// Convert texts to what Reddit displays.
     reddit_text: bool,
 }
 
@@ -187,7 +187,7 @@ impl InputColumns {
         }
         if let ([name], [part]) = (names, parts.as_mut_slice()) {
             let text = part.take().ok_or_else(|| format!("has no `{name}`"))?;
-            // In a table an empty text may mean none; in JSON it is explicit.
+            // In a table, an empty text may mean that there is none; in JSON, it is explicit.
             let is_meant = text.is_empty() && !matches!(row.cell(name), Some(Cell::Text(_)));
             if is_meant
                 || !(self.reddit_text || text.trim().is_empty() || reddit::is_placeholder(&text))

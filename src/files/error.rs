@@ -18,14 +18,14 @@ pub enum FilesError {
     #[error("read `{0}`: {1}; check the file and its permissions")]
     Read(PathBuf, #[source] io::Error),
     /// The inputs have no rows.
-    #[error("find a text to score: {} holds no row; a row has a text and, if you like, an id", list(.0))]
+    #[error("find a text to score: {} has no rows; a row has a text and, optionally, an id", list(.0))]
     Empty(Vec<PathBuf>),
     /// An input is not a table of the expected format.
     #[error("read `{0}`: {1}")]
     Table(PathBuf, #[source] TableError),
     /// No row could be scored.
     #[error(
-        "score {}: no row can be scored ({rows} tried; {reason}); correct the file, or say with `--text`, \
+        "score {}: no row can be scored ({rows} tried; {reason}); correct the file, or specify with `--text`, \
          `--id` and `--format` how to read it",
         list(.inputs)
     )]
@@ -57,7 +57,7 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
-    /// The model, the labels or the engine.
+    /// An error of the model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
 }

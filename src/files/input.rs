@@ -194,7 +194,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
     }
 }
 
-/// An error; `None` if the receiver is gone.
+/// The reason why reading ended early: an error, or `None` if the receiver is gone.
 type Interrupted = Option<FilesError>;
 
 struct Reader<'a> {
@@ -240,7 +240,7 @@ impl Reader<'_> {
                 return Ok(());
             };
             self.number += 1;
-            // The columns are detected from the first object.
+            // Without a header line, the columns are detected from the first object.
             let columns = columns.get_or_insert_with(|| {
                 let columns = InputColumns::from_row(&row, &order.job.reading);
                 columns.log(path, table.format.name());

@@ -22,7 +22,7 @@ pub(super) struct KeptColumns {
 }
 
 impl KeptColumns {
-    /// Creates the renamer. `reserved` are the names of the output columns.
+    /// Starts without columns. `reserved` are the names of the output columns, which input columns must not have.
     pub(super) fn new(reserved: &[String]) -> Self {
         Self {
             reserved: reserved.iter().cloned().collect(),
@@ -56,7 +56,7 @@ impl KeptColumns {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let Some(ids) = &mut self.ids else { return };
-        // Hashes, because ids may be long. A collision only causes a wrong warning.
+        // Store hashes, because ids may be long. A collision only causes a wrong warning.
         if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
             tracing::warn!(
                 line,

@@ -61,7 +61,7 @@ impl OutputLayout {
         matches!(self.format, TableFormat::Ndjson | TableFormat::Json)
     }
 
-    /// Returns true if the lines are the output as they are.
+    /// Returns true if the JSON lines are the output, without conversion.
     pub(super) fn is_lines(&self) -> bool {
         self.format == TableFormat::Ndjson && self.packing == Compression::Plain
     }
@@ -107,7 +107,7 @@ impl OutputLayout {
         line(kept, object)
     }
 
-    /// Formats the line of a text that failed. `input` is named if there are several.
+    /// Formats the line of a text that failed. `input` is given if there are several inputs.
     pub(super) fn failure_line(
         &self,
         kept: &str,
@@ -130,7 +130,7 @@ impl OutputLayout {
     }
 }
 
-/// Formats the location of a row for messages. `input` is named if there are several.
+/// Formats the location of a row for messages. `input` is given if there are several inputs.
 pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     match input {
         Some(input) => format!("{} line {line}", input.display()),

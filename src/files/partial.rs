@@ -19,11 +19,13 @@ use topicmill_score::{LabelSet, hex};
 #[derive(Debug)]
 pub(super) struct Partial {
     path: PathBuf,
+    /// The path of `OUTPUT.partial.json`.
     sidecar: PathBuf,
     output: PathBuf,
     file: BufWriter<File>,
-    /// Number of lines left by an earlier run, and how many of them contain an error.
+    /// Number of lines left by an earlier run.
     pub(super) lines: u64,
+    /// Number of these lines that contain an error.
     pub(super) failed: u64,
     is_empty: bool,
 }
@@ -74,12 +76,12 @@ impl Partial {
             .open(&path);
         let mut file = file.map_err(&error)?;
         match file.try_lock() {
-            // The file is gone if the run that locked it has just finished.
+            // Check the path, because a run that held the lock may have just renamed the file.
             Ok(()) if path.is_file() => {}
             Ok(()) | Err(TryLockError::WouldBlock) => {
                 return Err(FilesError::Busy(output.to_owned()));
             }
-            // The file system has no locks: continue without.
+            // The file system has no locks: continue without a lock.
             Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
         }
         let earlier = fs::read(&sidecar).ok();
@@ -90,7 +92,7 @@ impl Partial {
         } else {
             WholeLines::default()
         };
-        // Before the sidecar is written, which must never describe lines of another job.
+        // Truncate before the sidecar is written, because it must never describe lines of another job.
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
@@ -123,17 +125,18 @@ impl Partial {
         self.file.flush().map_err(write_error(&self.path))
     }
 
-    /// Renames it to the output.
+    /// Renames the partial file to the output.
     pub(super) fn finish(mut self) -> Result<(), FilesError> {
         self.flush()?;
         let synced = self.file.get_ref().sync_all();
         synced.map_err(write_error(&self.path))?;
-        // Before the sidecar is deleted: after a crash in between, the next run finds a complete output and no lines.
+        // Rename before the sidecar is deleted: after a crash in between, the next run finds a complete output and no
+        // lines.
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
-    /// Converts its lines to the output. `convert` receives the file of lines and the file to write.
+    /// Converts the lines to the output. `convert` receives the path of the lines and the file to write.
     pub(super) fn convert(
         mut self,
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
@@ -150,7 +153,7 @@ impl Partial {
         self.discard()
     }
 
-    /// Deletes it.
+    /// Deletes the partial file and its sidecar.
     pub(super) fn discard(self) -> Result<(), FilesError> {
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))?;
         fs::remove_file(&self.path).map_err(write_error(&self.path))
@@ -162,7 +165,7 @@ impl Partial {
 struct WholeLines {
     lines: u64,
     failed: u64,
-    /// Offset of the end of the last one.
+    /// Offset of the end of the last complete line.
     end: u64,
 }
 

@@ -293,8 +293,8 @@ fn pipes_can_be_read_and_written() {
         assert_eq!(rows[2][3], "football");
     }
     for (input, message) in [
-        ("", "holds no row"),
-        ("id,text\n", "holds no row"),
+        ("", "has no rows"),
+        ("id,text\n", "has no rows"),
         ("PAR1....PAR1", "uncompressed file"),
     ] {
         let ran = piped(&program, input.as_bytes(), &["-", "-"]);

@@ -1,4 +1,4 @@
-//! Detection of the text and id columns.
+//! Tests the detection of the text and id columns.
 
 use super::super::kept_columns::KeptColumns;
 use super::*;

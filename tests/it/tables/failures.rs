@@ -98,9 +98,9 @@ fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
     let none = repository("tests/it/fixtures/without-columns.parquet");
     program.write("none.parquet", fs::read(none).unwrap());
     for (input, message) in [
-        ("empty.csv", "holds no row"),
-        ("header.csv", "holds no row"),
-        ("blank.csv", "holds no row"),
+        ("empty.csv", "has no rows"),
+        ("header.csv", "has no rows"),
+        ("blank.csv", "has no rows"),
         ("half.parquet", "or a damaged one"),
         ("half.csv.gz", "half.csv.gz"),
         ("none.parquet", "the file has no columns"),
