@@ -22,7 +22,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{Gpu, GpuSample, GpuUsage, Summary, gib};
 use topicmill_score::engine::Device;
 
-/// Sampling interval. NVML averages over at most a second, so a shorter one gains little.
+/// Sampling interval. NVML averages over up to a second, so a shorter interval would add little.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The NVML library, which is part of the driver.
 const LIBRARY: &str = if cfg!(windows) {
@@ -34,7 +34,7 @@ const LIBRARY: &str = if cfg!(windows) {
 /// A sample of one GPU; `None` for a figure that the driver does not report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GpuReading {
-    /// Utilisation: percent of the last moment in which a kernel ran.
+    /// Utilisation: the percentage of NVML's last sampling period in which a kernel ran.
     pub gpu_percent: Option<u32>,
     /// Memory in use by any process, and total memory, in MiB.
     pub memory_mib: Option<(u32, u32)>,
@@ -78,7 +78,7 @@ impl GpuWatch {
             Ok(all) => all,
             Err(error) => {
                 let note = format!(
-                    "NVML is not available: {error}; in a container NVIDIA_DRIVER_CAPABILITIES must include `utility`"
+                    "NVML is not available: {error}; in a container, NVIDIA_DRIVER_CAPABILITIES must include `utility`"
                 );
                 return Self {
                     note: Some(note),
@@ -89,7 +89,8 @@ impl GpuWatch {
         let mut notes = Vec::new();
         if !is_order_known(&all, visible, by_bus) {
             notes.push(
-                "with GPUs of several kinds, CUDA may number them unlike NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                "with GPUs of several kinds, CUDA and NVML may number them differently: set \
+                 CUDA_DEVICE_ORDER=PCI_BUS_ID"
                     .to_owned(),
             );
         }
@@ -165,7 +166,7 @@ fn open_nvml(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError
     Ok((list(&nvml)?, nvml))
 }
 
-/// Returns true if CUDA numbers the GPUs as NVML does. By default CUDA lists the fastest first.
+/// Returns true if CUDA numbers the GPUs as NVML does. By default, CUDA lists the fastest GPU first.
 fn is_order_known(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
     let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
     kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))
@@ -403,7 +404,7 @@ impl Counts {
     fn summary(&self) -> Option<Summary> {
         let max = *self.0.keys().next_back()?;
         let n: u64 = self.0.values().sum();
-        // The smallest value that is not exceeded by `percent` % of the samples.
+        // The smallest value such that at least `percent` % of the samples are at most this value.
         let percentile = |percent: u64| {
             let rank = (n * percent).div_ceil(100);
             let mut seen = 0;

@@ -2,8 +2,8 @@
 //!
 //! Takes a repository name and a precision, and creates a folder with the files that the model needs and no other
 //! weights. An interrupted download resumes where it stopped. A file is renamed into place once its size and hash match
-//! the hub's list, and the folder once all files are there. The crate `hf-hub` is not used: its version 1 restarts
-//! every file, and depends on `aws-lc` and a second protocol.
+//! the hub's list, and the folder once all files are there. The crate `hf-hub` is not used: its version 1 restarts an
+//! interrupted file from the beginning, and depends on `aws-lc` and a second transfer protocol.
 //!
 //! The hub is not trusted: listed names must be files in the folder, a response may not be longer than listed, and only
 //! the endpoint itself receives the token.
@@ -32,7 +32,7 @@ use topicmill_http::backoff;
 
 /// Attempts per request; progress resets the count.
 const TRIES: u32 = 5;
-/// Maximum bytes of a list; one of twenty thousand files has half as many.
+/// Maximum bytes of a list of files; a list of 20,000 files has about half as many.
 const MAX_LISTING: u64 = 8 << 20;
 /// Time after which a download slower than [`MIN_BYTES_PER_SEC`] is cancelled, so that a slow server cannot block
 /// forever.
@@ -96,7 +96,7 @@ impl Hub {
             );
             return Err(PullError::Asked(text));
         }
-        // Also if it is a dangling link.
+        // Unlike `exists`, this also finds a dangling link.
         if wanted.to.symlink_metadata().is_ok() {
             return Err(PullError::Asked(format!(
                 "`{}` exists already: use it, remove it, or give another folder with --to",
@@ -232,7 +232,8 @@ impl Fetching<'_> {
             let before = length(&part);
             match self.fetch(file, &part, &mut speed).await {
                 Ok(()) => break,
-                // A connection that breaks every few hundred megabytes still completes a large file.
+                // Progress resets the count, so that a large file completes even if the connection breaks every few
+                // hundred megabytes.
                 Err(PullError::Transfer { .. }) if length(&part) > before => {
                     waits = backoff(TRIES);
                 }

@@ -1,5 +1,5 @@
-/* A driver's NVML for tests: two GPUs of several kinds. This process holds memory of the first; the second, which another
- * process uses, does not tell its power. */
+/* A fake NVML library for tests, with two GPUs of different kinds. This process holds memory of the first GPU. Another
+ * process uses the second GPU, which does not report its power. */
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>

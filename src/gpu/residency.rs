@@ -23,8 +23,9 @@ pub(super) struct ListedGpu {
     pub used: Option<u64>,
 }
 
-/// Decides whether the process `own`, which loaded at least `least` bytes, uses the requested GPU. `gpus` are those
-/// that it may be. `has_host_pid` is true if the driver lists this process under the same pid, unlike in a container.
+/// Decides whether the process `own`, which loaded at least `least` bytes, uses the requested GPU. `gpus` are the
+/// candidates for this GPU. `has_host_pid` is true if the driver lists this process under the same pid, unlike in a
+/// container.
 pub(super) fn verdict(gpus: &[ListedGpu], own: u32, has_host_pid: bool, least: u64) -> Residency {
     let names_it = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
     // Less memory is in use, by all processes, than the weights need.

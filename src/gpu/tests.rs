@@ -1,4 +1,4 @@
-//! Summaries of samples, the mapping of CUDA device numbers, and a fake NVML library.
+//! Tests the summaries of samples, the mapping of CUDA device numbers, and sampling with a fake NVML library.
 
 use std::sync::Mutex;
 
@@ -130,12 +130,12 @@ fn residency_is_checked_on_the_gpu_of_the_engine() {
         residency(0, Some("1"), true, true, 1 << 30),
         Residency::NotResident
     );
-    // With GPUs of several kinds either may be the one.
+    // With GPUs of several kinds, either may be CUDA device 1.
     assert_eq!(
         residency(1, None, false, true, 1 << 30),
         Residency::Resident
     );
-    // In a container other pids may be this process; 61 GiB in use are less than 100.
+    // In a container, any listed pid may be this process. But a model of 100 GiB cannot be in the 61 GiB in use.
     assert_eq!(residency(1, None, true, false, 1 << 30), Residency::Unknown);
     assert_eq!(
         residency(1, None, true, false, 100 << 30),
@@ -198,7 +198,7 @@ fn nvml_samples_the_gpus_visible_to_cuda() {
     );
 }
 
-/// Returns its readings one after another, then empty ones.
+/// Returns its readings one after another, the last one first, then empty readings.
 #[derive(Debug)]
 struct ScriptedProbe(Mutex<Vec<GpuReading>>);
 
@@ -222,11 +222,11 @@ async fn gpus_are_sampled_every_two_seconds_until_the_work_ends() {
     let mut sampler = watch.sampler();
     let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
     let clock: SharedClock = manual.clone();
-    let (lines, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (lines, mut received) = tokio::sync::mpsc::unbounded_channel();
     let done = async {
         let mut first = Vec::new();
         while first.len() < 2 {
-            first.extend(heard.recv().await);
+            first.extend(received.recv().await);
         }
         first
     };

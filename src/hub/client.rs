@@ -1,7 +1,7 @@
 //! HTTP client of the hub: follows redirects and restricts where credentials are sent.
 //!
-//! For large files a hub redirects to another host, which must not receive the token. Redirects are therefore followed
-//! here: token or password are sent only to the endpoint's own scheme, host and port.
+//! For large files, a hub redirects to another host, which must not receive the token. Redirects are therefore followed
+//! here: the token or password is sent only to the endpoint's own scheme, host and port.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl HubClient {
             return Err(PullError::endpoint());
         }
         let login = take_login(&mut endpoint);
-        // Paths are appended to it.
+        // Paths are appended to the endpoint, so it must end with its path.
         endpoint.set_query(None);
         endpoint.set_fragment(None);
         let token = match &source.token {
@@ -89,7 +89,7 @@ impl HubClient {
             let location = location.and_then(|location| location.to_str().ok());
             url = redirect_target(&url, location).map_err(|why| PullError::redirect(what, &why))?;
         }
-        let why = format!("it leads on more than {MAX_HOPS} times");
+        let why = format!("there are more than {MAX_HOPS} redirects");
         Err(PullError::redirect(what, &why))
     }
 
@@ -140,9 +140,9 @@ impl HubClient {
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if ours => {
                 let advice = if self.token.is_some() || self.login.is_some() {
-                    "the token may not read it: accept its terms on the hub's page, or use another token"
+                    "the token has no access: accept the model's terms on the hub's page, or use another token"
                 } else {
-                    "it needs a token, or does not exist: set HF_TOKEN, or check the name"
+                    "the repository needs a token, or does not exist: set HF_TOKEN, or check the name"
                 };
                 let (endpoint, status) = (self.endpoint(), status.as_u16());
                 Err(PullError::Refused(format!(
@@ -169,7 +169,7 @@ fn take_login(url: &mut Url) -> Option<(String, Option<String>)> {
 /// Resolves a redirect. Rejects a downgrade from HTTPS to HTTP.
 fn redirect_target(from: &Url, location: Option<&str>) -> Result<Url, String> {
     let next = location.and_then(|location| from.join(location).ok());
-    let mut next = next.ok_or("names no URL")?;
+    let mut next = next.ok_or("it has no valid URL")?;
     match (from.scheme(), next.scheme()) {
         (_, "https") | ("http", "http") => {}
         (from, to) => return Err(format!("it leads from {from} to {to}")),
@@ -179,7 +179,7 @@ fn redirect_target(from: &Url, location: Option<&str>) -> Result<Url, String> {
     Ok(next)
 }
 
-/// Returns the innermost cause, which is the most specific.
+/// Converts an HTTP error. Keeps only the innermost cause, which is the most specific.
 pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

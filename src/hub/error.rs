@@ -71,7 +71,7 @@ impl PullError {
     /// Returns the error for a redirect that is not followed.
     pub(super) fn redirect(what: &str, detail: &str) -> Self {
         Self::Unfit(format!(
-            "fetch `{what}`: the hub redirects elsewhere, and {detail}; check HF_ENDPOINT"
+            "fetch `{what}`: the hub's redirect cannot be followed: {detail}; check HF_ENDPOINT"
         ))
     }
 

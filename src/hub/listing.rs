@@ -18,7 +18,7 @@ use topicmill_score::hex;
 
 /// Maximum number of files in a list; the largest repositories with graphs have a few hundred.
 const MAX_ENTRIES: usize = 20_000;
-/// Maximum number of downloaded files: eight times a graph of 64 GiB in external pieces of 2 GiB.
+/// Maximum number of downloaded files: enough for eight graphs of 64 GiB, each in external files of 2 GiB.
 const MAX_FETCHED: usize = 256;
 /// Maximum total bytes, more than any model that runs on a current machine.
 const MAX_BYTES: u64 = 4 * MAX_FILE;
@@ -135,7 +135,7 @@ impl Listing {
         })
     }
 
-    /// Returns an error if the repository has weights but no graph.
+    /// Returns an error if the repository has no graph.
     pub fn has_graph(&self) -> Result<(), PullError> {
         if self.names().into_iter().any(is_graph) {
             return Ok(());
@@ -160,7 +160,7 @@ impl Listing {
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 
-    /// Selects the graphs and their external weights; `small` files are downloaded anyway.
+    /// Selects the graphs and their external weights, without the files in `small`, which are downloaded anyway.
     pub fn graph_files(
         &self,
         wanted: &Wanted,
@@ -180,7 +180,10 @@ impl Listing {
     pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
         let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
         if files.len() > MAX_FETCHED {
-            return wrong(format!("{} files belong to the graph", files.len()));
+            return wrong(format!(
+                "{} files would be downloaded, more than the maximum of {MAX_FETCHED}",
+                files.len()
+            ));
         }
         let mut seen = BTreeSet::new();
         let mut total: u64 = 0;
@@ -190,7 +193,7 @@ impl Listing {
                 // `{:?}` escapes control characters.
                 return wrong(format!("it names a file {name:?}"));
             }
-            // On case-insensitive file systems these are the same file.
+            // Names that differ only in case are the same file on some file systems.
             if !seen.insert(name.to_lowercase()) {
                 return wrong(format!("it has `{name}` twice"));
             }
@@ -244,7 +247,7 @@ fn choose_graphs(
     } else {
         let chosen: Vec<&str> = match graphs.as_slice() {
             graphs if all => graphs.to_vec(),
-            // Without a requested precision the only graph is used.
+            // Without a requested precision, the only graph is used.
             [only] if wanted.precision.is_none() => vec![only],
             graphs => {
                 let wanted = graph_names(precision);
