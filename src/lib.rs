@@ -45,8 +45,8 @@
 //!
 //! - **post**: a Reddit submission. Its key is its *fullname*, `t3_…`.
 //! - **topic**: a slug, a candidate label, and the subreddits to read; without subreddits it is only a label.
-//! - **label set**: candidate labels with hypothesis template, mode, threshold, temperature and background. Its version
-//!   is the hash of these.
+//! - **label set**: candidate labels with hypothesis template, mode, threshold, temperature, background and fit. Its
+//!   version is the hash of these.
 //! - **temperature**: the divisor of logits before they become scores; 1 leaves them unchanged.
 //! - **current**: the model and the label set that the views show. Labels of others stay in the database.
 //! - **background**: additional everyday topics. A post that fits one of them better than every label is *other*.

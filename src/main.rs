@@ -7,8 +7,9 @@ fn main() -> ExitCode {
     topicmill::cli::main()
 }
 
-/// Disables the telemetry of ONNX Runtime, which its API call does not fully do: unless this variable is set when the
-/// library is loaded, it writes a device id and a database to the home folder and looks up a server of its vendor.
+/// Disables the telemetry of ONNX Runtime. Its API call for this is not enough: unless this variable is set when the
+/// library is loaded, the library writes a device id and a database to the home folder, and looks up a server of its
+/// vendor.
 #[expect(
     unsafe_code,
     reason = "`main` has just begun, so no other thread reads the environment"

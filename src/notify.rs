@@ -2,8 +2,8 @@
 //! recovers.
 //!
 //! The command reads one JSON object from stdin. The database stores the last notified state, so that only one of
-//! several processes sends it. A failed notification never fails a run and delays it by seconds at most: the error is
-//! logged, and the next run retries.
+//! several processes sends a notification. A failed notification never fails a run, and delays it by a few seconds at
+//! most: the error is logged, and the next run retries.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ pub struct EndedWork<'a> {
     pub run: i64,
     /// The status that it ended with.
     pub status: RunStatus,
-    /// Its counts.
+    /// The counts of the run.
     pub counts: &'a RunCounts,
-    /// Its error.
+    /// The error of the run.
     pub error: Option<&'a str>,
     /// The worker: host and process.
     pub worker: &'a str,

@@ -28,9 +28,10 @@ pub use self::topics::FailedTopic;
 const RECENT_RUNS: u32 = 5;
 /// Number of runs of `collect` that are searched for failed topics.
 const RECENT_COLLECT_RUNS: u32 = 100;
-/// Minimum number of posts for a run to count towards the pace; in a smaller one most of the time is loading the model.
+/// Minimum number of posts for a run to count towards the pace. A smaller run spends most of its time on loading the
+/// model.
 const MIN_POSTS_FOR_PACE: u32 = 50;
-/// Maximum age of a reported failed run of a schedule; the schedule of an older one may no longer exist.
+/// Maximum age of a reported failed run of a schedule; the schedule of an older run may no longer exist.
 const FAILED_RUN_AGE: TimeDelta = TimeDelta::days(7);
 
 /// The state of the pipeline.
@@ -110,15 +111,15 @@ pub struct ActiveRun {
     pub stage: Stage,
     /// Host and process.
     pub worker: String,
-    /// When it began.
+    /// The start of the run.
     pub started_at: Timestamp,
-    /// The last heartbeat.
+    /// The time of the last heartbeat.
     pub seen_at: Timestamp,
 }
 
 impl StatusReport {
     /// Reads the state of the pipeline. `me` is the name of this worker; posts that failed `max_attempts` times are
-    /// parked. `exact` counts rows where a large database would be estimated.
+    /// parked. If `exact` is false, counts of a large database are estimates.
     ///
     /// # Errors
     /// Errors of the store.
@@ -140,10 +141,10 @@ impl StatusReport {
         let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
         let mut stages = store.runs().last_runs().await?;
         let mut running = Vec::new();
-        let dead = pipeline::crashed_runs(store, me).await?;
+        let crashed = pipeline::crashed_runs(store, me).await?;
         for run in store.runs().unfinished_runs().await? {
             // The next run that begins records the crash; this function only reads.
-            if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
+            if let Some((_, why)) = crashed.iter().find(|(crashed, _)| crashed.id == run.id) {
                 mark_crashed(&mut runs, run.id.0, run.seen_at, why);
                 if let Some(row) = store.runs().run(run.id).await? {
                     mark_crashed_stage(&mut stages, &row, run.seen_at, why);
@@ -235,7 +236,7 @@ fn mark_crashed(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     }
 }
 
-/// Replaces a stage's last run by a crashed one, unless a later run has ended.
+/// Replaces a stage's last run with a crashed run, unless a later run has ended.
 fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
     let crashed = LastRun {
         stage: row.stage,

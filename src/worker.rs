@@ -1,4 +1,4 @@
-//! [`Worker`]: the handles that every stage receives, which are database, clock, cancellation token and run id.
+//! [`Worker`]: the handles that every stage receives: the database, the clock, the cancellation token and the run id.
 
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,6 @@ pub struct Worker<'a> {
     pub stop: &'a CancellationToken,
     /// The name of this process (in tests, of a thread); see [`worker_name`](topicmill_store::worker_name).
     pub name: &'a str,
-    /// The run that its rows belong to.
+    /// The run that the stage's rows belong to.
     pub run: RunId,
 }

@@ -23,7 +23,7 @@ pub struct Problem {
     /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed` or
     /// `parked`.
     pub check: &'static str,
-    /// One line that says what to do.
+    /// One line that describes the problem.
     pub problem: String,
     /// The age in seconds.
     pub age_secs: Option<i64>,
@@ -42,7 +42,7 @@ impl Limits {
         };
         let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
-        // Not while another run of the stage is active: it may succeed.
+        // Left out while another run of the stage is active, because that run may succeed.
         for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
             let text = format!(
@@ -99,7 +99,7 @@ impl Limits {
         };
         let (newest, what) = (status.newest.collected_at, "the last new post was stored");
         let stored = older(status, "max_age_post", self.post, newest, what, &never);
-        // An empty backlog is fine.
+        // With an empty backlog, there is nothing to check.
         let waits = "the oldest unlabelled post was stored";
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());

@@ -38,7 +38,7 @@ impl StatusReport {
         if standing.posts == 0 && self.running.is_empty() {
             return run(
                 "topicmill run --source arctic-shift",
-                "no post is stored yet; `topicmill demo` use_command how it works",
+                "no post is stored yet; `topicmill demo` shows how it works",
             );
         }
         if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
@@ -148,7 +148,7 @@ impl StatusReport {
         }
     }
 
-    /// Returns the flags for the current model. Its name contains the length of its shortlist.
+    /// Returns the flags for the current model. The model's name contains the length of the shortlist, if there is one.
     fn model_flags(&self) -> String {
         let current = self.backlog.model.as_ref();
         let Some((current, defaults)) = current.zip(self.defaults.model.as_ref()) else {
