@@ -47,7 +47,7 @@ macro_rules! dispatch {
     };
 }
 
-/// Declares the methods of one concern: a type, and the method of [`Store`] that returns it.
+/// Declares a type with the methods of one concern, and the method of [`Store`] that returns this type.
 macro_rules! facade {
     (
         $(#[$doc:meta])* $method:ident: $facade:ident
@@ -92,22 +92,24 @@ macro_rules! store_methods {
 }
 
 store_methods! {
-    /// Copies SQLite's write-ahead log into the file and empties the log, so that a copy of the file is complete.
-    /// Returns false if a reader prevented that.
+    /// Copies SQLite's write-ahead log into the database file and empties the log, so that a copy of the file alone is
+    /// complete. Returns false if a reader prevented that. Does nothing on PostgreSQL.
     fn checkpoint(&self) -> bool;
-    /// Copies as much of the log into the file as possible without waiting.
+    /// Copies as much of SQLite's write-ahead log into the database file as possible without waiting for others.
     fn checkpoint_passive(&self) -> ();
-    /// Stores a value of this database under a key. It must not contain content of a post.
+    /// Stores a value under a key in `meta`. The value must not contain content of a post, because a purge does not
+    /// delete it.
     fn set_meta(&self, key: &str, value: &str) -> ();
-    /// Stores a value, and returns true, unless it is stored already. Of several concurrent calls, one returns true.
+    /// Stores a value and returns true; returns false if the same value is stored already. Of several concurrent calls
+    /// with the same value, one returns true.
     fn set_meta_if_changed(&self, key: &str, value: &str) -> bool;
-    /// Replaces the value `former`; returns false if another value is stored.
+    /// Replaces the stored value if it equals `former`; otherwise returns false.
     fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> bool;
     /// Returns the value stored under a key.
     fn meta(&self, key: &str) -> Option<String>;
     /// Returns a description of the database: version, size and number of rows.
     fn info(&self) -> Info;
-    /// Runs one read-only statement of the program itself.
+    /// Runs a read-only statement that is part of the program, and returns the complete result.
     fn query(&self, sql: &str) -> Table;
     /// Closes all connections; SQLite then copies its log into the file.
     fn close(&self) -> ();
@@ -122,13 +124,14 @@ facade! {
     fn finish_run(
         &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp
     ) -> ();
-    /// Records a heartbeat, by the database's clock. A run that was marked as crashed is running again.
+    /// Records a heartbeat, with the time of the database's clock. The status of a run that was marked as crashed
+    /// becomes running again.
     fn record_heartbeat(&self, run: RunId) -> ();
-    /// Returns the runs without a recorded end: they are running, or have crashed.
+    /// Returns the runs without a recorded end, which are running or have crashed.
     fn unfinished_runs(&self) -> Vec<UnfinishedRun>;
     /// Records that a run crashed. Its last heartbeat becomes its end.
     fn mark_crashed(&self, run: RunId, why: &str) -> ();
-    /// Returns the latest runs of one stage or of all, newest first.
+    /// Returns the latest runs of one stage or of all stages, newest first.
     fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
     /// Returns a run.
     fn run(&self, run: RunId) -> Option<RunRow>;
@@ -136,9 +139,9 @@ facade! {
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
     /// Returns the last ended run of each stage.
     fn last_runs(&self) -> Vec<LastRun>;
-    /// Returns start and topic outcomes of the latest runs of `collect`, newest first.
+    /// Returns the start and the outcomes by topic of the latest ended runs of `collect`, newest first.
     fn collect_outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
-    /// Returns the posts per second of the latest run that labelled at least `posts`.
+    /// Returns the posts per second of the latest run that labelled at least `posts` posts.
     fn labelling_rate(&self, posts: u32) -> Option<f64>;
     /// Returns the start of the latest run that began before `before` or after `after`.
     fn last_run_start(&self, before: Timestamp, after: Timestamp) -> Option<Timestamp>;
@@ -153,36 +156,37 @@ facade! {
     /// Writes the runs of a plan, and leaves existing rows as they are. Returns false, and writes nothing, if another
     /// process planned the schedule meanwhile.
     fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> bool;
-    /// Records the failure of a run whose lease has expired, and which has crashed `max_crashes` processes by then.
-    /// Returns its key and its due time.
+    /// Marks a run as failed if its lease has expired and it has crashed `max_crashes` processes, the last holder of
+    /// the lease included. Returns its key and its due time; `None` if there is no such run.
     fn fail_crashing_scheduled_run(&self, name: &str, max_crashes: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
-    /// Claims a run of a schedule: the one whose lease has expired, or else the earliest waiting run that is due,
+    /// Claims a run of a schedule: the run whose lease has expired, or else the earliest waiting run that is due,
     /// unless another run of the schedule is in progress.
     fn claim_scheduled_run(
         &self, name: &str, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
     ) -> Option<ClaimedScheduledRun>;
-    /// Extends a lease by `duration` from now; false if the run was reclaimed.
+    /// Extends a lease to `now + duration`; returns false if the run was reclaimed.
     fn renew_scheduled_run(&self, lease: ScheduledRunLease, duration: Duration, now: Timestamp) -> bool;
     /// Expires the lease of a crashed process, so that the next claim reclaims the run.
     fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> ();
-    /// Records the stages of a run that ended so far; false if the run was reclaimed.
+    /// Records the stages that have ended so far; returns false if the run was reclaimed.
     fn record_stages(&self, lease: ScheduledRunLease, outcomes: &[Value]) -> bool;
-    /// Records the end of a run, or releases it; false, and nothing is written, if it was reclaimed.
+    /// Records the end of a run, or releases the run. Writes nothing and returns false if the run was reclaimed.
     fn finish_scheduled_run(&self, lease: ScheduledRunLease, end: &ScheduledRunEnd, now: Timestamp) -> bool;
     /// Records that a run of a stage belongs to a scheduled run.
     fn link_run(&self, run: RunId, scheduled_run: i64) -> ();
     /// Returns the latest runs of a schedule that are due at `until` or earlier, the latest first.
     fn latest_scheduled_runs(&self, name: &str, until: Timestamp, limit: u32) -> Vec<ScheduledRunRow>;
-    /// Returns the latest ended run of each schedule, if it failed after `since`; ignores runs due after `until`.
+    /// Returns the latest started run of each schedule, if it failed at `since` or later. Ignores runs due after
+    /// `until`.
     fn failed_scheduled_runs(&self, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunRow>;
-    /// Counts the runs that are due between two times, both included, by status.
+    /// Counts, by status, the runs of a schedule that are due from `since` to `until`, both included.
     fn count_scheduled_runs(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunCount>;
 }
 
 facade! {
     /// Request quotas that processes share.
     quotas: Quotas
-    /// Reserves the next request of a shared quota, in one statement. For `now`, see [`Backlog::claim`].
+    /// Reserves the next request of a shared quota. For `now`, see [`Backlog::claim`].
     fn reserve_request(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaReservation;
     /// Blocks all requests of a quota for `wait`, an hour at most.
     fn throttle_quota(&self, quota: &str, wait: Duration, now: DateTime<Utc>) -> ();
@@ -191,13 +195,13 @@ facade! {
 facade! {
     /// Posts, watermarks, gaps and import positions.
     posts: Posts
-    /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported
-    /// file.
+    /// Stores pages in one transaction: upserts the posts, records in `sightings` that the run saw them, and updates
+    /// watermarks and the position in an imported file.
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
-    /// Returns the creation time of the newest post of a subreddit that was stored before the first post dated later
-    /// than `latest`.
+    /// Returns a replacement for a watermark in the future, which comes from a post with a wrong date (after `latest`):
+    /// the time of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records a gap.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
@@ -209,11 +213,12 @@ facade! {
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// Returns the key with which author names are hashed in this database.
     fn author_key(&self) -> String;
-    /// Recomputes the text hashes of posts by the rule of this version, and returns how many changed.
+    /// Recomputes the text hashes of posts if this version builds texts by another rule. Returns the number of changed
+    /// hashes.
     fn apply_text_rule(&self) -> u64;
-    /// Returns which of the posts are stored, with the hashes of their texts.
+    /// Returns those posts that are stored, with the hashes of their texts.
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(Fullname, TextHash)>;
-    /// Returns title and body of those posts that are stored with their text.
+    /// Returns the titles and bodies of those posts that are stored with their text.
     fn post_texts(&self, posts: &[&Fullname]) -> Vec<StoredText>;
     /// Returns up to `limit` posts after the fullname `after` with the topics that they were collected for, ordered by
     /// fullname. Posts without a topic are omitted.
@@ -229,36 +234,37 @@ facade! {
 facade! {
     /// Deletion: purge, retention and thinning.
     purging: Purging
-    /// Returns the time of the last reconciliation: a complete `purge --check-deleted` found that every stored post was
-    /// checked with Reddit at that time or later.
+    /// Returns the time of the last reconciliation: every stored post had been checked with Reddit at that time or
+    /// later when a complete `purge --check-deleted` recorded it.
     fn reconciled_at(&self) -> Option<Timestamp>;
     /// Counts the posts that are due for a check with Reddit.
     fn count_due(&self, due: Due) -> u64;
-    /// Returns up to `limit` of these posts: first those never checked, then those checked longest ago.
+    /// Returns up to `limit` posts that are due: first those never checked, then those checked longest ago.
     fn posts_due(&self, due: Due, limit: u32) -> Vec<Fullname>;
-    /// Returns the posts that Reddit returned most recently: of the sample Reddit, or all others.
+    /// Returns up to `limit` posts that Reddit returned most recently. With `sample`, these are posts of the sample
+    /// Reddit, otherwise all others.
     fn last_checked(&self, sample: bool, limit: u32) -> Vec<Fullname>;
     /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
     /// crossposts, and leave tombstones.
     fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
-    /// Deletes text, URL, author and flair of up to `limit` posts that were stored before `before` or after `after`,
-    /// and of their crossposts. Returns the number of posts.
+    /// Deletes the texts, links, authors and flairs of up to `limit` posts that were stored before `before`, or after
+    /// `after` by a wrong clock, and of their crossposts. Returns the number of posts.
     fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;
     /// Counts the posts with text that were stored after a time.
     fn count_texts_after(&self, time: Timestamp) -> u64;
-    /// Returns the time by the database's clock, or `now` where it has none.
+    /// Returns the time of the database's clock, or `now` if the database has none.
     fn database_now(&self, now: Timestamp) -> Timestamp;
-    /// Records that every post has been checked with Reddit as of `due.before`; false if any is still due.
+    /// Records `due.before` as the time of the last reconciliation; returns false if any post is still due.
     fn note_reconciled(&self, due: Due) -> bool;
-    /// Thins the earliest day before `before` that is not thinned yet, in one transaction: keeps one sighting per post
-    /// and topic, and sums up runs. Returns `None` if there is no such day.
+    /// Thins the earliest day before `before` that is not thinned yet, in one transaction: keeps one row of `sightings`
+    /// per post and topic, and replaces runs by sums. Returns `None` if there is no such day.
     fn thin_day(&self, before: Timestamp) -> Option<Thinned>;
     /// Counts the posts that were purged, or lost their text to retention.
     fn count_purged(&self) -> u64;
-    /// Counts the posts that have a tombstone.
+    /// Counts those posts that have a tombstone.
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
-    /// Returns true if something was purged since the files were last rewritten, so that they may still contain its
-    /// bytes.
+    /// Returns true if something was purged since the database files were last rewritten, so that these files may still
+    /// contain purged bytes.
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database files without purged data. Meanwhile, SQLite blocks writers, and PostgreSQL blocks all use
     /// of one table at a time.
@@ -268,22 +274,23 @@ facade! {
 facade! {
     /// The backlog of posts that wait for a label, and the leases on it.
     backlog: Backlog
-    /// Adds every post without a valid classification under the target to its backlog. Returns how many were added.
+    /// Adds every post without a valid classification under a target to the target's backlog. Returns how many were
+    /// added.
     fn enqueue_missing(&self, target: Target) -> u64;
     /// Counts the backlog of a target.
     fn count_backlog(&self, target: Target, max_attempts: u32, now: Timestamp) -> BacklogCounts;
-    /// Claims up to `limit` posts, after returning those of expired leases to the backlog. Posts that crashed their
-    /// workers come last, in windows that shrink with each crash down to a single post. Leases expire by the server's
-    /// clock; `now` is used only where the database has none.
+    /// Claims up to `limit` posts, after returning the posts of expired leases to the backlog. Posts that crashed their
+    /// workers come last: with each crash, a claim includes fewer of them, down to a single post. Leases expire by the
+    /// database's clock; `now` is used only if the database has none.
     fn claim(
         &self, target: Target, claimant: &Claimant<'_>, crash_filter: CrashFilter, limit: u32, now: Timestamp
     ) -> Claim;
-    /// Extends a lease to `now + lease`, even if it has expired; false if it was reclaimed.
+    /// Extends a lease to `now + lease`, even if it has expired; returns false if it was reclaimed.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores labels with the logits and vectors computed for them, and removes their posts from the backlog. Omits
-    /// posts whose text has changed, and posts of other writers; see [`LabelWrite::lease`].
+    /// posts whose text has changed, and posts that belong to other writers; see [`LabelWrite::lease`].
     fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
-    /// Returns failed posts of a lease to the backlog with their errors; each failure is an attempt.
+    /// Returns failed posts of a lease to the backlog with their errors. Each failure counts as an attempt.
     fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
     /// Ends a lease, and returns its posts to the backlog.
     fn release(&self, lease_id: Lease) -> ();
@@ -293,30 +300,30 @@ facade! {
     fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
     /// Returns the leases, expired ones included, with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
-    /// Returns the errors of posts parked under the current target, most frequent first.
+    /// Returns the errors of posts that were parked under the current target after `max_attempts`, most frequent first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
-    /// Returns up to `limit` posts after the fullname `after` that have no label under the target, are not leased, and
-    /// whose texts have vectors. Ordered by fullname.
+    /// Returns up to `limit` posts after the fullname `after` that have a vector of their text, but no label under the
+    /// target and no lease. Ordered by fullname.
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
 }
 
 facade! {
     /// Models, label sets, and the labels that posts have.
     labels: Labels
-    /// Returns the key of a model, and inserts it if necessary.
+    /// Returns the key of a model, which is inserted if necessary.
     fn ensure_model(&self, model: &ModelRow) -> i64;
-    /// Returns the key of a label set, and inserts it with its labels if necessary.
+    /// Returns the key of a label set, which is inserted with its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
-    /// Stores the fit of a label set again: a version that is stored already may have another provenance, or be
-    /// damaged.
+    /// Replaces the stored fit of a label set, which may have another provenance or be damaged.
     fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
-    /// Returns the keys of hypotheses, in order, and inserts them if necessary.
+    /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
-    /// Makes a target the current one if there is none yet. Of several concurrent calls, one succeeds.
+    /// Makes a target the current one if there is none yet. Of several concurrent calls, one takes effect.
     fn set_first_current(&self, target: Target) -> ();
-    /// Makes a target the current one if `former` is still current; returns false if another one is.
+    /// Makes a target the current one in place of `former`, where `None` stands for no current target. Returns false if
+    /// a third target is the current one.
     fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
     /// Returns the current target.
     fn current_target(&self) -> Option<Target>;
@@ -328,7 +335,7 @@ facade! {
     fn label_sets(&self) -> Vec<LabelSetRow>;
     /// Returns a label set.
     fn label_set(&self, id: i64) -> LabelSet;
-    /// Reads a label set without its fit, which may be damaged: its labels, template, mode and background.
+    /// Returns the labels, template, mode and background of a label set, without its fit, which may be damaged.
     fn unfitted_label_set(&self, id: i64) -> LabelSet;
     /// Returns all models with their keys, latest first.
     fn models(&self) -> Vec<(i64, ModelRow)>;
@@ -338,8 +345,8 @@ facade! {
     fn count_labelled(&self, target: Target) -> u64;
     /// Returns the keys of hypotheses, in order, as far as they exist.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
-    /// Returns the cost of labelling every post under a model and a label set. Model, label set and some of the
-    /// hypotheses may not be stored yet.
+    /// Returns the cost of labelling every post under a model and a label set. `None` stands for a model, label set or
+    /// hypothesis that is not stored yet.
     fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
     /// Counts posts with a label for the same text under both targets, by their two labels; `None` is an abstention.
     fn compare_labels(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
@@ -357,10 +364,10 @@ facade! {
     fn count_abstained(&self, target: Target, outcome: AbstainReason) -> u64;
     /// Counts the rows that belong to a label set or a model.
     fn dependents(&self, what: DropTarget, now: Timestamp) -> Dependents;
-    /// Deletes some of the labels under a label set or a model. Returns how many; 0 if none are left.
+    /// Deletes a batch of the labels under a label set or a model. Returns how many; 0 if none are left.
     fn drop_labels(&self, what: DropTarget) -> u64;
     /// Deletes the logits and vectors of a model for texts whose hash begins with the byte `first`. Without a model,
-    /// deletes the logits of all models for these texts and some hypotheses. Returns the number of rows.
+    /// deletes the logits of all models for these texts and `hypotheses`. Returns the number of deleted rows.
     fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
     /// Deletes the label set or the model with its remaining rows, and hypotheses that are no longer used.
     fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> ();
@@ -384,25 +391,26 @@ facade! {
 facade! {
     /// Gold labels: the answers of annotators.
     gold: Gold
-    /// Stores answers in one transaction. An annotator's latest answer about a post counts; answers about posts that
-    /// are not stored are omitted, and these posts returned.
+    /// Stores answers in one transaction. An annotator's latest answer about a post counts. Omits answers about posts
+    /// that are not stored, and returns these posts.
     fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
-    /// Returns the annotators' answers about a post, earliest first; `None` for none of the labels.
+    /// Returns the annotators' answers about a post, earliest first. `None` means none of the labels.
     fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
-    /// Deletes an annotator's answer about a post; false if there was none.
+    /// Deletes an annotator's answer about a post; returns false if there was none.
     fn delete_answer(&self, post: &Fullname, annotator: &str) -> bool;
-    /// Deletes an annotator's answers about one post or all. With the last answer, fitted label sets lose the
-    /// annotator's name.
+    /// Deletes an annotator's answers about one post or all posts. If no answer is left, also removes the annotator's
+    /// name from fitted label sets.
     fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` made, latest first.
     fn fits(&self) -> Vec<FitRow>;
     /// Returns up to `limit` labelled posts without an answer of `annotator`, or of anyone, lowest margin first.
     fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns such posts in random order: by the hashes of their texts.
+    /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by the
+    /// hashes of their texts.
     fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns up to `limit` posts without an answer that a filter selects, in the order of `random_posts`.
+    /// Returns up to `limit` of these posts that match a filter, in the order of [`random_posts`](Self::random_posts).
     fn filtered_posts(
         &self, target: Target, annotator: Option<&str>, filter: &ReviewFilter, limit: u32
     ) -> Vec<Fullname>;
@@ -419,12 +427,12 @@ facade! {
     fn estimate_labelling(&self, max_attempts: u32, now: Timestamp) -> LabellingEstimate;
     /// Returns the times of the newest post, ignoring times after `latest`, which are wrong.
     fn newest_post(&self, latest: Timestamp) -> NewestPost;
-    /// Counts the current labels of the `newer` posts that were posted last, and of the `older` posts before them.
+    /// Counts the current labels of the `newer` most recent posts, and of the `older` posts before them.
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the backlogs of targets other than the current one, latest first.
     fn other_backlogs(&self) -> Vec<OtherBacklog>;
-    /// Returns the target, other than the current one, under which all of the newest posts without a current label have
-    /// one.
+    /// Returns another target than the current one, under which all of the newest posts that lack a current label are
+    /// labelled.
     fn other_labels(&self) -> Option<OtherLabels>;
     /// Returns the sums of a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;

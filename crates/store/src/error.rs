@@ -7,7 +7,7 @@ use topicmill_core::FailureKind;
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is not that of a supported database.
+    /// The URL does not name a supported database.
     #[error(
         "`{0}` is not a database URL: use `sqlite:PATH` or `postgres://user:password@host/database`; in a PATH, write \
          `?` as `%3F`, `#` as `%23` and `%` as `%25`"
@@ -63,7 +63,7 @@ pub enum StoreError {
     /// A migration failed.
     #[error("migrate the database: {0}")]
     Migrate(#[source] sqlx::migrate::MigrateError),
-    /// The database is read-only, for this reason.
+    /// The database is read-only. The field states the reason, with advice.
     #[error("write to the database: {0}")]
     ReadOnly(&'static str),
     /// The database user lacks a privilege.
@@ -139,7 +139,7 @@ pub enum StoreError {
     /// The database did not respond in time.
     #[error("the database does not respond; check that it runs, then run the command again")]
     NotResponding,
-    /// The index of posts has never been read.
+    /// The index of posts for the pages could not be read, and no earlier one is available.
     #[error("the list of posts is not available: {0}")]
     ListsUnavailable(String),
     /// Databases are copied only from SQLite to PostgreSQL.
@@ -184,7 +184,7 @@ pub enum StoreError {
         /// The problem.
         detail: String,
     },
-    /// The server user has rights that a read-only transaction does not restrict.
+    /// The server user has privileges that a read-only transaction does not restrict.
     #[error(
         "run a query as {who}: even in a read-only transaction, this user may read and write the server's files or run \
          programs there; connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO \

@@ -1,8 +1,8 @@
 //! Stores posts, labels and scores, in SQLite for one machine or PostgreSQL for several.
 //!
 //! [`Store`] is the interface of this crate; its methods are grouped by concern in [`api`]. Both databases run the same
-//! statements (`sql/`); what differs is in `dialect/`. Every write is one transaction. Only topicmill writes these
-//! tables, so a value that cannot be decoded is an error, which names its table and row.
+//! statements (`sql/`); the differences are in `dialect/`. Every write is one transaction. Only topicmill writes these
+//! tables, so a value that cannot be decoded is an error that names the table and the row.
 
 mod address;
 pub mod analysis;
@@ -177,8 +177,8 @@ impl Store {
         }
     }
 
-    /// Uses the times that callers pass instead of the server's clock, for leases and quotas. For tests, which have
-    /// their own clock.
+    /// Uses the times that callers pass instead of the server's clock, for leases and quotas. Only for tests, which
+    /// have their own clock.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn with_caller_time(self) -> Self {
@@ -196,12 +196,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Url`], [`StoreError::Open`] and [`StoreError::NoSchema`]. With [`Access::Create`] also
     /// [`StoreError::NameTaken`], with [`Access::Existing`] and [`Access::ReadOnly`] also [`StoreError::NotMigrated`],
-    /// and unless with [`Access::AnySchema`] also [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
+    /// and with each of these three also [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
     }
 
-    /// Opens a database with additional migrations. For tests of upgrades.
+    /// Opens a database with additional migrations. Only for tests of upgrades.
     ///
     /// # Errors
     /// See [`open`](Self::open).

@@ -2,8 +2,8 @@
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
 //! back, and the call is repeated. If the token given to [`Store::open_cancellable`] is cancelled, the call returns
-//! [`StoreError::Cancelled`] instead. So a cancelled call has either not been executed or is known to be committed, and
-//! a running statement always finishes.
+//! [`StoreError::Cancelled`] instead. A running statement always finishes, so a call that returns this error has
+//! changed nothing, and any other call has ended as usual.
 
 use std::error::Error;
 use std::time::Duration;
@@ -114,7 +114,7 @@ mod tests {
         // A call that need not wait succeeds.
         store.set_meta("b", "3").await.unwrap();
         assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("1"));
-        // A checkpoint has a shorter timeout, after which the connection has the usual one again.
+        // A checkpoint sets a shorter timeout, and restores the usual one.
         assert!(store.checkpoint().await.unwrap());
         other.execute("BEGIN IMMEDIATE").await.unwrap();
         let cancelled = store.set_meta("a", "4").await.unwrap_err();
