@@ -8,10 +8,11 @@ fn main() {
     std::fs::write(&file, list).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// Returns Rust code for a list of migrations: for `0001_initial.sql`, the version 1, the description `initial`, and
-/// the content.
+/// Returns Rust code for a list of migrations. `0001_initial.sql` becomes version 1 with the description `initial` and
+/// the content of the file.
 ///
-/// sqlx's own macro would compile all drivers of sqlx a second time for the build, including SQLite.
+/// sqlx's own macro is not used, because it would compile all sqlx drivers, SQLite included, a second time for the
+/// build.
 fn migrations(database: &str) -> String {
     let folder = Path::new(&env("CARGO_MANIFEST_DIR"))
         .join("../../migrations")
@@ -22,7 +23,7 @@ fn migrations(database: &str) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .iter()
         .map(std::fs::DirEntry::path)
-        // Skips files of editors.
+        // Skips editors' temporary files.
         .filter(|file| file.extension().is_some_and(|end| end == "sql"))
         .filter(|file| {
             !file

@@ -1,5 +1,6 @@
-//! Converts a database URL for other programs: to the file of SQLite, or to the environment variables of PostgreSQL's
-//! programs. A password is never an argument, because every user of a machine can read the arguments of processes.
+//! Converts a database URL for other programs: to the path of the SQLite file, or to the environment variables of
+//! PostgreSQL's client programs. The password is never passed as an argument, because every user of a machine can read
+//! the arguments of processes.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use super::dialect::{Backend, backend};
 use super::{Result, StoreError};
 use topicmill_core::redact_url;
 
-/// URL parameters that name files, with the corresponding variables.
+/// URL parameters that name files, with the corresponding environment variables.
 const FILES: [(&str, &str); 6] = [
     ("sslrootcert", "PGSSLROOTCERT"),
     ("ssl-root-cert", "PGSSLROOTCERT"),
@@ -24,9 +25,9 @@ const FILES: [(&str, &str); 6] = [
 /// The target of a database URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// The file of a SQLite database.
+    /// The path of a SQLite file.
     File(PathBuf),
-    /// The environment variables with which PostgreSQL's programs reach a server.
+    /// The environment variables with which PostgreSQL's client programs connect to a server.
     Server(Vec<(&'static str, String)>),
 }
 
@@ -34,7 +35,7 @@ impl Address {
     /// Parses a database URL.
     ///
     /// # Errors
-    /// [`StoreError::Url`] if the URL is not that of a supported database.
+    /// [`StoreError::Url`] if the URL does not name a supported database.
     pub fn parse(url: &str) -> Result<Self> {
         let unknown = |_| StoreError::Url(redact_url(url));
         match backend(url)? {
@@ -49,8 +50,8 @@ impl Address {
         }
     }
 
-    /// Returns true if a path is the database file, or a file that SQLite keeps next to it. Replacing one of these
-    /// would leave open connections with a file that has no name.
+    /// Returns true if a path is the database file, or a file that SQLite keeps next to it. Replacing such a file would
+    /// leave open connections working on a deleted file.
     pub fn includes(&self, path: &Path) -> bool {
         let Self::File(database) = self else {
             return false;
@@ -66,7 +67,7 @@ impl Address {
     }
 }
 
-/// Returns the absolute path of a file, which need not exist.
+/// Returns the absolute path of a file that need not exist; `None` if its folder does not exist.
 fn absolute_path(path: &Path) -> Option<PathBuf> {
     if let Ok(there) = path.canonicalize() {
         return Some(there);
@@ -139,10 +140,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_becomes_the_variables_of_the_servers_programs() {
+    fn a_url_becomes_environment_variables_or_a_file() {
         let url = "postgres://me:p%40ss%2Fword@host.example:5433/posts?sslmode=require&sslrootcert=/ca.pem";
         let Address::Server(variables) = Address::parse(url).unwrap() else {
-            panic!("a server");
+            panic!("not a server");
         };
         for (name, value) in [
             ("PGHOST", "host.example"),

@@ -1,7 +1,7 @@
-//! Named queries: the files of `pipelines/analysis`, which are built in, and those of the same folder in the working
-//! directory, which take precedence.
+//! Named queries: the files in `pipelines/analysis` of the source code, which are built in, and those in a folder of
+//! the same name in the working directory, which take precedence.
 //!
-//! The first comment line of a query states the question that it answers. [`schema`] describes the tables.
+//! The first line of a query is a comment with the question that the query answers. [`schema`] describes the tables.
 
 pub mod schema;
 
@@ -55,7 +55,7 @@ pub const BUILT_IN: [(&str, &str); 10] = [
     ),
 ];
 
-/// An error of a named query.
+/// An error for a named query that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedError {
     /// The query is neither built in nor in the folder.
@@ -71,7 +71,7 @@ pub enum NamedError {
 /// # Errors
 /// See [`NamedError`].
 pub fn named(name: &str) -> Result<String, NamedError> {
-    // A name must not contain a path such as `../x`, which could be outside of the folder.
+    // A name with path separators, such as `../x`, could lead out of the folder.
     let is_name = name
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');

@@ -1,4 +1,4 @@
-//! Posts as the browse pages show them: values without a database.
+//! Values of the browse pages.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub struct PostDetails {
     pub removed_at: Option<Timestamp>,
     /// Its labels under all targets, the current one first.
     pub verdicts: Vec<Verdict>,
-    /// Its sightings, latest first.
+    /// The runs that saw it, latest first.
     pub sightings: Vec<Sighting>,
     /// Other labelled posts with the same text, under any model.
     pub same_text: Vec<PostSummary>,

@@ -17,7 +17,8 @@ use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
 
 use self::copy_format::CopyStream;
 
-/// Rows per statement of SQLite, largest first. With at most 63 columns, its limit of 32,766 parameters is kept.
+/// Rows per statement of SQLite, largest first. With up to 63 columns, a statement stays within SQLite's limit of
+/// 32,766 parameters.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
 /// Minimum number of rows in a SQLite statement in which equal values of a column share one parameter.
 const SHARING_ROWS: usize = 64;
@@ -48,7 +49,8 @@ impl Values<'_> {
         Self::Integer(vec![Some(value); rows])
     }
 
-    /// Returns true if all rows have the same value. Always false for floats, because zero has two signs.
+    /// Returns true if all rows have the same value. Always false for floats, whose two zeros are equal, and for bytes
+    /// and lists.
     fn are_equal(&self) -> bool {
         fn one<T: PartialEq>(values: &[T]) -> bool {
             values.iter().skip(1).all(|value| *value == values[0])
@@ -68,9 +70,9 @@ impl Values<'_> {
 pub enum KeyMode {
     /// A key may exist: [`Insert::on_conflict`] decides.
     MayExist,
-    /// An existing key is an error, after which the transaction must be rolled back, because the rows before it stay
-    /// inserted. In return, SQLite keeps no journal to undo the statement, which is a sixth of its work. If the disk is
-    /// full, SQLite rolls the transaction back itself.
+    /// An existing key is an error. The transaction must then be rolled back, because the rows before this key stay
+    /// inserted. In return, SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk
+    /// is full, SQLite rolls the transaction back itself.
     New,
 }
 
@@ -143,8 +145,8 @@ impl Insert<'_> {
         query.fetch_all(connection).await
     }
 
-    /// Copies the rows into a PostgreSQL table, in order. An existing key is an error, as is a column of another type
-    /// than its values.
+    /// Copies the rows into a PostgreSQL table, in order. Fails if a key exists, or if the type of a column differs
+    /// from that of its values.
     ///
     /// # Errors
     /// Errors of the server.
@@ -189,7 +191,7 @@ impl Insert<'_> {
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
-            // From the largest size down: 511 rows take 21 statements of three distinct texts.
+            // 511 rows take 21 statements with three distinct texts.
             while self.rows - start >= size {
                 parts.push(start..start + size);
                 start += size;
@@ -199,7 +201,7 @@ impl Insert<'_> {
         let Some(mut part) = parts.next() else {
             return Ok(returned);
         };
-        // For few rows, another text to prepare costs more than it saves.
+        // For few rows, preparing another text costs more than shared parameters save.
         let is_large = part.len() >= SHARING_ROWS;
         let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
         let ones: Vec<bool> = self.columns.iter().map(is_one).collect();
@@ -214,7 +216,7 @@ impl Insert<'_> {
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
-            // SQLite runs on its own thread: while it stores one part, the arguments of the next part are prepared.
+            // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments of the next.
             let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
                     .map(|next| self.arguments(next.clone(), shared(next.len())))
@@ -228,8 +230,8 @@ impl Insert<'_> {
         }
     }
 
-    /// Returns the text of an INSERT. Values that all rows share are one named parameter, all others are one parameter
-    /// each: SQLite copies each parameter, and half of a post's values are the same in all posts of a block.
+    /// Returns the text of an INSERT. A value that all rows share has only one parameter, because SQLite copies each
+    /// parameter, and half of a post's values are the same in all posts of a block.
     ///
     /// sqlx binds an unnamed parameter to the next argument, and `$N` to the N-th argument.
     fn sqlite_text(&self, rows: usize, shared: &[bool], keys: KeyMode) -> String {
@@ -264,7 +266,7 @@ impl Insert<'_> {
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
         let first = rows.start;
-        // Most times of a column equal the previous one, so its text is reused.
+        // Most times of a column equal the time of the row before, so its text is reused.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
         for row in rows {
             for (n, (_, values)) in self.columns.iter().enumerate() {

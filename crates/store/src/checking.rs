@@ -1,6 +1,6 @@
 //! Checks the integrity of a database: the database's own checks, orphaned rows, and counts that must agree.
 //!
-//! Checks only read. Each finding has a meaning and a remedy.
+//! The checks only read. Each finding has a meaning and a remedy.
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
@@ -38,7 +38,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// A count that must be 0, in both databases. `{scores}` stands for the number of scores of a row of `packed_scores`,
+/// A count that must be 0. In the SQL, `{scores}` stands for the number of scores in a row of `packed_scores`, and
 /// `{ago}` for the time an hour ago.
 struct Count {
     check: &'static str,
@@ -148,7 +148,7 @@ const COUNTS: [Count; 15] = [
         check: "crossposts of purged posts",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.crosspost_parent",
-        meaning: "posts show a post that was purged",
+        meaning: "the parents of these crossposts were purged",
         remedy: "run `topicmill purge --check-deleted`, which checks them with Reddit",
     },
     Count {
@@ -156,7 +156,7 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM gold g WHERE g.label IS NOT NULL AND g.label_set_id IS NOT NULL AND NOT EXISTS ( \
                SELECT 1 FROM labels l WHERE l.label_set_id = g.label_set_id AND l.label = g.label)",
-        meaning: "gold labels are not in the label set that was offered",
+        meaning: "these labels are not in the label set that the annotator was offered",
         remedy: "list them with `topicmill labels gold list`",
     },
     Count {
@@ -301,8 +301,8 @@ fn orphaned(child: &str, parent: &str, rows: i64) -> Finding {
     )
 }
 
-/// Query for the foreign keys: child, parent, and a statement that counts the rows that violate the key. Includes the
-/// two keys of `sightings`, which the schema omits.
+/// Query for the foreign keys: child, parent, and a statement that counts the rows that violate the key. Includes two
+/// keys of `sightings` that the PostgreSQL schema omits.
 const FOREIGN_KEYS: &str = "\
 SELECT child.relname::text, parent.relname::text, \
        format('SELECT COUNT(*) FROM %I c WHERE %s AND NOT EXISTS (SELECT 1 FROM %I p WHERE %s)', child.relname, \
@@ -339,7 +339,7 @@ SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.re
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' \
  ORDER BY 1";
-/// Query for the B-tree indexes, which the extension amcheck can check, if the administrator has installed it.
+/// Query for the B-tree indexes. The extension amcheck can check them, if the administrator has installed it.
 const TREES: &str = "\
 SELECT c.relname::text, c.oid::bigint FROM pg_index i \
   JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
@@ -450,7 +450,7 @@ impl SqlStore<Postgres> {
             ));
             match sqlx::query(sql).execute(&self.pool).await.context(WHAT) {
                 Ok(_) => {}
-                // Only superusers and users with this privilege may run it.
+                // Only superusers and users with the privilege EXECUTE on this function may run it.
                 Err(super::StoreError::Denied(_)) => break,
                 Err(super::StoreError::Statement { source, .. })
                     if source.as_database_error().is_some() =>

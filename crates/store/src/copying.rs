@@ -2,7 +2,7 @@
 //!
 //! The source may be in use. The target must be empty; every row keeps its key. One transaction writes the target, so
 //! an interrupted copy leaves it empty, and the same command starts over. Rows are copied in order and in small
-//! batches, to bound memory. At the end, digests of both sides are compared.
+//! batches, to bound memory. At the end, digests of the source and the target are compared.
 
 mod cells;
 mod shape;
@@ -22,7 +22,7 @@ const WHAT_READ: &str = "read the database to copy";
 const WHAT_WRITE: &str = "write the copy";
 /// Bytes per message to the server.
 const BYTES_AT_ONCE: usize = 256 * 1024;
-/// Rows per COPY: the server keeps each row in memory until its keys are checked at the end.
+/// Rows per COPY. Bounded, because the server queues a foreign key check for each row in memory until the COPY ends.
 const ROWS_A_COPY: u64 = 100_000;
 
 /// A copied table.
@@ -32,7 +32,7 @@ pub struct CopiedTable {
     pub table: String,
     /// Its rows.
     pub rows: u64,
-    /// Digest of its rows, the same on both sides.
+    /// Digest of its rows, the same in the source and the target.
     pub digest: String,
 }
 
@@ -43,8 +43,8 @@ impl Store {
     /// Copies everything from a SQLite database to a migrated, but empty PostgreSQL database.
     ///
     /// # Errors
-    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors of both databases; nothing is copied
-    /// then.
+    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors of both databases. After an error,
+    /// nothing is copied.
     pub async fn copy_to(&self, to: &Self, progress: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
         match (self, to) {
             (Self::Sqlite(from), Self::Postgres(to)) => {
@@ -93,7 +93,7 @@ async fn to_postgres(
             return Err(StoreError::NotEmpty(shape.name.clone()));
         }
     }
-    // Otherwise the planner considers the growing tables empty, and reads all of them for each check of a key.
+    // Otherwise the planner considers the growing tables empty, and reads a whole table for each foreign key check.
     run_postgres(&mut writing, "SET LOCAL enable_seqscan = off".to_owned()).await?;
     run_postgres(&mut writing, "DELETE FROM meta".to_owned()).await?;
     let mut sent = Vec::with_capacity(shapes.len());
@@ -129,7 +129,8 @@ async fn to_postgres(
         done.push(compared(shape, &sent, &digest)?);
     }
     writing.commit().await.context(WHAT_WRITE)?;
-    // Autovacuum would do this later. Only for our tables, because the server warns about those of other owners.
+    // Updates the planner's statistics, which autovacuum would do later. Only our tables are named, because the server
+    // warns about those of other owners.
     let names: Vec<String> = shapes.iter().map(TableShape::quoted).collect();
     let analyze = AssertSqlSafe(format!("ANALYZE {}", names.join(", ")));
     if let Err(error) = sqlx::query(analyze).execute(to).await {
@@ -191,7 +192,7 @@ async fn send(
             }
         };
         if let Some(failed) = failed {
-            // The caller reports the error.
+            // An error of the abort is ignored: the caller reports the first error.
             let _ = copying.abort("the copy was not finished").await;
             return failed;
         }

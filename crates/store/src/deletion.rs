@@ -18,7 +18,7 @@ pub struct Dependents {
     pub labels: u64,
     /// True if the views show it.
     pub is_current: bool,
-    /// Gold labels for its labels; they are kept.
+    /// Gold labels that refer to the label set, and are kept.
     pub gold: u64,
     /// Vectors of texts by the model.
     pub vectors: u64,

@@ -94,8 +94,8 @@ impl FitRow {
     pub fn what_it_keeps(&self) -> String {
         let Self { name, learned, .. } = self;
         format!(
-            "`{name}` keeps what it learned from {} gold labels, these possibly among them: weights, without a text or \
-             an id; to forget them, run `topicmill labels fit --make-current`, and then `topicmill labels drop {name}`",
+            "`{name}` keeps what it learned from {} gold labels, possibly including these, as weights without any text \
+             or id; to forget them, run `topicmill labels fit --make-current`, and then `topicmill labels drop {name}`",
             learned.answers
         )
     }

@@ -1,4 +1,4 @@
-//! Queries for the report and their results: sums, and a few posts.
+//! The input and the results of the report's queries: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -25,12 +25,12 @@ impl ReportQuery {
             .map_or((0, 0), |target| (target.model, target.label_set))
     }
 
-    /// Returns the start of everything that is read.
+    /// Returns the start of the time range to read.
     pub(super) fn before(&self) -> Timestamp {
         self.before.unwrap_or(self.since)
     }
 
-    /// Returns the start of the later period to compare; `None` if there is nothing to compare.
+    /// Returns the start of the later of the two periods to compare; `None` if there is nothing to compare.
     pub(super) fn split_of(&self, first: Timestamp, last: Timestamp) -> Option<Timestamp> {
         if self.before.is_some() {
             return Some(self.since);
@@ -42,7 +42,7 @@ impl ReportQuery {
     }
 }
 
-/// The time step of one column.
+/// The time step of one column of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeStep {
     /// An hour.
@@ -55,7 +55,7 @@ pub enum TimeStep {
 }
 
 impl TimeStep {
-    /// Returns the step that divides a period into a few to a few hundred columns.
+    /// Returns the step with which a period has at most a few hundred columns.
     pub(super) fn for_span(first: DateTime<Utc>, last: DateTime<Utc>) -> Self {
         match last - first {
             span if span <= TimeDelta::days(4) => Self::Hour,
@@ -101,7 +101,7 @@ impl PostOutcome {
         }
     }
 
-    /// Returns true if the model scored it.
+    /// Returns true if the model scored the post.
     pub fn is_scored(self) -> bool {
         matches!(self, Self::Labelled | Self::Other | Self::Unsure)
     }
@@ -148,7 +148,7 @@ pub struct SamplePost {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PostScores {
     pub fullname: Fullname,
-    /// One score per label, in the order of the set.
+    /// One score per label, in the order of the label set.
     pub scores: Vec<f64>,
 }
 
@@ -191,7 +191,7 @@ pub struct ReportSums {
     pub first: Option<Timestamp>,
     /// When the last post of the period was posted.
     pub last: Option<Timestamp>,
-    /// Start of the later period; `None` if there is nothing to compare.
+    /// Start of the later of the two periods to compare; `None` if there is nothing to compare.
     pub split: Option<Timestamp>,
     /// Time step of [`cells`](Self::cells).
     pub step: TimeStep,

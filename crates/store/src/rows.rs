@@ -1,4 +1,4 @@
-//! Values that are written to the store and read from it, without a database.
+//! Values that are written to the store and read from it.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ pub struct Page<'a> {
     pub run: RunId,
     /// Its source.
     pub source: SourceKind,
-    /// The topic that it was read for; no sightings are recorded without one.
+    /// The topic for which it was read. Without a topic, nothing is recorded in `sightings`.
     pub topic: Option<&'a str>,
-    /// The subreddit that it was read from, for the watermark; empty for files.
+    /// The subreddit from which it was read, for the watermark; empty for files.
     pub subreddit: &'a str,
     pub listing: Option<Listing>,
     /// Cursor of the next page; `None` if no further page was requested.
     pub after: Option<&'a str>,
-    /// The new watermark: creation time of the newest post of the whole listing, not later than `now`. Set once
-    /// everything requested was read, because an interrupted reading must not move the watermark past unread posts.
+    /// The new watermark: creation time of the newest post of the listing, not later than `now`. Set only when
+    /// everything requested was read, because an interrupted run must not move the watermark past unread posts.
     pub newest: Option<Timestamp>,
-    /// Posts in order. If a fullname repeats, the last post counts.
+    /// Posts in the order of the page. If a fullname repeats, the last post counts.
     pub posts: Vec<ReadyPost>,
     /// When the page was received.
     pub now: Timestamp,
@@ -52,9 +52,9 @@ pub struct Gap {
     /// Slug of the topic.
     pub topic: String,
     pub subreddit: String,
-    /// Time of the newest post stored before, or the start of the requested range.
+    /// Time of the newest post before the gap, or the start of the requested range.
     pub from_at: Timestamp,
-    /// Time of the oldest post that was listed, or the end of the requested range.
+    /// Time of the oldest post after the gap, or the end of the requested range.
     pub until_at: Timestamp,
 }
 
@@ -129,9 +129,9 @@ pub struct Claimant<'a> {
 pub enum CrashFilter {
     /// All posts.
     Any,
-    /// Posts that no worker has crashed on.
+    /// Posts on which no worker has crashed.
     WithoutCrash,
-    /// Posts that a worker crashed on, or may have.
+    /// Posts on which a worker crashed, or may have crashed.
     WithCrash,
 }
 
@@ -146,7 +146,7 @@ pub struct LabelWrite {
     pub lease: Option<Lease>,
 }
 
-/// A claim on part of the backlog. Its holder may write labels of these posts until another worker reclaims the
+/// A claim on part of the backlog. Its holder may write labels of the claimed posts until another worker reclaims the
 /// expired lease.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -180,7 +180,7 @@ pub struct ClaimedPost {
 pub struct Classified {
     pub fullname: Fullname,
     pub text_hash: TextHash,
-    /// Scores of the labels, in the order of the set.
+    /// Scores of the labels, in the order of the label set.
     pub scores: Scores,
     /// Logits to store: key of the model, key of the hypothesis, logits.
     pub logits: Vec<(i64, i64, PairLogits)>,
@@ -214,7 +214,7 @@ pub struct StoredText {
     pub fullname: Fullname,
     pub text_hash: TextHash,
     pub title: String,
-    /// Body; empty without one, and if it was removed.
+    /// Body; empty if the post has none, or if the body was removed.
     pub body: String,
 }
 
@@ -233,9 +233,9 @@ pub struct WorkEstimate {
     pub posts: u64,
     /// Distinct texts of these posts.
     pub texts: u64,
-    /// Pairs of these texts and the labels without stored logits.
+    /// Pairs of one of these texts and a label that have no stored logits.
     pub missing_pairs: u64,
-    /// Pairs of these texts and the labels with stored logits.
+    /// Pairs of one of these texts and a label that have stored logits.
     pub stored_pairs: u64,
     /// Posts that need no inference.
     pub posts_without_inference: u64,
@@ -291,17 +291,18 @@ pub struct UnfinishedRun {
     pub worker: String,
     /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
-    /// True if it ever sent a heartbeat; earlier versions do not.
+    /// True if it ever sent a heartbeat. Runs of earlier versions did not.
     pub has_heartbeat: bool,
     /// Age of the last heartbeat, by the database's clock.
     pub heartbeat_age: Duration,
 }
 
-/// Age of a heartbeat up to which a run may still be running: ten intervals, in case its server was unavailable.
+/// Age of a heartbeat up to which a run may still be running: ten heartbeat intervals, in case the database server was
+/// unavailable.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_mins(10);
 
 impl UnfinishedRun {
-    /// Returns true if it may still be running.
+    /// Returns true if the run may still be running.
     pub fn is_alive(&self) -> bool {
         self.heartbeat_age < HEARTBEAT_TIMEOUT
     }
@@ -338,10 +339,10 @@ pub struct LabellingState {
     pub claimed: i64,
     /// Posts without a label and without a text: retention deleted it, or it is only a placeholder.
     pub without_text: i64,
-    /// Posts that were not checked with Reddit yet, or are removed there.
+    /// Posts that were not checked with Reddit yet, or were removed there.
     pub unchecked: i64,
-    /// Time of the last reconciliation: a complete `purge --check-deleted` found that every stored post was checked
-    /// with Reddit at that time or later.
+    /// Time of the last reconciliation: every stored post had been checked with Reddit at that time or later when a
+    /// complete `purge --check-deleted` recorded it.
     pub reconciled_at: Option<Timestamp>,
     /// When the oldest unlabelled post was stored.
     pub oldest_unlabelled: Option<Timestamp>,
@@ -354,7 +355,7 @@ pub struct LabellingState {
 /// The posts that are due for a check with Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// True for posts of the sample Reddit, which Reddit does not know; false for all others.
+    /// True for posts of the sample Reddit, which are unknown to Reddit itself; false for all others.
     pub sample: bool,
     /// Posts last checked before this time, or never.
     pub before: Timestamp,
@@ -369,7 +370,7 @@ pub struct Checked {
     pub author_deleted: Vec<Fullname>,
     /// Posts that are gone, with the reason.
     pub gone: Vec<(Fullname, PurgeReason)>,
-    /// Crossposts with the posts that they show; the first one is the post whose text they show.
+    /// Crossposts, each with its parents. The first parent is the post whose text the crosspost shows.
     pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
@@ -378,9 +379,9 @@ pub struct Checked {
 pub struct Purged {
     /// Purged posts that were stored.
     pub posts: u64,
-    /// Crossposts of these, which were purged too.
+    /// Crossposts of purged posts, which were purged too.
     pub crossposts: u64,
-    /// Gold labels of these posts.
+    /// Gold labels of all these posts.
     pub gold: u64,
 }
 

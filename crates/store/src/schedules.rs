@@ -71,8 +71,8 @@ pub struct PlannedRun {
     pub due_at: Timestamp,
     /// [`ScheduledRunStatus::Waiting`], or why it does not run.
     pub status: ScheduledRunStatus,
-    /// The number of missed due times directly before it that have no rows, and the first of them. A run that is missed
-    /// itself counts as one of them.
+    /// The number of missed due times directly before this run that have no rows, and the first of them. If this run is
+    /// missed itself, it counts as one of them.
     pub missed: Option<(u64, Timestamp)>,
     pub error: Option<String>,
 }

@@ -4,9 +4,9 @@
 //! peer delays that by up to 40 ms. This happened at the end of each COPY, and took a quarter of an import. The next
 //! version of sqlx disables it (<https://github.com/transact-rs/sqlx/pull/4336>).
 //!
-//! **Keepalive.** If the server loses power, or a network drops the state of a connection, nobody closes it, and a
-//! client would wait for ever. Keepalive probes detect that. The peer's system answers them even during a long
-//! statement, so only dead connections are closed.
+//! **Keepalive.** If the server loses power, or a network drops the state of a connection, the connection is not
+//! closed, and a client would wait for ever. Keepalive probes detect that. The peer's operating system responds to them
+//! even during a long statement, so only dead connections are closed.
 
 #[cfg(unix)]
 use std::{fs, net::SocketAddr, os::fd::BorrowedFd, time::Duration};
@@ -14,13 +14,13 @@ use std::{fs, net::SocketAddr, os::fd::BorrowedFd, time::Duration};
 #[cfg(unix)]
 use rustix::{io, net::getpeername, net::sockopt};
 
-/// Idle time before the first probe, interval of probes, and their number: ten minutes in all, because a network may be
-/// down for a while.
+/// Idle time before the first probe, interval between probes, and number of probes. They add up to ten minutes, because
+/// a network may be down for a while.
 #[cfg(unix)]
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_mins(1), Duration::from_mins(1), 9);
 
-/// Sets the options of all sockets of this process that are connected to `port`, because sqlx does not expose its own;
-/// for other sockets they are harmless. Does nothing if the system does not list open files.
+/// Sets the options of all sockets of this process that are connected to `port`, because sqlx does not expose its own
+/// sockets. The options are harmless for other sockets. Does nothing if the system does not list open files.
 #[cfg(unix)]
 pub(super) fn set_options(port: u16) {
     let Ok(open) = fs::read_dir("/dev/fd") else {

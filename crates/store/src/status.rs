@@ -16,7 +16,7 @@ pub struct LabellingEstimate {
 /// Times of the newest posts, ignoring times in the future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct NewestPost {
-    /// When the last new post was stored.
+    /// When the last post was stored.
     pub collected_at: Option<Timestamp>,
     /// When the newest post was posted.
     pub created_at: Option<Timestamp>,
@@ -29,7 +29,7 @@ pub struct RecentLabelCount {
     pub label: String,
     /// Posts among the newest ones.
     pub newer: u64,
-    /// Posts among the ones before them.
+    /// Posts among those before the newest ones.
     pub older: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct OtherBacklog {
     pub posts: i64,
 }
 
-/// A target other than the current one, under which posts are labelled that wait for a current label.
+/// Another target than the current one, under which posts that wait for a current label are labelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherLabels {
     pub model: String,
@@ -60,7 +60,7 @@ pub struct StageRuns {
     pub runs: i64,
     /// Runs that failed or crashed.
     pub failed: i64,
-    /// Runs that finished, but with some rows or topics failed.
+    /// Runs that finished, but for which some rows or topics failed.
     pub partial: i64,
     /// Posts that were read, labelled or purged.
     pub posts: i64,
@@ -75,12 +75,12 @@ pub struct LastRun {
     pub status: RunStatus,
     pub finished_at: Timestamp,
     pub error: Option<String>,
-    /// When the latest good run ended: one that finished at least some of its work.
+    /// When the latest good run ended. A good run finished at least some of its work.
     pub good_at: Option<Timestamp>,
 }
 
 impl LastRun {
-    /// Returns true if it failed or crashed.
+    /// Returns true if the run failed or crashed.
     pub fn is_bad(&self) -> bool {
         matches!(self.status, RunStatus::Failed | RunStatus::Crashed)
     }

@@ -28,7 +28,7 @@ pub struct Cost {
     pub texts: u64,
     /// Unlabelled posts that need no inference, because all pairs of their texts are stored.
     pub posts_without_inference: u64,
-    /// Stored pairs of these texts and the labels.
+    /// Pairs of one of these texts and a label whose logits are stored.
     pub pairs_stored: u64,
     /// Pairs that the model has to compute.
     pub pairs_missing: u64,
@@ -82,7 +82,7 @@ pub struct PostLabel {
     pub state: LabelState,
 }
 
-/// An error for which posts are parked.
+/// An error because of which posts are parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The error of their last attempt.

@@ -4,11 +4,12 @@ use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// Maximum difference explained by clocks. If it is larger, the process hangs, or its process id was reused.
+/// Maximum time since the expiry of a lease that a difference between clocks explains. After a longer time, the process
+/// hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
-/// Returns the name of this worker: host, boot id, process namespace and process id. With it, another process on the
-/// same machine can check whether the worker still runs. Host names are not unique, boot ids are.
+/// Returns the name of this worker: host, boot id, process namespace and process id. By the name, another process on
+/// the same machine can check whether the worker still runs. Host names are not unique, but boot ids are.
 pub fn worker_name() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");
@@ -27,11 +28,11 @@ fn pid_namespace() -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// Returns true if a worker was a process of this machine and has exited. False for workers of other machines, and if
-/// `/proc` does not identify the machine.
+/// Returns true if a worker was a process of this machine and has exited. Returns false for workers of other machines,
+/// and if `/proc` does not identify the machine.
 ///
-/// Asks the kernel rather than `/proc`, which may hide processes of other users (`hidepid=2`). If the process id was
-/// reused, the worker seems to run, and its leases expire by time.
+/// Queries the kernel rather than `/proc`, which may hide processes of other users (`hidepid=2`). If the process id was
+/// reused, the worker seems to run, and its leases only expire by time.
 pub fn has_worker_exited(worker: &str, me: &str) -> bool {
     local_pid(worker, me).is_some_and(has_process_exited)
 }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_other_users_are_running_and_ended_ones_exited() {
+    fn running_processes_of_other_users_are_distinguished_from_exited_ones() {
         let me = worker_name();
         let named = |pid: u32| format!("{}:{pid}", me.rsplit_once(':').unwrap().0);
         let mut child = process::Command::new("true").spawn().unwrap();

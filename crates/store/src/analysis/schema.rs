@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::migrations;
 
-/// PostgreSQL types with their displayed names; of two types with a common prefix, the longer one comes first.
+/// PostgreSQL types with their displayed names. The first type that matches counts, so `DOUBLE PRECISION[]` comes
+/// before `DOUBLE PRECISION`.
 const TYPES: [(&str, &str); 10] = [
     ("TEXT", "text"),
     ("BIGINT", "integer"),
@@ -20,7 +21,8 @@ const TYPES: [(&str, &str); 10] = [
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),
 ];
-/// Maximum edit distance of a suggestion. A third of the name's length is used instead if it is more.
+/// Maximum edit distance between an unknown name and a suggested one. For long names, the maximum is a third of their
+/// length.
 const MAX_DISTANCE: usize = 3;
 
 /// A table or a view.
@@ -58,7 +60,7 @@ pub struct UnknownRelation {
     nearest: String,
 }
 
-/// Returns all views and tables, the views first, in the order of the schema.
+/// Returns all views, then all tables, both in the order of the schema.
 pub fn relations() -> Vec<Relation> {
     let mut all: Vec<Relation> = Vec::new();
     for (_, _, sql) in migrations() {
@@ -103,7 +105,7 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     })
 }
 
-/// Parses the statements of a migration that create tables, views and columns.
+/// Adds the tables and views that a migration creates to `all`, with their columns.
 fn read(sql: &str, all: &mut Vec<Relation>) {
     let mut above: Vec<&str> = Vec::new();
     let mut open: Option<Relation> = None;
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_matched_like_in_sql_and_unknown_ones_suggest_the_nearest() {
+    fn names_match_as_in_sql_and_an_unknown_name_suggests_the_nearest() {
         for name in ["posts", "Posts", "public.posts", "main.\"posts\""] {
             assert_eq!(relation_named(name).unwrap().name, "posts");
         }

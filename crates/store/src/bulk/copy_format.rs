@@ -1,14 +1,14 @@
 //! Writes rows in the binary format of COPY, which the server need not parse
 //! (<https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format").
 //!
-//! The input is columns. The output is pieces of the stream of bounded size, so that the server stores the first rows
+//! The input is columns. The output is a stream in pieces of bounded size, so that the server stores the first rows
 //! while the last ones are encoded.
 
 use chrono::{DateTime, Utc};
 
 use super::Values;
 
-/// Bytes of one piece: a small part of a block, so that the server starts early.
+/// Approximate size of a piece in bytes: a small part of a block of rows, so that the server starts early.
 const BYTES_AT_ONCE: usize = 128 * 1024;
 /// The header of the stream: signature, no flags, no extension.
 const HEADER: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -17,7 +17,7 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// Type OID of `float8`.
 const FLOAT8: u32 = 701;
 
-/// The stream, encoded piece by piece.
+/// A COPY stream, encoded piece by piece.
 pub(super) struct CopyStream<'a> {
     columns: &'a [(&'static str, Values<'a>)],
     rows: usize,
@@ -35,7 +35,7 @@ impl<'a> CopyStream<'a> {
         }
     }
 
-    /// Returns the next piece; `None` after the last one. An error for a value that the format cannot represent.
+    /// Returns the next piece; `None` after the last one. Fails for a value that the format cannot represent.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, sqlx::Error> {
         if self.next > self.rows {
             return Ok(None);
@@ -78,7 +78,8 @@ fn push(bytes: &mut Vec<u8>, values: &Values<'_>, row: usize) -> Result<(), sqlx
     }
 }
 
-/// Returns microseconds since the server's epoch. Every `DateTime` is in its range, which ends in the year 294,276.
+/// Returns microseconds since the server's epoch. Every `DateTime` is in the server's range, which ends in the year
+/// 294,276.
 fn micros(time: DateTime<Utc>) -> i64 {
     time.timestamp_micros() - EPOCH_MICROS
 }
@@ -100,7 +101,7 @@ fn push_bytes(bytes: &mut Vec<u8>, value: Option<&[u8]>) -> Result<(), sqlx::Err
     Ok(())
 }
 
-/// Writes an array: one dimension without NULL, with indexes from 1; an empty array has no dimension.
+/// Writes an array of one dimension without NULLs, with indexes from 1. An empty array has no dimension.
 fn push_array(bytes: &mut Vec<u8>, list: &[f64]) -> Result<(), sqlx::Error> {
     bytes.extend(i32::from(!list.is_empty()).to_be_bytes());
     bytes.extend(0_i32.to_be_bytes());

@@ -20,7 +20,7 @@ pub(super) enum SqlValue {
     Bytes(Vec<u8>),
 }
 
-/// Reads the values of a row of a statement of [`TableShape`].
+/// Reads the values of a row that a SELECT of [`TableShape`] returned.
 pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<SqlValue>, sqlx::Error>
 where
     R: Row,
@@ -61,7 +61,7 @@ fn micros(text: &str) -> Option<i64> {
     Some(DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
 }
 
-/// Formats a time as in SQLite.
+/// Formats a time as topicmill stores it in SQLite.
 fn time_text(micros: i64) -> String {
     DateTime::from_timestamp_micros(micros)
         .unwrap_or_default()
@@ -114,7 +114,7 @@ pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValu
     Ok(())
 }
 
-/// A digest of rows, in any order.
+/// A digest of rows that does not depend on their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Digest {
     pub(super) rows: u64,

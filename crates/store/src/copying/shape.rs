@@ -71,7 +71,7 @@ impl TableShape {
         format!("SELECT {} FROM {}{only}", columns.join(", "), self.quoted())
     }
 
-    /// Returns the SELECT for SQLite: integers, floats, texts and bytes; times are text.
+    /// Returns the SELECT for SQLite, which casts each value to an integer, a float, a text or bytes. Times are text.
     pub(super) fn select_sqlite(&self) -> String {
         self.select(|name, kind| {
             let to = match kind {
@@ -84,7 +84,7 @@ impl TableShape {
         })
     }
 
-    /// Returns the SELECT for PostgreSQL; times are microseconds.
+    /// Returns the SELECT for PostgreSQL. Times are microseconds since 1970.
     pub(super) fn select_postgres(&self) -> String {
         self.select(|name, kind| match kind {
             SqlKind::Integer => format!("{name}::bigint"),
@@ -110,7 +110,7 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     .fetch_all(&mut *connection)
     .await
     .context(WHAT)?;
-    // SQLite has two foreign keys that PostgreSQL does not have.
+    // The two foreign keys that are added exist only in SQLite.
     let belongs: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT child.relname::text, parent.relname::text FROM pg_constraint k \
            JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid \
