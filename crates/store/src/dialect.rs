@@ -27,8 +27,8 @@ use topicmill_core::{Timestamp, redact_url};
 /// Maximum number of connections of one process.
 const CONNECTIONS: u32 = 8;
 
-/// Helper of [`Implies`]: the compiler applies the bounds that a supertrait puts on its associated type, but not those
-/// on other types than `Self`.
+/// Helper of [`Implies`]. Code that requires a trait gets the bounds on the associated types of its supertraits, but
+/// not its bounds on types other than `Self`.
 pub trait Same<T> {
     /// `T`.
     type Is;
@@ -85,17 +85,17 @@ pub trait Dialect:
     const BACKEND: &'static str;
     /// The migrations of this database.
     const MIGRATIONS: &'static [File];
-    /// Begins a transaction that writes. On SQLite it takes the write lock at once, because a transaction that reads
-    /// first and writes later fails if another process wrote in between.
+    /// Begins a transaction that writes. On SQLite, the transaction takes the write lock at once: one that reads first
+    /// and writes later fails if another process wrote in between.
     const BEGIN_WRITE: &'static str;
-    /// Begins a transaction that stores labels. PostgreSQL plans foreign key checks once per connection. While its
-    /// statistics show no first label set, it would consider `classifications` empty, and read all of it for each row
-    /// of `packed_scores`: 100,000 rows took 12.3 s instead of 2.8 s.
+    /// Begins a transaction that stores labels. PostgreSQL plans foreign key checks once per connection. Until its
+    /// statistics include the first labels, it would consider `classifications` empty, and read the whole table for
+    /// each row of `packed_scores`: 100,000 rows took 12.3 s instead of 2.8 s.
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
-    /// SQL after `posts p` that reads posts by the index that covers all but their texts, in order of fullname like the
-    /// labels, instead of one by one by date.
+    /// SQL after `posts p` that selects the index of all columns but the texts. Its order is that of the labels, by
+    /// fullname. The index by date would look up each post separately.
     const POSTS_IN_ORDER: &'static str;
     /// Locks the rows of a SELECT, and skips rows that others have locked.
     const SKIP_LOCKED: &'static str;
@@ -103,7 +103,8 @@ pub trait Dialect:
     const FOR_UPDATE: &'static str;
     /// Prevents the rows of a SELECT from being deleted until the transaction ends.
     const LOCK_KEY: &'static str;
-    /// Blocks all other transactions that store posts until this one ends: each reads `tombstones` for update first.
+    /// Blocks all other transactions that store posts until this one ends: each of them first selects from `tombstones`
+    /// `FOR UPDATE`.
     const LOCK_TOMBSTONES: Option<&'static str>;
     /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
     /// that were just purged.
@@ -111,22 +112,23 @@ pub trait Dialect:
     /// Locks the posts of a SELECT as an UPDATE does. Every writer locks posts in order of fullname first, to avoid
     /// deadlocks with other writers and with share locks.
     const LOCK_POSTS: &'static str;
-    /// Serialises the check whether another post has a text that was edited away.
+    /// Serialises transactions that edit posts, because each checks whether another post still has the old text.
     const LOCK_EDITS: Option<&'static str>;
-    /// True if new logits are also inserted by [`insert_new`](Self::insert_new), although another worker may have
-    /// stored them meanwhile.
+    /// True if many logits are inserted by [`insert_new`](Self::insert_new), which fails if another worker has stored
+    /// one of them meanwhile.
     const BULK_LOGITS: bool;
-    /// The right side of `IN`: the texts of a JSON array, which is the only parameter of the statement. So its text
-    /// does not depend on their number.
+    /// The right side of `IN`: the texts in the JSON array `$1`. With one parameter, the text of a statement does not
+    /// depend on the length of the array.
     const IN_JSON_ARRAY: &'static str;
-    /// Updates the planner's statistics of the backlog after many inserts. With those of an empty table, it would read
-    /// the whole backlog for each post of a claim.
+    /// Updates the planner's statistics of the backlog after many inserts. With the statistics of an empty table, the
+    /// planner would read the whole backlog for each post of a claim.
     const ANALYZE_BACKLOG: Option<&'static str>;
     /// Expression for the database's time.
     const NOW: &'static str;
-    /// Query for the number of tables of applied migrations: 0 or 1.
+    /// Query that returns 1 if the table of applied migrations exists, else 0.
     const HAS_SCHEMA: &'static str;
-    /// Query for relations with a name, up to `WHERE` and the name; a new table cannot have such a name.
+    /// Query for relations whose names a new table cannot have, up to the condition on the name, which the caller
+    /// appends.
     const RELATIONS_NAMED: &'static str;
     /// Advice if another program's relation has the name of one of ours.
     const NAME_TAKEN_ADVICE: &'static str;
@@ -140,13 +142,14 @@ pub trait Dialect:
     const TOKEN: &'static str;
     /// Query for the approximate number of posts, at a nearly constant cost.
     const ESTIMATE_POSTS: &'static str;
-    /// Selects about one in `$3` posts: each post is equally likely, and the same posts are selected again.
+    /// FROM clause that selects about one in `$3` posts. Each post is equally likely, and each query selects the same
+    /// posts.
     const SAMPLE_POSTS: &'static str;
     /// Query for the size on disk in bytes.
     const BYTES: &'static str;
     /// Maximum number of [steps](super::lock_wait::STEP) in a wait for a lock.
     const MAX_LOCK_WAITS: u64;
-    /// Query for the time of the clock that all processes share, if the database has one.
+    /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.
     const TIME: Option<&'static str>;
 
     /// Returns the SQL of a time step: the grouping key, computed from `p.created_at`, and its text, computed from that
@@ -166,15 +169,15 @@ pub trait Dialect:
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
         async { Self::insert_returning(connection, insert).await.map(drop) }
     }
-    /// Inserts rows whose keys did not exist a moment ago, in order. If another writer stored one since, this is a
-    /// duplicate key error (see `is_taken`), or handled by `on_conflict`.
+    /// Inserts rows whose keys did not exist a moment ago, in order. Fails with a duplicate key (see `is_taken`) if
+    /// another writer has stored one since. Ignores `on_conflict`.
     fn insert_new(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
     /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
-    /// Applies migrations. Of processes that start together, one does it.
+    /// Applies migrations. Of several processes that start together, one applies them.
     fn migrate(
         pool: &Pool<Self>,
         migrator: &Migrator,

@@ -45,7 +45,7 @@ enum ErrorClass {
 
 fn class(error: &dyn DatabaseError) -> ErrorClass {
     let code = error.code().unwrap_or_default();
-    // Both drivers return codes as text, and a SQLite number could equal a PostgreSQL code.
+    // The driver is checked first, because both return codes as text, and a SQLite code could equal a PostgreSQL code.
     if error.try_downcast_ref::<SqliteError>().is_some() {
         return sqlite_class(code.parse().unwrap_or_default());
     }
@@ -76,9 +76,10 @@ fn sqlite_class(code: u32) -> ErrorClass {
         4874 => ErrorClass::Full,
         // Extended codes carry the primary one in their low byte.
         _ => match code & 0xff {
-            // SQLITE_CONSTRAINT: a duplicate key, or one that a trigger of the user would have ignored.
+            // SQLITE_CONSTRAINT: a duplicate key. It may come from a trigger of the user that ignores duplicates,
+            // because `INSERT OR FAIL` overrides that.
             19 => ErrorClass::Taken,
-            // SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
+            // In order: SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
             5 | 6 => ErrorClass::Busy,
             8 => ErrorClass::ReadOnly,
             11 | 26 => ErrorClass::Damaged,
@@ -110,8 +111,8 @@ impl<T> ErrorContext<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// A PostgreSQL error that displays its message only. The driver appends a line number of the server's source code,
-/// which looks like a line of the statement.
+/// A PostgreSQL error that displays only its message. The driver's display form adds a line number of the server's
+/// source code, which looks like a line of the statement.
 #[derive(Debug)]
 struct ServerMessage(Box<PgDatabaseError>);
 
@@ -220,7 +221,7 @@ impl ConflictRetries {
     /// Counts a failed attempt; returns true if the transaction should be retried.
     pub(super) fn should_retry(&mut self, error: &StoreError) -> bool {
         self.0 += 1;
-        // Without backoff: the retry waits for the locks of the transaction that won.
+        // No backoff is needed: the retry waits for the locks of the transaction that won.
         let again = self.0 < Self::MOST && is_conflict(error);
         if again {
             tracing::debug!(
@@ -236,8 +237,8 @@ impl ConflictRetries {
 pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
-        // A stopping server closes a connection that is just being opened. sqlx 0.9.0 reports that as the byte 0
-        // (https://github.com/transact-rs/sqlx/issues/4395).
+        // A stopping server closes a connection that is just being opened. sqlx 0.9.0 reports that as a response with
+        // the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
         sqlx::Error::Protocol(message) => {
             message.starts_with("unexpected response from SSLRequest: 0x00")
         }

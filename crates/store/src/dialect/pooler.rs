@@ -16,7 +16,8 @@ const SECOND: Duration = Duration::from_secs(5);
 const SET_MARKER: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
 const READ_MARKER: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
 
-/// Returns true if a connection's parameters did not reach the server: the driver requests `extra_float_digits = 2`.
+/// Returns true if the startup parameters of a connection did not reach the server. The driver sets
+/// `extra_float_digits` to 2.
 pub(super) async fn is_pooled_connection(connection: &mut PgConnection) -> bool {
     let digits = text(connection, "SHOW extra_float_digits").await;
     digits.is_ok_and(|digits| digits != "2")
@@ -66,7 +67,8 @@ pub(super) fn split_options(url: &str) -> (String, String) {
     (format!("{base}?{}", others.join("&")), set)
 }
 
-/// Returns true if each connection has its own session. Also applies `session`, so that an error in it is reported now.
+/// Returns true if each connection has its own session. Also applies the settings in `session`, so that an error in
+/// them is reported now.
 pub(super) async fn has_own_sessions(
     one: &mut PgConnection,
     options: &PgConnectOptions,

@@ -22,12 +22,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Settings of every session. Transactions never wait for anything but the server, so an idle transaction belongs to a
 /// stopped process or a dead machine, and must not keep its locks.
 ///
-/// The views join all posts in memory, with plans that are not worth compiling. A hash table of a million labels would
-/// fit into twice this memory, but a merge of two indexes takes half the time: 0.8 s instead of 1.4 s of CPU time for
-/// `topic_daily`. So a hash table gets no more memory than a sort.
+/// The views join all posts in memory. JIT compilation of their plans costs more than it saves. With the default
+/// `hash_mem_multiplier` of 2, the planner would hash a million labels, but a merge of two indexes takes half the time:
+/// 0.8 s instead of 1.4 s of CPU time for `topic_daily`.
 ///
-/// The other settings determine how values are read and written, because server, database and user may have other
-/// defaults.
+/// The other settings fix how values are read and written, because server, database and user may have other defaults.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
     SET hash_mem_multiplier = 1; SET jit = off; \
     SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; \
@@ -37,7 +36,7 @@ const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work
 
 /// Serialises migrations of processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
-/// Returns grants on relations and their columns: the statement, the relation, and the column or NULL.
+/// Query for the grants on relations and their columns: the GRANT statement, the relation, and the column or NULL.
 const GRANTS: &str = "\
 SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
@@ -106,7 +105,7 @@ impl Dialect for Postgres {
          WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname";
     const NAME_TAKEN_ADVICE: &'static str = "name another database, or create a schema for topicmill (`CREATE SCHEMA \
                                              topicmill`) and name it in the URL (`?options[search_path]=topicmill`)";
-    // NULL if `search_path` names no schema that exists and that the user may use.
+    // `current_schema()` is NULL if `search_path` names no schema that exists and that the user may use.
     const HAS_CURRENT_SCHEMA: Option<&'static str> = Some("SELECT COUNT(current_schema())");
     const IS_UTF8: Option<&'static str> =
         Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
@@ -115,9 +114,9 @@ impl Dialect for Postgres {
     // The planner's estimate, unless the table is small or was never analysed.
     const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
-    // Samples whole pages, whose number the server knows: a place in a page may be empty after an edit, and the posts
-    // per page are known only since the last ANALYZE. Posts of one page were stored together, and are less informative
-    // than random ones, hence twice as many.
+    // Samples whole pages, because the server knows their number. Places in pages could not be sampled: they may be
+    // empty after an edit, and their number per page is known only as of the last ANALYZE. Posts of one page were
+    // stored together, and represent all posts less well than random ones, hence twice as many.
     const SAMPLE_POSTS: &'static str =
         "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
@@ -165,15 +164,15 @@ impl Dialect for Postgres {
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
-        // Atomic, and one process at a time; sqlx releases its own lock before this commits.
+        // One transaction with its own lock, because sqlx would release its lock before the commit.
         let mut tx = pool.begin().await?;
         tx.execute(LOCK_SCHEMA).await?;
-        // A migration may recreate a view, which would silently lose the owner's grants on it.
+        // A migration may recreate a view, which would silently lose the grants on it.
         let before = grants(&mut tx).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         let after = grants(&mut tx).await?;
         for (lost, relation, column) in before.difference(&after) {
-            // A renamed column keeps its grants.
+            // A renamed column keeps its grants under its new name.
             if let Some(column) = column {
                 let there = sqlx::query_scalar(HAS_COLUMN).bind(relation).bind(column);
                 if !there.fetch_one(&mut *tx).await? {
@@ -186,7 +185,7 @@ impl Dialect for Postgres {
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
-        // Logged here, because the driver's own warning contains the value, and logging filters it out.
+        // Logged here, because the driver's own warning contains the value, so that logging suppresses it.
         if has_unknown_parameter(url) {
             tracing::warn!(
                 "ignoring an unknown parameter of the database URL; known ones are: {}",
@@ -269,8 +268,8 @@ pub(crate) fn lock_timeout(most: Duration) -> String {
 /// Parses a URL into the driver's options.
 fn read(url: &str) -> Result<PgConnectOptions> {
     let mut whole = url.to_owned();
-    // The driver would use the brackets as part of the host name, also in the password file. A parameter overrides the
-    // host.
+    // The driver would keep the brackets of an IPv6 address in the host name, also when it searches the password file.
+    // The parameter `host` overrides that host name.
     if let Some(host) = url::Url::parse(url)
         .ok()
         .as_ref()
@@ -313,7 +312,7 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let is_utf8: bool = sqlx::query_scalar("SELECT current_setting('server_encoding') = 'UTF8'")
         .fetch_one(&mut connection)
         .await?;
-    // Uses the administrator's template if possible.
+    // The default template, which an administrator may have customised, if it has the right encoding.
     let terms = if is_utf8 {
         ""
     } else {
@@ -327,8 +326,8 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
 /// A GRANT statement, its relation, and its column if it is about one.
 type Grant = (String, String, Option<String>);
 
-/// Returns the grants of other users on tables and views, as statements. PostgreSQL drops them when a migration
-/// recreates a view.
+/// Returns the grants on tables and views to users other than the owner, as statements. PostgreSQL drops them when a
+/// migration recreates a view.
 async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())

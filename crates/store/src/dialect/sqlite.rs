@@ -18,9 +18,10 @@ use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watch
 
 /// Busy timeout: as long as a rewrite of a large file may take.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
-/// Attempts to open a file that others open at the same time, 20 ms apart. Each time, one of them succeeds.
+/// Maximum number of attempts, 20 ms apart, to open a file that other processes open at the same time. Each time, one
+/// process succeeds.
 const OPENING_TRIES: u32 = 500;
-/// Timeout for a writer while a file is inspected.
+/// Busy timeout while a file is inspected for tables of another program.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Page cache of a writer, in negative KiB.
 const CACHE: &str = "-16384";
@@ -47,7 +48,7 @@ impl Dialect for Sqlite {
     // Logits have foreign keys, for which SQLite keeps an undo journal in any case.
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
-    const ANALYZE_BACKLOG: Option<&'static str> = None; // Plans do not depend on statistics.
+    const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
     // The form in which sqlx reads and writes times, which sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
@@ -61,8 +62,9 @@ impl Dialect for Sqlite {
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
     // Reads only the pages of the smallest index: 20 ms at 1,000,000 posts.
     const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM posts";
-    // Takes one row at a pseudo-random position in each `$3` rows: a fixed position could match a pattern, such as the
-    // posts of a page. The prime reaches every position. Deleted posts are not found.
+    // Takes the row at a pseudo-random position in each range of `$3` row ids: a fixed position could match a pattern,
+    // such as the order of posts on a page. The prime number makes every position possible. The row ids of deleted
+    // posts match nothing.
     const SAMPLE_POSTS: &'static str = "FROM posts WHERE rowid IN ( \
            WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM posts UNION ALL \
              SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM posts)) \
@@ -105,13 +107,13 @@ impl Dialect for Sqlite {
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
-        // sqlx takes no lock on SQLite; within this transaction, its own become savepoints.
+        // sqlx takes no lock on SQLite. Within this transaction, the transactions of sqlx become savepoints.
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         tx.commit().await?;
-        // The journal mode of a file with foreign tables is not changed before ours are in it.
+        // A file with tables of another program gets a write-ahead log only now that ours are in it.
         match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
-            // Another process that uses it wants the same mode, or the next one to open it sets it.
+            // Another process uses the file. It sets the same mode, or the next process that opens the file does.
             Err(error) if is_busy(&error) => Ok(()),
             with_wal => Ok(with_wal.map(drop)?),
         }
@@ -131,25 +133,25 @@ impl Dialect for Sqlite {
         // Statements contain users' texts, and long lists of parameters.
         let options = options.disable_statement_logging();
         let options = match access {
-            // Views read pages of all tables.
+            // A large cache, because the views read pages of all tables.
             Access::ReadOnly => options
                 .read_only(true)
                 .pragma("query_only", "ON")
                 .pragma("cache_size", READER_CACHE),
-            // For `mode=ro`, no pragma of a writer is set, because SQLite would reject the change of the journal mode.
+            // With `mode=ro`, SQLite would reject a change of the journal mode, so no pragma of a writer is set.
             _ if url.contains("mode=ro") => options.read_only(true),
             Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
                 .await
                 .create_if_missing(access == Access::Create)
-                // Overwrites deleted and updated content with zeros. Every writer does this, because an edited text is
-                // in free space even before its post is purged.
+                // Overwrites deleted and updated content with zeros. Every writer does this, because the old text of an
+                // edited post is in free space even before the post is purged.
                 .pragma("secure_delete", "ON")
-                // A block of an import changes most leaves of the index of hashes; they are kept in memory, and written
-                // once.
+                // A block of an import changes many pages of the indexes. The cache keeps them in memory, so that each
+                // is written once.
                 .pragma("cache_size", CACHE)
-                // The undo journal of a statement has 4 kB per changed page, which is not worth a file.
+                // The undo journal of a statement needs only 4 kB per changed page, which is not worth a file.
                 .pragma("temp_store", "MEMORY")
-                // Pages change more than once before the log is copied into the file.
+                // A long log, because pages change more than once before the log is copied into the file.
                 .pragma("wal_autocheckpoint", LOG_PAGES)
                 // With a write-ahead log, NORMAL survives a crash of the program. A power failure may lose the last
                 // transactions, but does not corrupt the file. Lost labels are computed again.
@@ -157,18 +159,17 @@ impl Dialect for Sqlite {
         };
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            // On a full disk, SQLite ends the transaction itself. The rollback that follows fails, so sqlx still counts
-            // the transaction, and no other one could begin on this connection. The connection was pinged just before,
-            // so nothing sent to it is pending.
+            // On a full disk, SQLite ends the transaction itself. The rollback that follows fails, so sqlx still
+            // considers the transaction open, and no other one could begin on this connection. Such a connection is
+            // closed. sqlx has just pinged the connection, so no rollback is still pending.
             .before_acquire(|connection: &mut SqliteConnection, _| {
                 let is_free = !connection.is_in_transaction();
                 Box::pin(async move { Ok(is_free) })
             })
-            // A caller that waits for a connection waits for calls that wait for the lock, so both have the same
-            // timeout.
+            // A caller waits for a connection while other calls wait for the write lock, so both timeouts are the same.
             .acquire_timeout(BUSY_TIMEOUT);
         let connected = match connect_with_retries(&pool, &options).await {
-            // Even a reader needs files next to the database; if it cannot create them, and there is no log to read,
+            // Even a reader needs files next to the database. If it cannot create them, and there is no log to read,
             // the file is opened as immutable.
             Err(_) if access == Access::ReadOnly && has_no_wal(&path) => {
                 pool.connect_with(options.immutable(true)).await
@@ -182,8 +183,8 @@ impl Dialect for Sqlite {
     }
 }
 
-/// Sets a write-ahead log, with which readers are not blocked by a writer. Not for a file with foreign tables only,
-/// which stays unchanged if ours may not be added.
+/// Sets a write-ahead log, with which a writer does not block readers, unless the file has only tables of another
+/// program: such a file must stay unchanged if ours cannot be added.
 async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     if has_foreign_tables(&options).await.unwrap_or(false) {
         options
@@ -192,10 +193,10 @@ async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     }
 }
 
-/// Returns true if a file has tables, but not those of every version of topicmill.
+/// Returns true if a file has tables, but lacks some of the three that every version of topicmill has.
 ///
-/// Queries SQLite instead of reading the file, because closing another handle of the file drops all locks of the
-/// process (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
+/// Queries SQLite instead of reading the file: closing a second handle of the file would drop all locks of the process
+/// (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
 async fn has_foreign_tables(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
     let alone = options.clone().create_if_missing(false);
     let mut connection = alone.busy_timeout(INSPECTION_TIMEOUT).connect().await?;
@@ -259,7 +260,7 @@ pub struct FileWatch {
 }
 
 impl SqlStore<Sqlite> {
-    /// Returns device and inode of the file that has the database's name now.
+    /// Returns the device and inode of the file that has the database's name now.
     pub(crate) fn current_file(&self) -> Option<(u64, u64)> {
         use std::os::unix::fs::MetadataExt;
         let options = self.pool.connect_options();
@@ -267,7 +268,7 @@ impl SqlStore<Sqlite> {
         Some((found.dev(), found.ino()))
     }
 
-    /// Checks that the database's name still refers to the opened file, because SQLite would continue in a deleted one.
+    /// Checks that the database's name still refers to the opened file, because SQLite would keep using a deleted file.
     pub(crate) fn same_file(&self) -> Result<()> {
         // A database in memory has no file.
         if self.file.is_none() || self.current_file() == self.file {
