@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Result, Store, StoreError};
 
-/// Key in `meta`: purged texts may linger in free space. Each purge stores a new value.
+/// Key in `meta` that exists while purged texts may linger in free space. Each purge stores a new value.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
 /// Timeout for waiting for other sessions, in milliseconds.
 const REWRITE_TIMEOUT_MS: u32 = 10_000;
@@ -26,11 +26,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub enum Rewritten {
     /// The files contain nothing that was purged.
     Complete,
-    /// The file is rewritten, but a reader still uses an old snapshot, which stays in the write-ahead log until it
-    /// ends.
+    /// The file is rewritten, but a reader still uses an old snapshot, so the write-ahead log could not be emptied.
     LogInUse,
-    /// A session of the server uses an old snapshot, which includes the deleted rows. They are kept even in rewritten
-    /// tables.
+    /// A session of the server uses an old snapshot that includes deleted rows. The server keeps these rows even in
+    /// rewritten tables.
     OldSnapshotInUse {
         /// The sessions, if the server shows them.
         by: Vec<String>,

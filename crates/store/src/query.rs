@@ -1,6 +1,6 @@
 //! Runs read-only statements of the user, and returns columns and values of any type as JSON, part by part.
 //!
-//! The database rejects everything but a single statement that reads; this module does not parse SQL for that.
+//! The database itself rejects everything but a single statement that reads. This module does not parse SQL for that.
 
 mod batch_builder;
 mod columns;
@@ -23,7 +23,7 @@ use super::{Result, StoreError};
 const PARTS: usize = 4;
 /// Maximum number of rows in a part.
 const ROWS_A_PART: usize = 256;
-/// The approximate size of a part in bytes; a larger row is a part by itself.
+/// Size in bytes at which a part is complete. A large row can make a part larger.
 const BYTES_A_PART: usize = 64 * 1024;
 
 /// The result of a query.
@@ -44,13 +44,13 @@ pub struct QueryRequest {
     pub limit: Option<u64>,
     /// Time after which the server cancels the statement by itself, in case this process is gone by then.
     pub timeout: Option<Duration>,
-    /// Time within which the receiver has to take a part. Then a server cancels the statement, because a running
-    /// statement blocks others.
+    /// Time within which the receiver has to take a part. After this time, a server cancels the statement, because a
+    /// running statement blocks others.
     pub receive_timeout: Option<Duration>,
-    /// The largest row, in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns, so
-    /// that a statement cannot exhaust memory before its first row is checked.
+    /// Maximum size of a row in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns,
+    /// so that a statement cannot exhaust memory before its first row is checked.
     pub max_row_bytes: Option<usize>,
-    /// True to accept a database user with more rights than reading and writing tables.
+    /// True to accept a database user with more privileges than reading and writing tables.
     pub allow_superuser: bool,
     /// Cancels the statement, on the server too.
     pub stop: CancellationToken,
@@ -149,7 +149,7 @@ fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     names
 }
 
-/// Runs a statement of the program itself, and returns the complete result.
+/// Runs a statement that is part of the program, and returns the complete result.
 async fn collect_table(
     sql: &str,
     ask: impl AsyncFnOnce(QueryRequest, PartSender) -> Result<QueryEnd>,

@@ -13,13 +13,13 @@ use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
 /// A small table, with which a rewrite first tests for old snapshots.
 const SMALL: &str = "meta";
-/// True if a table may still contain rows deleted before a transaction. VACUUM FREEZE sets `relfrozenxid` to the oldest
-/// transaction id that any snapshot may still need
-/// (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>): of a session, a prepared
-/// transaction or a replica, visible to this user or not.
+/// Query for whether the table `$1` may still contain rows that were deleted before the transaction `$2`. VACUUM FREEZE
+/// sets `relfrozenxid` to the oldest transaction id that any snapshot may still need
+/// (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>). This includes snapshots of
+/// sessions, prepared transactions and replicas that this user cannot see.
 const HAS_OLD_ROWS: &str =
     "SELECT age(relfrozenxid) > age($2::text::xid) FROM pg_class WHERE oid = $1::regclass";
-/// Sessions with an older snapshot or transaction, in other databases too.
+/// Query for the sessions with a snapshot or transaction older than `$1`, in other databases too.
 const OLD_SNAPSHOTS: &str = "\
 SELECT 'process ' || pid FROM pg_stat_activity \
  WHERE pid <> pg_backend_pid() AND (age(backend_xid) > age($1::text::xid) \
@@ -36,7 +36,7 @@ impl SqlStore<Postgres> {
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
-        // A short timeout, because sessions queued behind this lock wait for it too.
+        // A short timeout, because other sessions queue behind the request for this lock.
         let timeout = lock_timeout(Duration::from_millis(REWRITE_TIMEOUT_MS.into()));
         let set = connection.execute(sqlx::AssertSqlSafe(timeout)).await;
         set.context(WHAT)?;
@@ -64,7 +64,7 @@ impl SqlStore<Postgres> {
             let message = format!("only the owner of table {table} may rewrite it");
             return Err(StoreError::Denied(message));
         }
-        // Tested first, because a rewrite would be useless.
+        // Tested first, because a rewrite is useless while an old snapshot is in use.
         let now = match Self::wait_for_snapshots(connection).await? {
             Ok(now) => now,
             Err(why) => return Ok(why),
@@ -82,8 +82,8 @@ impl SqlStore<Postgres> {
         let mut done = 0;
         for (table, size) in sizes {
             progress(done, all);
-            // FULL rewrites the table, FREEZE makes `relfrozenxid` show what could not be left out, and ANALYZE
-            // updates the statistics of the planner.
+            // FULL rewrites the table, FREEZE updates `relfrozenxid`, which shows whether old rows were kept, and
+            // ANALYZE updates the statistics of the planner.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
                 return Ok(why);
@@ -108,8 +108,8 @@ impl SqlStore<Postgres> {
             .context("read the pending rewrite")
     }
 
-    /// Waits until no session uses a snapshot older than the deletions so far. Returns a later transaction id, or why
-    /// the rewrite cannot start after the timeout.
+    /// Waits until no session uses a snapshot older than the deletions so far. Returns a later transaction id, or,
+    /// after the timeout, why the rewrite cannot start.
     async fn wait_for_snapshots(
         connection: &mut PgConnection,
     ) -> Result<Result<String, Rewritten>> {
@@ -135,7 +135,7 @@ impl SqlStore<Postgres> {
         Ok(Ok(now))
     }
 
-    /// Vacuums a table; returns why rows deleted before the transaction `now` remain, if they do.
+    /// Vacuums a table. If rows that were deleted before the transaction `now` remain, returns why.
     async fn vacuum(
         connection: &mut PgConnection,
         how: &str,

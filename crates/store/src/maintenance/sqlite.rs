@@ -17,7 +17,7 @@ const LOG_IS_LEFT: &str = "log";
 const CHECKPOINT_TIMEOUT_MS: u32 = 1_000;
 /// Divisor for the overhead of the log: a header of 24 bytes per page of 4 kB, less than one hundredth.
 const LOG_OVERHEAD: u64 = 100;
-/// SQLite instructions between two checks for cancellation: a row takes four of them.
+/// SQLite instructions between two checks for cancellation. Copying a row takes four instructions.
 const PROGRESS_INTERVAL: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
@@ -100,11 +100,11 @@ impl SqlStore<Sqlite> {
     async fn checkpoint_within(&self, timeout_ms: u32) -> Result<bool> {
         const WHAT: &str = "checkpoint the write-ahead log";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
-        // With the usual timeout of minutes, a permanent reader would keep every run from ending.
+        // With the usual timeout of minutes, a permanent reader would delay the end of every run.
         let busy_timeout = |ms| AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
         let set = connection.execute(busy_timeout(timeout_ms.into())).await;
         set.context(WHAT)?;
-        // Copies what it can in any case; `busy` is 1 if a reader kept it from emptying the log.
+        // Copies as much as possible in any case. `busy` is 1 if a reader prevented the log from being emptied.
         let folded = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(&mut *connection)
             .await
@@ -184,8 +184,8 @@ impl SqlStore<Sqlite> {
     }
 }
 
-/// Returns the needed and the free space if the latter is too small, for the write-ahead log and for the copy in the
-/// temporary folder. `None` also if the system does not report free space.
+/// Returns the needed and the free bytes if the disk lacks space for the write-ahead log, or for the copy in the
+/// temporary folder. `None` if there is enough space, or the system does not report it.
 fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
     let folder = file
         .parent()

@@ -42,7 +42,7 @@ impl<'s> BatchBuilder<'s> {
         Ok(())
     }
 
-    /// Adds the list of a row; missing numbers become NULL.
+    /// Adds the list of numbers of a row. Missing numbers become NULL.
     pub fn put_numbers(
         &mut self,
         mut numbers: impl Iterator<Item = Option<f64>>,
@@ -58,7 +58,7 @@ impl<'s> BatchBuilder<'s> {
         Ok(())
     }
 
-    /// Adds the list of a row as a JSON array, or NULL.
+    /// Adds the list of numbers of a row as the text of a JSON array, or NULL.
     pub fn put_packed(&mut self, list: ColumnCell<'_>) {
         let first = self.at;
         let none = || (ColumnCells::new(ColumnKind::Text), first);
@@ -91,7 +91,7 @@ impl<'s> BatchBuilder<'s> {
             }
             None => format!("the scores of the export should be a list of numbers and are {found}"),
         };
-        // The first value of the row is stored already.
+        // The error names the row by its first value, which has already been added.
         corrupt("posts", &self.batch.columns, self.batch.rows, detail)
     }
 

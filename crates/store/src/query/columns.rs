@@ -1,4 +1,4 @@
-//! Query results as columns, for statements of many rows whose types the caller declares.
+//! Query results as columns, for statements that return many rows. The caller declares the types of the columns.
 //!
 //! The input is values as a database returns them. The output is [`ColumnBatch`]es, in which the values of a column are
 //! contiguous. JSON values, as in [`super::Part`], would take longer than the rest of an export.
@@ -20,8 +20,8 @@ pub struct ColumnStatement {
     pub sql: String,
     /// The types of its columns; the first column is the fullname of a post.
     pub kinds: Vec<ColumnKind>,
-    /// The length of the list of numbers after these columns; each number becomes a column of [`ColumnKind::Number`]. 0
-    /// without a list.
+    /// The length of the list of numbers that follows these columns, or 0 if there is no list. Each number becomes a
+    /// column of [`ColumnKind::Number`].
     pub list: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct ColumnStatement {
 pub struct ColumnQuery {
     /// The statements.
     pub statements: Vec<ColumnStatement>,
-    /// True to accept a database user with more rights than reading and writing tables.
+    /// True to accept a database user with more privileges than reading and writing tables.
     pub allow_superuser: bool,
     /// Cancels the statements, on the server too.
     pub stop: CancellationToken,
@@ -47,8 +47,8 @@ pub struct ColumnBatch {
     pub bytes: usize,
     /// The columns, each with one value per row.
     pub columns: Vec<ColumnCells>,
-    /// Lists of numbers as text, and the first column that they become. The receiver unpacks them, so that the reader
-    /// is not slowed down.
+    /// Lists of numbers as text, and the index of the first column that they fill. The receiver unpacks them, so that
+    /// the reader is not slowed down.
     pub(super) packed: Option<(ColumnCells, usize)>,
 }
 
@@ -156,7 +156,7 @@ pub fn batch_channel() -> (BatchSender, BatchReceiver) {
 fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
     let inner = text.trim().strip_prefix('[');
     let inner = inner.and_then(|text| text.strip_suffix(']'));
-    // Text that is not an array must become an error, not an empty list, and these words are not a number.
+    // A text that is not an array must become an error, not an empty list: `no array` does not parse as a number.
     let numbers = inner.unwrap_or("no array").split(',');
     numbers
         .filter(|number| !number.is_empty())

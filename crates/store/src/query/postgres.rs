@@ -1,8 +1,8 @@
 //! Runs queries on PostgreSQL, each on its own connection, in a read-only transaction that is rolled back.
 //!
-//! The server first declares a cursor for the statement. Its grammar allows only SELECT, VALUES, TABLE and WITH there,
-//! and the extended protocol allows only one statement. EXPLAIN and SHOW have no cursor; they are run alone, by the
-//! extended protocol, in the same transaction.
+//! First, a cursor is declared for the statement. The grammar of DECLARE allows only SELECT, VALUES, TABLE and WITH,
+//! and the extended protocol allows only one statement. EXPLAIN and SHOW cannot have a cursor. They are run alone, by
+//! the extended protocol, in the same transaction.
 
 mod columns;
 mod parts;
@@ -31,8 +31,8 @@ const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_c
 /// Makes the server detect that this process is gone. Versions before 14, and some systems, do not support it.
 const WATCH_CLIENT: &str = "SET client_connection_check_interval = '2s'";
 
-/// Finds a role of the user, or one that the user can assume, that a read-only transaction does not restrict: it can
-/// read and write the server's files, run programs there, or create replication slots.
+/// Query for a role of the user, or one that the user can assume, that a read-only transaction does not restrict: the
+/// role can read and write the server's files, run programs there, or create replication slots.
 const SUPERUSER_ROLE: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles \
      WHERE (rolsuper OR rolreplication OR rolname IN \
          ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')) \
@@ -134,7 +134,7 @@ async fn prepare(
     timeout: Option<Duration>,
     receive_timeout: Option<Duration>,
 ) -> sqlx::Result<i32> {
-    // This process cancels the statement in time; the server does only if this process is gone.
+    // This process cancels the statement at its timeout. The server cancels it later, if this process is gone.
     let timeout = timeout.map_or(0, |timeout| timeout.as_millis() + 1_000);
     let receive_timeout =
         receive_timeout.map(|receive_timeout| millis(receive_timeout.as_millis()));
@@ -168,7 +168,7 @@ async fn reject_superuser(connection: &mut PgConnection) -> Result<()> {
             who: if is_user {
                 format!("the user `{role}`")
             } else {
-                format!("a user with the rights of `{role}`")
+                format!("a user with the privileges of `{role}`")
             },
         }),
     }
@@ -235,8 +235,8 @@ fn uncommented(sql: &str) -> &str {
     rest
 }
 
-/// Runs one statement that reads, which a cursor verifies. The cursor is then closed, because the server does not
-/// parallelise cursors, so that a view would take twice as long.
+/// Runs one statement, after a cursor has verified that it reads. The cursor is closed unused, because the server does
+/// not parallelise cursors, and a view would take twice as long.
 async fn run_query(
     connection: &mut PgConnection,
     request: &QueryRequest,
@@ -257,7 +257,7 @@ async fn run_query(
 
 /// Declares a cursor for the statement, which the server rejects unless it is one statement that reads.
 async fn declare(connection: &mut PgConnection, sql: &str) -> sqlx::Result<()> {
-    // A statement with parameters, even none, uses the extended protocol, which allows no second statement.
+    // `sqlx::query` uses the extended protocol even without parameters, and this protocol allows only one statement.
     let declare = format!("DECLARE topicmill NO SCROLL CURSOR FOR {sql}");
     sqlx::query(AssertSqlSafe(declare))
         .persistent(false)

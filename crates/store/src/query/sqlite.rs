@@ -1,9 +1,9 @@
 //! Runs queries on SQLite, each on its own read-only connection.
 //!
-//! SQLite enforces that in four ways: the file is opened for reading, `query_only` is on, an authorizer rejects all
+//! Writes are prevented in four ways: the file is opened for reading, `query_only` is on, an authorizer rejects all
 //! actions but reading when a statement is compiled, and a statement that SQLite does not consider read-only is not
 //! run. `sqlx` exposes neither the authorizer nor the end of a statement, so this connection uses `rusqlite`, with the
-//! same library.
+//! same SQLite library.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -27,22 +27,23 @@ use super::{
     check, collect_table, names, query_error, value_bytes,
 };
 
-/// The largest value, in bytes, if rows are not limited. SQLite's own limit is a gigabyte, and a statement may hold
-/// several values.
+/// Maximum size of a value in bytes, if the size of rows is not limited. SQLite's own limit is a gigabyte, and a
+/// statement may hold several values.
 const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
-/// With a row limit, the maximum number of columns, and the divisor of the limit that gives the maximum size of a
-/// value. Together, they let SQLite use sixteen times the limit before a row is checked.
+/// Maximum number of columns, if the size of rows is limited. With [`VALUES_PER_ROW`], it bounds a row to sixteen times
+/// the size limit before the row is checked.
 const MAX_COLUMNS: i32 = 256;
+/// Divisor of the size limit of a row that gives the size limit of a value.
 const VALUES_PER_ROW: usize = 16;
 /// SQLite instructions between two checks for cancellation: well under a millisecond.
 const PROGRESS_INTERVAL: i32 = 20_000;
-/// Pragmas that only read, whatever their argument.
+/// Pragmas that read. Those in [`SETTABLE_PRAGMAS`] read only without a value, the others with any argument.
 const READ_PRAGMAS: &str = "\
     application_id collation_list compile_options data_version database_list encoding \
     foreign_key_check foreign_key_list freelist_count function_list index_info index_list \
     index_xinfo integrity_check module_list page_count page_size pragma_list quick_check \
     schema_version table_info table_list table_xinfo user_version";
-/// Pragmas among them that write if they have a value.
+/// Those of [`READ_PRAGMAS`] that write if they have a value.
 const SETTABLE_PRAGMAS: &str = "application_id encoding page_size schema_version user_version";
 
 impl SqlStore<Sqlite> {
@@ -53,7 +54,7 @@ impl SqlStore<Sqlite> {
         let answering = tokio::task::spawn_blocking(move || answer(&path, &request, &into));
         tokio::select! {
             asked = answering => asked.unwrap_or_else(|error| Err(query_error(error))),
-            // The thread ends soon; a single slow instruction is not waited for.
+            // The thread ends soon. This call does not wait for it, because one instruction may be slow.
             () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         }
     }
@@ -174,7 +175,7 @@ fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) ->
     }
 }
 
-/// Decodes text. A check for valid UTF-8, which is nearly always true, takes half the time of a lossy conversion.
+/// Decodes text. Tries a strict conversion first: it nearly always succeeds, and takes half the time of a lossy one.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -182,7 +183,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Opens the file for reading. Even a reader needs files next to the database; if it cannot create them, and there is
+/// Opens the file for reading. Even a reader needs files next to the database. If it cannot create them, and there is
 /// no log to read, the file is opened as immutable.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
     // Only one thread uses this connection, so it needs no mutex.
@@ -197,7 +198,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn readable(connection: Connection) -> rusqlite::Result<Connection> {
-    // SQLite opens a file at the first read, so only that shows whether it is readable.
+    // SQLite opens a file at the first read, so only a read shows whether the file is readable.
     connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -233,7 +234,7 @@ fn lock(
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
     let stop = stop.clone();
     connection.progress_handler(PROGRESS_INTERVAL, Some(move || stop.is_cancelled()))?;
-    // Last, because it would reject the settings above.
+    // Last, because the authorizer would reject the settings above.
     connection.authorizer(Some(allowed))
 }
 

@@ -30,7 +30,7 @@ pub async fn read(
         declare(connection, sql)
             .await
             .map_err(|error| incomplete_error(sql, &error))?;
-        // The cursor has shown that this is one statement that reads. It is not used to read: see `run_query`.
+        // The cursor has verified that this is one statement that reads. For why it is closed unused, see `run_query`.
         let closed = connection.execute("CLOSE topicmill").await;
         closed.map_err(|error| statement_error(&error))?;
         let mut builder = BatchBuilder::new(i, statement);
