@@ -29,7 +29,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read vectors of abstained posts";
         let (one, or) = other(outcome);
-        // A cross join makes SQLite scan the labels, in the order of the page.
+        // A cross join makes SQLite scan the labels in order of fullname.
         let rows = sqlx::query::<DB>(
             "SELECT c.fullname, c.text_hash, v.vector \
                FROM classifications c CROSS JOIN posts p CROSS JOIN text_vectors v \
@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,
                     title: row.try_get(2).context(WHAT)?,
-                    // Otherwise `[removed]` would be the most common word of such posts.
+                    // Otherwise `[removed]` would be the most common word of removed posts.
                     body: if is_placeholder(&body) {
                         String::new()
                     } else {

@@ -20,8 +20,8 @@ const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time"
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
         // The hash is compared, so that an edited post is added again. The posts are share-locked in order of fullname,
-        // so that retention cannot delete a text before the post is in the backlog. If two workers do this at the same
-        // time, the second finds the rows and adds nothing.
+        // so that retention cannot delete a text before the post is in the backlog. If two workers fill the backlog at
+        // the same time, the second finds the rows of the first and adds nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
              SELECT $1, $2, p.fullname FROM posts p WHERE p.has_text AND NOT EXISTS ( \
@@ -82,8 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         let (all, claimed, parked) = (number(0)?, number(1)?, number(2)?);
         Ok(BacklogCounts {
-            // Saturating, because with different `max_attempts` of workers, a post may count as both claimed and
-            // parked.
+            // Saturating, because a post may count as both claimed and parked if workers differ in `max_attempts`.
             claimable: all.saturating_sub(claimed + parked),
             claimed,
             parked,
@@ -95,7 +94,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
         // Also renews an expired lease: its row exists until another worker reclaims it, and only the row counts. A
-        // delayed renewal must not shorten a later one. A much later expiry was written before the clock was set back.
+        // delayed renewal must not undo a later one. An expiry far in the future was written before the clock was set
+        // back, so it is replaced.
         sqlx::query::<DB>(
             "UPDATE leases SET expires_at = \
                     CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
@@ -156,8 +156,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Returns true if a lease may be reclaimed. Without a shared clock, the lease of a running process of this machine
-    /// may not.
+    /// Returns true if a lease has expired. If the database has no clock, a lease of a process that still runs on this
+    /// machine may only seem to have expired, and does not count.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }

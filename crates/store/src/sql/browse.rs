@@ -14,9 +14,9 @@ const NO_ROW: i64 = -1;
 const EXCERPT: i64 = 280;
 /// Characters of a title in a list; Reddit's limit is 300.
 const TITLE: i64 = 400;
-/// Displayed sightings of a post: a year of daily runs.
+/// Maximum number of displayed sightings of a post: a year of daily runs.
 const SIGHTINGS: i64 = 400;
-/// Displayed posts with the same text.
+/// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
 
 const OUTCOME: &str =
@@ -175,7 +175,7 @@ impl<DB: Dialect> SqlStore<DB> {
         hash: &[u8],
     ) -> Result<Vec<PostSummary>> {
         let mut select = Self::select_listed(current);
-        // By the index of labels, because posts have no index of text hashes.
+        // Uses the index of labels, because posts have no index of text hashes.
         select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' \
                      AND same.text_hash = ");
         select
@@ -195,8 +195,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn change_marker(&self) -> Result<ChangeMarker> {
-        // Times may have a resolution of one second, so a run that ends in the same second as another changes no time:
-        // hence the count.
+        // Counts the ended runs too: times may have a resolution of one second, so a run that ends in the same second
+        // as another changes no time.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT COUNT(finished_at) FROM runs), \
@@ -216,7 +216,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn check_usable(&self) -> Result<()> {
         let known = Self::latest();
         let found = match self.schema().await {
-            // A user who may only read the views has all that pages need.
+            // A user who may read only the views has all privileges that the pages need.
             Err(error) if is_forbidden(&error) => return Ok(()),
             found => found?,
         };

@@ -13,7 +13,7 @@ use topicmill_core::{Fullname, TextHash, Timestamp};
 use topicmill_score::PairLogits;
 use topicmill_score::reddit::post_text;
 
-/// Crashes after which a post is claimed alone, so that any further crash is caused by it.
+/// Crashes after which a post is claimed alone, so that this post causes any further crash.
 const ALONE_AFTER: u32 = 5;
 /// Backlog error of a post whose text was changed by hand.
 pub(super) const HASH_MISMATCH: &str =
@@ -24,8 +24,8 @@ pub(super) fn max_crashes(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
 
-/// Returns the maximum number of posts in a claim after this many crashes. Each crash leaves a quarter of the suspects,
-/// so that a text that crashes its worker is soon isolated, and the other texts are scored.
+/// Returns the maximum number of posts in a claim after this many crashes. Each crash reduces it to a quarter, so that
+/// a text that crashes its worker is soon isolated, and the other texts are scored.
 fn max_window(crashes: i64) -> u32 {
     match u32::try_from(crashes) {
         Ok(0) => u32::MAX,
@@ -39,7 +39,7 @@ struct ClaimFilter {
     target: Target,
     /// Attempts after which a post is parked.
     max_attempts: u32,
-    /// The range of crashes.
+    /// The allowed numbers of crashes.
     crashes: Range<i64>,
     limit: u32,
 }
@@ -66,8 +66,8 @@ impl<DB: Dialect> SqlStore<DB> {
             limit,
         };
         loop {
-            // An empty claim would mean that nothing is left, so a claim is retried if all its posts turned out to be
-            // labelled. Each round removes rows from the backlog, so the loop ends.
+            // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, the claim is
+            // retried. Each round removes rows from the backlog, so the loop ends.
             if let Some(claim) = self.try_claim(&wanted, claimant, now).await? {
                 return Ok(claim);
             }
@@ -138,11 +138,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("find posts to claim")
     }
 
-    /// Assigns posts to a lease, and returns how many.
+    /// Assigns posts with the same number of crashes to a lease, and returns how many. The number of crashes determines
+    /// how many posts may share a lease.
     ///
-    /// MATERIALIZED, so that the inner SELECT runs once: it could select other rows each time, and the claim would
-    /// exceed its limit. Only posts with the same number of crashes, which determines how many of them may share a
-    /// lease.
+    /// MATERIALIZED makes the inner SELECT run only once. It could select other rows each time, so that the claim would
+    /// exceed its limit.
     async fn assign_posts(
         tx: &mut Transaction<'static, DB>,
         wanted: &ClaimFilter,
@@ -170,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("assign posts")
     }
 
-    /// Removes posts from the lease and the backlog that have been labelled since they were added, or have no text.
+    /// Removes those posts of a lease from the backlog that have been labelled since they were added, or have no text.
     /// Returns how many.
     async fn drop_labelled(
         tx: &mut Transaction<'static, DB>,
@@ -289,8 +289,8 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             select.push_bind(model).push(" AND text_hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // A text may have logits for more hypotheses than these. `+ 0` makes the database search once per text, not
-            // once per pair.
+            // `+ 0` makes the database search once per text, and not once per pair. A text may have logits for more
+            // hypotheses than these.
             select.push(" AND hypothesis_id + 0 IN (");
             push_list(&mut select, hypotheses.iter().copied());
             let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;

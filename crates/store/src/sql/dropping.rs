@@ -1,7 +1,7 @@
 //! Drops label sets and models with everything computed under them.
 //!
 //! Rows of large tables are deleted in parts, each in its own transaction, so that others can write in between. The row
-//! that everything refers to is deleted last: after an interruption, the same command continues.
+//! of the label set or model itself is deleted last, so that the same command can continue after an interruption.
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
@@ -73,7 +73,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "drop labels";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
-        // Without its lease, a worker that still has such posts cannot write their labels.
+        // A worker that has claimed posts under what is dropped can no longer write their labels without its lease.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE {column} = $1 AND lease_id IS NOT NULL)"
         )))
@@ -81,7 +81,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut *tx)
         .await
         .context(WHAT)?;
-        // And no worker claims posts of what is about to be dropped.
+        // Without rows in the backlog, no worker can claim posts under what is dropped.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM backlog WHERE {column} = $1"
         )))
@@ -147,7 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
             push_list(&mut delete, hypotheses.iter().copied());
             delete.build().execute(&mut *tx).await.context(WHAT)?;
         }
-        // Foreign keys delete what a worker stored meanwhile.
+        // Foreign keys also delete rows that a worker stored meanwhile.
         let (delete, id) = match what {
             DropTarget::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
             DropTarget::Model(id) => ("DELETE FROM models WHERE id = $1", id),

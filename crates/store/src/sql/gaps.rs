@@ -13,7 +13,7 @@ const INSERT_GAP: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, u
              ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \
              WHERE gaps.until_at < excluded.until_at";
 
-/// The sample Reddit and the other sources fill only their own gaps.
+/// Posts of the sample Reddit fill only its own gaps, and posts of all other sources fill only the other gaps.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 /// A gap that overlaps a filled range.
@@ -112,8 +112,8 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    /// Selects and locks the gaps that overlap a filled range, of any source, because an archive may have what Reddit
-    /// did not list.
+    /// Selects and locks the gaps that overlap a filled range. Includes gaps of other sources, because an archive may
+    /// have posts that Reddit did not list.
     async fn overlapping_gaps(
         tx: &mut Transaction<'static, DB>,
         filled: &Gap,

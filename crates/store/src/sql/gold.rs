@@ -23,7 +23,7 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 
-/// A row of `gold`; the Boolean before the hash is true if the text is the post's present one.
+/// A row of `gold`. The Boolean before the hash is true if the hash is that of the post's present text.
 type AnswerRow = (
     String,
     String,
@@ -78,11 +78,11 @@ impl<DB: Dialect> SqlStore<DB> {
                     Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                // The random draw is in order of the hashes of texts, and the seen text may have changed since.
+                // Random posts are drawn in order of the hashes of their texts. The text may have changed since.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
-                // Only topicmill draws in this order. An import that claims a random selection implies nothing about
-                // the posts before.
+                // Only topicmill draws in this order. A random selection that was imported implies nothing about posts
+                // with lower hashes.
                 let is_draw =
                     answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
                 if is_draw && is_present && is_further {
@@ -140,8 +140,8 @@ impl<DB: Dialect> SqlStore<DB> {
         answer: &GoldAnswer,
         text_hash: &[u8],
     ) -> Result<bool> {
-        // A file does not know how the post was selected, and without a hash, it does not know which text the annotator
-        // saw, so these columns are kept.
+        // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
+        // does not state which text the annotator saw, so the stored hash is kept too.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
@@ -172,8 +172,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Adds answers to the random sample. Random posts are drawn in order of the hashes of their texts, skipping posts
-    /// with an answer. The skipped ones belong to the sample too: without them, it would lack the posts selected for
-    /// another reason.
+    /// with an answer. The skipped posts belong to the sample too: otherwise, the sample would lack the posts that were
+    /// selected for another reason.
     async fn mark_sample(tx: &mut Transaction<'static, DB>, drawn: &[u8]) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE gold SET in_random_sample = TRUE WHERE NOT in_random_sample AND text_hash <= $1",
@@ -334,8 +334,8 @@ impl<DB: Dialect> SqlStore<DB> {
         annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // Reads labels in the order of the index of text hashes, and only as many as needed. Without the two NOT,
-        // SQLite 3.51 would read a million of them by their key, and sort them; so would PostgreSQL 15 with a join.
+        // Reads only as many labels as needed, in the order of the index of text hashes. Without the two NOT, SQLite
+        // 3.51 would read a million labels by their key, and sort them. PostgreSQL 15 would do so with a join.
         let sql = format!(
             "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
                 AND NOT c.label_set_id <> $2 \
@@ -353,7 +353,7 @@ impl<DB: Dialect> SqlStore<DB> {
         filter: &ReviewFilter,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // In the order of the hashes, which is random, so that answers are typical of what the filter selects.
+        // In order of the hashes, which is random, so that the answers represent all posts that match the filter.
         let (label, slug) = match &filter.label {
             FilterLabel::Any => ("$7 = ''", ""),
             FilterLabel::Slug(slug) => ("NOT c.abstained AND c.label = $7", slug.as_str()),
@@ -402,7 +402,7 @@ impl<DB: Dialect> SqlStore<DB> {
         posts: &[Fullname],
     ) -> Result<Vec<ReviewPost>> {
         const WHAT: &str = "read posts to review";
-        // Restores the caller's order, in which posts are reviewed, and which IN does not keep.
+        // Used to restore the order of `posts`, in which they are reviewed: IN does not keep it.
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(

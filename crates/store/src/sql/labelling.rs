@@ -18,13 +18,13 @@ use topicmill_score::{PairLogits, Scores, TextVector};
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// Locked posts by fullname: the hash of the text, and the day and the topic, which are copied to labels for the views
-/// that count.
+/// Locked posts by fullname: the hash of the text, the day and the topic. The day and the topic are copied to labels
+/// for the views that count.
 type LockedPosts = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
-        // True to insert many logits by the fastest method, for which an existing one is an error.
+        // True to insert many logits by the fastest method, which fails if one of them is already stored.
         let mut bulk = true;
         let mut attempts = ConflictRetries::default();
         loop {
@@ -45,7 +45,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Written> {
         let mut tx = self.begin_labels().await?;
         match write.lease {
-            // Another worker has these posts now. Dropping the transaction rolls it back.
+            // Another worker has reclaimed these posts. Dropping the transaction rolls it back.
             Some(lease) if !Self::lock_lease(&mut tx, lease).await? => {
                 return Ok(Written::LeaseLost);
             }
@@ -77,8 +77,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(Written::Stored(stored))
     }
 
-    /// Serialises writes without a lease under a label set, so that each sees the labels of the others, and no post is
-    /// labelled twice.
+    /// Serialises writes without a lease under a label set, so that each write sees the labels of the others, and no
+    /// post is labelled twice.
     async fn lock_label_set(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))
@@ -89,8 +89,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Removes posts from the backlog, and omits those of other writers: with a lease, posts that are no longer under
-    /// it; without one, posts that are leased or labelled.
+    /// Removes posts from the backlog, and drops those of other writers from `posts`: with a lease, posts that are no
+    /// longer under it; without a lease, posts that are leased or labelled.
     async fn keep_own(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
@@ -137,9 +137,9 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((done.iter().copied().filter(is_same).collect(), locked))
     }
 
-    /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written; false if
-    /// it does not exist. Reclaiming an expired lease deletes its row, so the row alone decides. The lease can be
-    /// renewed meanwhile, so a long write does not lose it.
+    /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written. Returns
+    /// false if it does not exist: reclaiming an expired lease deletes its row, so the row alone decides. The lock does
+    /// not block a renewal, so a long write does not lose its lease.
     pub(super) async fn lock_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
@@ -147,7 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::find_lease(tx, lease, DB::LOCK_KEY).await
     }
 
-    /// Locks a lease; false if it does not exist.
+    /// Locks a lease; returns false if it does not exist.
     pub(super) async fn find_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
@@ -240,8 +240,8 @@ impl<DB: Dialect> SqlStore<DB> {
                     .map(move |(model, id, logits)| (*model, &one.text_hash, *id, logits))
             })
             .collect();
-        // In PostgreSQL, an insert waits for another transaction that inserts the same key. One order for all writers
-        // avoids deadlocks between workers that score the same text.
+        // In PostgreSQL, an insert waits for another transaction that inserts the same key. The same order in all
+        // writers avoids deadlocks between workers that score the same texts.
         rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         // Several posts may have the same text.
         rows.dedup_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
@@ -268,7 +268,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            // Stored logits of a text and a hypothesis were computed by the same model, so there is nothing to replace.
+            // Logits that are already stored are equal: the key has the model, the text and the hypothesis.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
         let stored = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
@@ -288,8 +288,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 Some((*model, &one.text_hash, vector))
             })
             .collect();
-        // In one order for all writers, like logits. Several posts may have the same text, but keys must be distinct
-        // within an INSERT.
+        // In the same order in all writers, like logits. Several posts may have the same text, but keys must be
+        // distinct within an INSERT.
         rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
         rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
         let insert = Insert {
@@ -408,7 +408,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-/// Returns the columns of a row about a label: the key, and others.
+/// Returns the columns of rows about labels: the key columns, then `others`.
 fn with_keys<'a, const N: usize>(
     target: Target,
     done: &[&'a Classified],

@@ -1,10 +1,10 @@
 //! All statements, each written once for both databases.
 //!
 //! One impl block serves SQLite and PostgreSQL: both support `$1` parameters, `ON CONFLICT … DO UPDATE` and
-//! `RETURNING`; what differs is in [`Dialect`]. This file opens databases, and has what the statements share. The
-//! statements are in one file per concern.
+//! `RETURNING`. The differences are in [`Dialect`]. This file opens databases, and has the code that the statements
+//! share. The statements are in one file per concern.
 
-/// Returns a function that decodes a row into a struct, whose fields are in the order of the columns.
+/// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns.
 macro_rules! row_as {
     ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
         |row: DB::Row| -> Result<$kind, sqlx::Error> {
@@ -73,7 +73,7 @@ use topicmill_core::{Post, SourceKind, Timestamp, redact_url};
 
 /// Fullnames per statement, well below SQLite's limit of 32,766 parameters and PostgreSQL's of 65,535.
 const POSTS_A_STATEMENT: usize = 500;
-/// Rows per INSERT of at most 13 columns.
+/// Rows per INSERT of at most 13 columns, and values per `IN` list.
 const ROWS_A_STATEMENT: usize = 2_000;
 
 pub(super) const TABLES: [&str; 24] = [
@@ -148,7 +148,7 @@ fn is_forbidden(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied(_))
 }
 
-/// Returns true if a post comes from a file or an archive, and its stored version from Reddit itself.
+/// Returns true if a post comes from a file or an archive, but its stored version comes from Reddit itself.
 fn is_older(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
@@ -161,7 +161,7 @@ fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Pushes the values and the end of an `IN (` that was just pushed.
+/// Pushes the values and the closing parenthesis of an `IN (` that was just pushed.
 fn push_list<'q, DB, T>(query: &mut QueryBuilder<DB>, values: impl IntoIterator<Item = T>)
 where
     DB: Dialect,
@@ -198,7 +198,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(store);
         }
         let found = match store.schema().await {
-            // A user who may only read the views has all that queries need.
+            // A user who may read only the views has all privileges that queries need.
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
         };
@@ -248,7 +248,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    /// Checks that no relation of another program has the name of one of ours.
+    /// Checks that no relation of another program has the name of one of topicmill's relations.
     async fn check_names_free(&self) -> Result<()> {
         let ours: Vec<String> = TABLES
             .iter()
@@ -264,7 +264,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let Some(name) = found else {
             return Ok(());
         };
-        // Another process may have created ours in between.
+        // Another process may have created topicmill's relations in between.
         if self.schema().await? > 0 {
             return Ok(());
         }
@@ -356,8 +356,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(what)
     }
 
-    /// Returns the time for leases and quotas: by the database's clock, because clocks of machines differ, or `now` if
-    /// it has none.
+    /// Returns the time for leases and quotas: that of the database's clock, because the clocks of machines differ, or
+    /// `now` if the database has none.
     async fn database_time(
         &self,
         connection: &mut DB::Connection,
@@ -372,7 +372,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the server's clock")
     }
 
-    /// Stores a value of `meta` that was never stored before.
+    /// Stores a new, unique value under a key of `meta`.
     async fn set_unique_meta(
         tx: &mut Transaction<'static, DB>,
         key: &str,
@@ -389,8 +389,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .map(drop)
     }
 
-    /// Decides whether to repeat a call that timed out on a lock, and counts the repetitions in `steps`. Breaks with
-    /// the result otherwise.
+    /// Continues if a call timed out on a lock and should be repeated, and counts the repetitions in `steps`. Otherwise
+    /// breaks with the result of the call.
     pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
         let what = match &ended {
             Err(StoreError::Statement { what, source }) if is_busy(source) => *what,

@@ -12,7 +12,7 @@ use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 /// The update of a stored post.
 ///
 /// A file or an archive is older than Reddit's response, and does not change a post that came from Reddit. A missing
-/// value does not erase a stored one, because one file may omit what another has; nor does a placeholder erase a score.
+/// value does not erase a stored one, because one file may omit what another has. A placeholder does not erase a score.
 /// Reddit itself may remove an author, or restore a removed post. Text that retention deleted stays deleted, and the
 /// hash of the labelled text is kept.
 static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
@@ -55,7 +55,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the sources that return the present state of Reddit, as an SQL list.
+/// Returns the sources that give the present state of Reddit, as an SQL list.
 fn live_sources() -> String {
     let live = SourceKind::ALL.iter().filter(|kind| kind.is_live());
     let quoted: Vec<String> = live.map(|kind| format!("'{kind}'")).collect();
@@ -74,12 +74,13 @@ impl<'a> Row<'a> {
         self.post.crosspost_parent.as_ref().map(Fullname::as_str)
     }
 
-    /// Returns its fullname, and that of the post that it shows.
+    /// Returns the fullname of the post, and of the post that it shows.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.post.fullname.as_str()).chain(self.shown())
     }
 
-    /// Returns the row; for a crosspost of a post whose text retention deleted, without the shown text.
+    /// Returns the row. If it is a crosspost of one of the posts in `taken`, whose texts retention deleted, the shown
+    /// text is removed.
     pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
         let mut post = Cow::Borrowed(&*self.post);
         if self.shown().is_some_and(|shown| taken.contains(shown)) {
@@ -145,7 +146,7 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
             ("rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
-        // If a listing moves while it is read, a post may be seen twice; the last position is kept.
+        // If a listing moves while it is read, a post may be seen twice. The last position is kept.
         on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
                       SET rank = excluded.rank, reddit_score = excluded.reddit_score",
     }

@@ -23,11 +23,11 @@ struct UpsertPlan<'r> {
     old_hashes: Vec<&'r [u8]>,
     /// Stored posts with the same text.
     unchanged_text: Vec<&'r str>,
-    /// By topic, stored posts whose topic alone is updated, because Reddit's own data is newer than this source.
+    /// By topic, stored posts of which only the topic is updated, because Reddit's own data is newer than this source.
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
     /// Crossposts of a post whose text retention deleted.
     show_purged_text: Vec<&'r str>,
-    /// True if one of these crossposts loses its text by that.
+    /// True if one of these crossposts loses a stored text.
     loses_text: bool,
 }
 
@@ -76,13 +76,14 @@ impl<DB: Dialect> SqlStore<DB> {
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
-        // Outside of the loop, because each attempt needs the same order.
+        // Computed once, because each attempt needs the same order.
         let rows = rows_of(pages);
         let mut attempts = ConflictRetries::default();
         let mut bulk = true;
         loop {
             match self.try_save_pages(pages, &rows, state, bulk).await {
-                // Another writer stored one of the new posts meanwhile; another one may be stored before the retry.
+                // Another writer stored one of the new posts meanwhile. The retry is not in bulk, because others may be
+                // stored before it.
                 Err(error) if bulk && is_taken(&error) => bulk = false,
                 Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
@@ -113,8 +114,8 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             // Tombstones are locked before posts, in the same order as in a purge.
             let purged = Self::tombstoned(&mut tx, &round).await?;
-            // Posts that show a purged post are rejected too. An earlier version may have stored one of these, because
-            // it did not know.
+            // Posts that show a purged post are rejected too. One of these may be stored already, because its parent
+            // was unknown at that time.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
@@ -126,7 +127,7 @@ impl<DB: Dialect> SqlStore<DB> {
             rounds.push((round, new));
             pending = again;
         }
-        // After all posts, because other writers lock posts in order, but not sightings.
+        // After all posts, because all writers lock posts in order, but not rows of `sightings`.
         for (round, new) in &rounds {
             Self::insert_sightings(&mut tx, round, new).await?;
         }
@@ -145,7 +146,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(upserted)
     }
 
-    /// Upserts distinct posts; returns the new ones among those inserted in bulk.
+    /// Upserts distinct posts. Returns the new posts that were inserted in bulk.
     ///
     /// With `bulk`, many new posts are inserted by the fastest method, which fails with a duplicate key if another
     /// writer stores one of them at the same time.
@@ -171,8 +172,8 @@ impl<DB: Dialect> SqlStore<DB> {
             new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
             others.retain(|row| known.contains_key(row.post.fullname.as_str()));
         }
-        // `ON CONFLICT` decides in SQL which values are kept. For a page, the statement returns the result. For a
-        // block, a second query takes a tenth less time on SQLite.
+        // `ON CONFLICT` decides in SQL which values are kept. For a page, the same statement returns the stored posts.
+        // For a block, a second query takes a tenth less time on SQLite.
         let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
             let returned = DB::insert_returning(&mut *tx, insert_and_return(&others)).await;
             let rows = returned.context(STORE)?;
@@ -200,7 +201,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(new)
     }
 
-    /// Updates the topic of stored posts; returns how many had another one.
+    /// Updates the topic of stored posts. Returns how many had another topic.
     async fn set_topics(
         tx: &mut Transaction<'static, DB>,
         for_topic: &BTreeMap<&str, Vec<&str>>,
@@ -258,7 +259,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::reset_failures(tx, edited).await
     }
 
-    /// Makes posts claimable whose text matches its hash again, after a manual change.
+    /// Makes posts claimable again whose text was changed by hand, but now matches its hash again.
     async fn unpark_restored(tx: &mut Transaction<'static, DB>, restored: &[&str]) -> Result<()> {
         let update = format!(
             "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL WHERE error = $2 AND fullname IN {}",
@@ -291,7 +292,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("reset failures of changed posts")
     }
 
-    /// Stores the sightings of a run. Posts in `new` have no sighting yet.
+    /// Stores the sightings of a run. Posts in `new` have no sightings yet.
     async fn insert_sightings(
         tx: &mut Transaction<'static, DB>,
         round: &[&Row<'_>],

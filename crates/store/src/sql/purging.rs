@@ -35,8 +35,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let out: BTreeSet<&str> = gone.keys().copied().chain(names).collect();
         let stay = checked.visible.iter().chain(&checked.author_deleted);
         let all = out.iter().copied().chain(stay.map(Fullname::as_str));
-        // Locks all posts of this transaction at once, in order of fullname. By chunk, or purged posts before others,
-        // the order would differ.
+        // Locks all posts of this transaction at once, in order of fullname. The order would differ if posts were
+        // locked by chunk, or purged posts before others.
         Self::lock_posts(&mut tx, all).await?;
         let mut purged = Purged {
             gold: Self::count_gold(&mut tx, out.iter().copied()).await?,
@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Counts the gold labels of posts. None can be added while the posts are locked.
+    /// Counts the gold labels of posts. No gold label can be added while the posts are locked.
     async fn count_gold(
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
@@ -236,7 +236,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
     ) -> Result<()> {
-        // SQLite has one writer at a time, so this would be useless.
+        // SQLite has only one writer at a time, so this would be useless.
         if DB::LOCK_POSTS.is_empty() {
             return Ok(());
         }
@@ -297,9 +297,9 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Deletes the logits and vectors of texts that no labelled post has any more. Uses the index of labels, because an
-    /// index of posts by hash would touch another page for each stored post. An unlabelled post with this text is
-    /// scored again.
+    /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
+    /// is scored again. Uses the index of labels: an index of posts by hash would cost another page write for each
+    /// stored post.
     pub(super) async fn delete_unused_logits(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
@@ -320,8 +320,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::delete_unused_vectors(tx, texts).await
     }
 
-    /// Deletes the vectors of texts that no labelled post has any more. Retention deletes vectors too, because they
-    /// reveal more of a text than logits.
+    /// Deletes the vectors of texts that no labelled post has any more. Retention deletes vectors but not logits,
+    /// because vectors reveal more of a text.
     pub(super) async fn delete_unused_vectors(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
@@ -356,7 +356,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .push_bind(now)
                 .push_bind(run.0);
         });
-        // A reversible reason is replaced by an irreversible one, never the other way round.
+        // Any reason replaces a reversible one. An irreversible reason is kept.
         insert.push(
             " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
                WHERE tombstones.reason IN ('removed', 'missing', 'shown')",

@@ -1,9 +1,9 @@
 //! Enforces the rate limit that processes share: one row per client id, and one statement per request.
 //!
 //! The row has the theoretical arrival time of the generic cell rate algorithm (GCRA), so reserving a request moves one
-//! number forward, and a crashed process leaves nothing to clean up. Times are by the clocks of the writing processes.
-//! If these differ by seconds, slower ones wait longer by that. A time too far ahead for any process to have reserved
-//! it was written by a wrong clock, and is ignored.
+//! number forward, and a crashed process leaves nothing to clean up. Times are microseconds since 1970 by the
+//! database's clock, or by the callers' clocks if the database has none. A time that is too far ahead to have been
+//! reserved was written by a wrong clock, and is ignored.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 use topicmill_core::{QuotaReservation, QuotaTerms};
 
-/// Minimum `max_wait` that is assumed of other processes: their reservations within it are valid.
+/// Minimum `max_wait` that is assumed for other processes, so that their reservations are not taken for wrong times.
 const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
-/// The longest block of all requests.
+/// Maximum time for which all requests are blocked.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
 /// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst less one request, `$5` and `$6` the latest
@@ -82,17 +82,17 @@ impl<DB: Dialect> SqlStore<DB> {
                 .await
                 .context(WHAT)?;
             if let Some((next_at, held_until)) = reserved {
-                // RETURNING gives the new row, which is one interval after the reserved time.
+                // RETURNING gives the new `next_at`, which is one interval after the reserved time.
                 return Ok(reservation(next_at - interval, held_until));
             }
-            // The statement changed nothing, so the next time is too late. A second query returns it.
+            // The statement changed nothing, so the next possible time is too late. A second query reads that time.
             let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(LOOK)
                 .bind(id)
                 .fetch_one(&mut *connection)
                 .await
                 .context(WHAT)?;
             let rejected = reservation(next_at, held_until);
-            // If it has become acceptable in between, try again: nothing was reserved.
+            // If the wait has become acceptable in between, tries again, because nothing was reserved.
             if rejected.wait > terms.max_wait {
                 return Ok(rejected);
             }
@@ -118,6 +118,6 @@ impl<DB: Dialect> SqlStore<DB> {
 }
 
 fn micros(duration: Duration) -> i64 {
-    // An eighth of the range, so that sums of a few such values do not overflow.
+    // The fallback is an eighth of the range, so that sums of a few such values do not overflow.
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 8)
 }

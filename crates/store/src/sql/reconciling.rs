@@ -1,4 +1,4 @@
-//! Selects the posts to check with Reddit, and records when all were checked.
+//! Selects the posts to check with Reddit, and records the time of a reconciliation: when all posts had been checked.
 
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};
@@ -8,7 +8,7 @@ use super::super::{Due, Result, StoreError};
 use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, SourceKind, Timestamp};
 
-/// Posts of the sample Reddit are checked there, all others with Reddit.
+/// Posts of the sample Reddit are checked with the sample Reddit, all others with Reddit itself.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 impl<DB: Dialect> SqlStore<DB> {

@@ -1,6 +1,6 @@
 //! Reads the data of the report: sums by time, topic and outcome, and a few posts.
 //!
-//! Everything is read in one snapshot. Two statements scan all posts, but only by two covering indexes.
+//! The sums are read in one snapshot. Two statements scan all posts, but read only two covering indexes.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,13 @@ use topicmill_core::{Fullname, Timestamp};
 
 /// Bins of the distribution of scores: 0.02 each.
 const BINS: i64 = 50;
-/// Posts from which the examples are chosen.
+/// Maximum number of posts from which the report chooses examples.
 const DRAWN: i64 = 400;
-/// Runs of `collect` whose outcomes are read.
+/// Number of the latest runs of `collect` whose outcomes are read.
 const COLLECTIONS: i64 = 50;
 
-/// Condition for posts that a report may quote: reports are shared, so posts marked as not safe for work are excluded.
+/// Condition for posts that a report may quote. Posts marked as not safe for work are excluded, because reports are
+/// shared.
 const QUOTABLE: &str = "p.has_text AND NOT p.over_18";
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -160,7 +161,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         query: &ReportQuery,
     ) -> Result<Vec<SamplePost>> {
-        // The condition and the order of an index.
+        // This is the condition and the order of an index.
         let condition = "(c.margin < 0.2 OR c.abstained) AND NOT c.other";
         Self::samples(tx, query, condition, 0.0, "ORDER BY c.margin, c.fullname").await
     }
@@ -179,7 +180,8 @@ impl<DB: Dialect> SqlStore<DB> {
         {
             *by_bin.entry(bin.bin).or_default() += bin.posts;
         }
-        // The highest bins that have enough posts. Without an order, which would sort all of them.
+        // Selects posts from the highest bins that together have enough posts, without ORDER BY, which would sort all
+        // posts of these bins.
         let mut held = 0;
         let least = by_bin.iter().rev().find_map(|(bin, posts)| {
             held += posts;
@@ -263,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // A post that was purged meanwhile has none.
             let Some(packed) = packed else { continue };
             let scores = packed
-                // SQLite has a JSON array here, and PostgreSQL an array, whose text has braces.
+                // SQLite stores a JSON array, and PostgreSQL an array, whose text has braces.
                 .trim_matches(['[', ']', '{', '}'])
                 .split(',')
                 .filter(|score| !score.is_empty())

@@ -32,8 +32,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
-        // Heartbeats use the database's clock, because other workers judge by it whether this one still runs, and
-        // clocks differ.
+        // Heartbeats use the database's clock, because the clocks of workers differ, and other workers decide by the
+        // heartbeat whether this worker still runs.
         let insert = format!(
             "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
@@ -51,7 +51,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn record_heartbeat(&self, run: RunId) -> Result<()> {
-        // A run that was marked as crashed is running again: its process was suspended, or its database unavailable.
+        // A run that was marked as crashed becomes a running one: its process was suspended, or the database was
+        // unavailable.
         let update = format!(
             "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
               WHERE id = $1 AND status IN ($2, $3)",
@@ -82,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 worker: row.try_get(1)?,
                 seen_at: seen.unwrap_or(started).into(),
                 has_heartbeat: seen.is_some(),
-                // The age is negative if the worker's own clock, in `started`, is ahead.
+                // The age is negative if `started` comes from a worker whose clock is ahead.
                 heartbeat_age: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
             })
         };
@@ -95,7 +96,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn mark_crashed(&self, run: RunId, why: &str) -> Result<()> {
-        // Its last heartbeat becomes its end. Only if it is still running, because it may have ended meanwhile.
+        // The condition on the status is needed because the run may have ended meanwhile.
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
               WHERE id = $1 AND status = $4",

@@ -1,8 +1,8 @@
 //! Scheduled runs: planned once, leased by one process at a time, and reclaimed if that process crashes.
 //!
 //! A scheduled run is a row that is unique by its schedule and due time, so nothing runs twice, even if clocks differ.
-//! Claiming it, or ending the lease of a crashed process, increments the fencing token, which each later write names.
-//! Leases expire by the database's clock; SQLite has none, and uses the machine's.
+//! Claiming the run, or ending the lease of a crashed process, increments the fencing token, which each later write
+//! must name. Leases expire by the database's clock, or by the machine's clock with SQLite, which has none.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -22,7 +22,7 @@ use topicmill_core::{ScheduledRunStatus, Timestamp};
 const WAITING: &str = ScheduledRunStatus::Waiting.as_str();
 const RUNNING: &str = ScheduledRunStatus::Running.as_str();
 
-/// Extends a plan whose end is still `$2`; matches no row if another process has extended it.
+/// Extends a plan whose end is still `$2`. Matches no row if another process has extended the plan.
 const EXTEND_PLAN: &str = "\
 UPDATE schedules SET planned_until = $3, cron = $4, timezone = $5 WHERE name = $1 AND planned_until = $2";
 const FIRST_PLAN: &str = "\
@@ -31,7 +31,8 @@ const INSERT: &str = "\
 INSERT INTO scheduled_runs (schedule, due_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6) \
     ON CONFLICT (schedule, due_at) DO NOTHING";
 
-/// Fails a scheduled run whose lease has expired, and which has then crashed `$3` processes.
+/// Marks a scheduled run as failed if its lease has expired, and if it has crashed `$3` processes, the last one
+/// included.
 const FAIL_CRASHING: &str = "\
 UPDATE scheduled_runs SET status = 'failed', crashes = crashes + 1, finished_at = $2, error = $4, lease_until = NULL \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND crashes + 1 >= $3 RETURNING id, due_at";
@@ -41,8 +42,8 @@ const CLAIMED: &str = "id, fencing_token, due_at, started_at, crashes, missed, o
 const TAKE_OVER: &str = "\
 UPDATE scheduled_runs SET fencing_token = fencing_token + 1, crashes = crashes + 1, worker = $2, lease_until = $3 \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $4 RETURNING ";
-/// Claims the earliest waiting run, unless another one runs. If two processes pick the same run, the second waits for
-/// the row lock, and then finds it claimed.
+/// Claims the earliest waiting run that is due, unless another run is in progress. If two processes pick the same run,
+/// the second waits for the row lock, and then finds the run claimed.
 const CLAIM: &str = "\
 UPDATE scheduled_runs SET status = 'running', fencing_token = fencing_token + 1, worker = $2, lease_until = $3, \
        started_at = COALESCE(started_at, $4) \
@@ -57,8 +58,8 @@ const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'r
 const ROW: &str = "\
 SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM scheduled_runs ";
 
-/// Condition for the latest run of each schedule, if it failed. Skipped runs do not count, nor runs due after `$2`,
-/// which a wrong clock planned years ahead.
+/// Condition for the latest run of each schedule, if it failed. Ignores skipped runs, and runs due after `$2`, which a
+/// wrong clock planned years ahead.
 const LATEST_FAILED: &str = "\
 WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
   AND NOT EXISTS (SELECT 1 FROM scheduled_runs l WHERE l.schedule = scheduled_runs.schedule \
@@ -251,7 +252,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "renew the lease on a scheduled run";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // As in `renew`: a late renewal shortens nothing.
+        // As in `renew`, a delayed renewal does not shorten the lease.
         let update = format!(
             "UPDATE scheduled_runs SET lease_until = \
                     CASE WHEN lease_until > $3 AND lease_until < $4 THEN lease_until ELSE $3 END{UNDER_LEASE}"
@@ -268,7 +269,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> Result<()> {
-        // The new token also makes a late renewal of the crashed process fail, which the network may deliver only now.
+        // With the new token, a renewal by the crashed process fails, which the network may deliver only now.
         let update = format!(
             "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, lease_until = started_at{UNDER_LEASE}"
         );

@@ -1,4 +1,4 @@
-//! Statements of `status` and metrics. Each is bounded: a million posts cost no more than a thousand.
+//! Statements of `status` and metrics. Their cost is bounded, except that of `labelling_state`, which counts all posts.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -13,20 +13,20 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
-/// Posts up to which everything is counted, which takes 0.2 s.
+/// Maximum number of posts that are counted exactly, which takes 0.2 s.
 const COUNTED: i64 = 200_000;
-/// Posts of a sample. The 95 % confidence interval of a share of a half is ±2.2 points, and reading them takes about 30
-/// ms at 1,000,000 posts.
+/// Posts in a sample. The 95 % confidence interval of a share of 50 % is ±2.2 points, and reading the sample takes
+/// about 30 ms at 1,000,000 posts.
 const SAMPLE: i64 = 2_000;
-/// Newest posts to check, because these are the most likely to be unlabelled.
+/// Number of newest posts to check, because the newest posts are the most likely to be unlabelled.
 const NEWEST: i64 = 4_000;
-/// Posts stored last to check for labels of another target.
+/// Number of most recently stored posts among which to look for unlabelled ones.
 const STORED_LAST: i64 = 1_000;
-/// Unlabelled posts among these to check under each target.
+/// Maximum number of these unlabelled posts to check for labels under other targets.
 const WAITING_CHECKED: i64 = 20;
-/// Posts up to which a backlog is counted.
+/// Maximum count of a backlog.
 const MOST_WAITING: i64 = 100_000;
-/// The latest runs: a week of one per minute.
+/// Subquery for the latest runs: a week with one run per minute.
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
                             ORDER BY id DESC LIMIT 10000) latest";
 
@@ -86,7 +86,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
         let sample = self.count_outcomes(target, each, DB::SAMPLE_POSTS).await?;
-        // A sample would miss a few new posts among a million, which users look for.
+        // The sample would miss a few new posts among a million, but users look for them.
         let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
         let newest = self.count_outcomes(target, NEWEST, newest).await?;
         let backlog = sqlx::query_scalar::<DB, i64>(
@@ -130,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// Returns the current target with the names of its model and label set, and the version.
+    /// Returns the current target with the names of its model and label set, and the label set's hash.
     async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
         let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
@@ -147,7 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// Counts the outcomes of the posts that `from` selects, with a parameter `number`.
+    /// Counts the outcomes of the posts that `from` selects. `number` is the parameter `$3` of `from`.
     async fn count_outcomes(
         &self,
         target: Target,
@@ -188,7 +188,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "count claimed and parked posts";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // Two counts, for posts without and with crashes, because that is the order of the index of claimable posts.
+        // Counts posts without and with crashes separately, because the index of claimable posts is ordered by crashes.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
@@ -208,8 +208,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn newest_post(&self, latest: Timestamp) -> Result<NewestPost> {
-        // Only posts with a text have an index. All posts are read if none has a text left, because none was collected
-        // since.
+        // Collection times are indexed only for posts with a text. If no post has a text left, all posts are read.
         sqlx::query::<DB>(
             "SELECT COALESCE( \
                       (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
@@ -390,7 +389,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-/// The end of a run: id, stage, status, start, end, error, and 1 if it was good.
+/// An ended run: id, stage, status, start, end, error, and 1 if it was good.
 type EndedRun = (
     i64,
     Stage,
@@ -401,7 +400,7 @@ type EndedRun = (
     i64,
 );
 
-/// A target without labels.
+/// A target that no row has.
 const NO_TARGET: Target = Target {
     model: -1,
     label_set: -1,
@@ -419,7 +418,7 @@ struct OutcomeCounts {
     oldest_unlabelled: Option<Timestamp>,
 }
 
-/// Scales `part` of `of` to `all`.
+/// Scales the share of `part` in `of` to `all`.
 fn scaled(part: i64, of: i64, all: i64) -> i64 {
     let scaled = i128::from(part) * i128::from(all) / i128::from(of.max(1));
     i64::try_from(scaled).unwrap_or(i64::MAX).min(all)

@@ -11,8 +11,8 @@ use super::super::dialect::Dialect;
 use super::post_rows::{Row, insert_posts, names};
 use super::{ErrorContext, SqlStore};
 
-/// Minimum number of new rows that are inserted in bulk, by a method that fails for existing keys. Blocks of files
-/// are larger, pages of listings smaller.
+/// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks of files are larger
+/// than this, pages of listings are smaller.
 pub(super) const BULK_ROWS: usize = 200;
 
 /// Columns that are not content of the post, or are covered by the text hash.
@@ -26,7 +26,7 @@ static CONTENT: LazyLock<String> = LazyLock::new(|| {
     // Derived from the columns of the INSERT, so that new columns are included.
     let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column));
     let texts = content
-        // A removal is a change, the time of the removal is not.
+        // A removal is a change. The time of the removal is not.
         .chain(["removed_at IS NULL"])
         .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
     texts.collect::<Vec<_>>().join(" || '\n' || ")
@@ -70,8 +70,8 @@ impl StoredPost {
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks.
-    /// With `may_look`, an index lookup first checks whether all of them are new; it must be false after the server has
-    /// rejected one as a duplicate.
+    /// With `may_look`, an index lookup first checks whether all posts are new. `may_look` must be false after the
+    /// server has rejected a post as a duplicate.
     pub(super) async fn stored_among(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
@@ -87,8 +87,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::stored_posts(tx, fullnames.iter().copied()).await
     }
 
-    /// Returns true if no stored post is between the first and the last id of a block, by one index lookup. This
-    /// detects new posts in a dump that is ordered by id.
+    /// Returns true if one index lookup finds no stored post from the first to the last id of a block. This detects new
+    /// posts in a dump that is ordered by id.
     ///
     /// If the server's collation differs from byte order, the lookup may miss a post. The insert then fails with a
     /// duplicate key.
@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(next.is_none_or(|next| next.as_str() > last))
     }
 
-    /// Selects and locks the posts that are stored.
+    /// Selects and locks those posts that are stored.
     pub(super) async fn stored_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,

@@ -8,12 +8,12 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 use topicmill_core::TextHash;
 
-/// Posts per transaction, which are locked until it ends.
+/// Posts per transaction. Changed posts are locked until the transaction ends.
 const POSTS: i64 = 2_000;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Recomputes the text hashes of posts by the rule of this version, and returns how many changed. These are
-    /// labelled again, as after an edit. After an interruption, the next call continues.
+    /// Recomputes the text hashes of posts by the rule of this version. Returns the number of changed posts, which are
+    /// labelled again, as after an edit. After an interruption, the next call changes the remaining posts.
     pub async fn apply_text_rule(&self) -> Result<u64> {
         const WHAT: &str = "recompute text hashes";
         let rule = TEXT_RULE.to_string();

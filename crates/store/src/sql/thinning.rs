@@ -1,4 +1,4 @@
-//! Thins old data: keeps one sighting per post, topic and day, and replaces the runs of a day by sums.
+//! Thins old data: keeps one row of `sightings` per post, topic and day, and replaces the runs of a day by sums.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use topicmill_core::Timestamp;
 
 /// Key in `meta`: the end of the last thinned day.
 const THINNED_UNTIL: &str = "thinned_until";
-/// Ended runs without sightings that are not the last of their stage with their status, which `status` shows.
+/// Query for ended runs without sightings. Excludes the last run of each stage with each status, which `status` shows.
 const RUNS: &str = "\
 SELECT id, stage, status, started_at, finished_at, counts FROM runs r \
  WHERE started_at >= $1 AND started_at < $2 AND status <> 'running' AND finished_at IS NOT NULL \
@@ -125,7 +125,7 @@ impl<DB: Dialect> SqlStore<DB> {
             })
     }
 
-    /// Replaces the runs of a day that are not needed any more by sums. Returns how many.
+    /// Replaces those runs of a day that are no longer needed by sums. Returns how many.
     async fn sum_up_runs(
         tx: &mut Transaction<'static, DB>,
         day: DateTime<Utc>,

@@ -11,7 +11,7 @@ use super::{ErrorContext, SqlStore, is_older};
 use topicmill_core::PurgeReason;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Returns the fullnames of purged posts among the posts and the posts that they show. Removes a reversible
+    /// Returns the fullnames of purged posts among the given posts and the posts that they show. Removes a reversible
     /// tombstone if Reddit itself returns the post again.
     pub(super) async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
@@ -51,7 +51,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 stay.insert(fullname);
             }
         }
-        // A crosspost stays purged as long as the post that it shows.
+        // A crosspost stays purged as long as the post that it shows is purged.
         while let Some(at) = lifted.iter().position(|name| {
             let shown = visible.get(name.as_str()).copied().flatten();
             shown.is_some_and(|shown| stay.contains(shown))
@@ -76,8 +76,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept.
     ///
-    /// Keeps posts that Reddit itself returned, because a file or an archive may be wrong. They are the first ones that
-    /// the next `purge --check-deleted` checks.
+    /// Keeps a post that came from Reddit itself if a file or an archive now names a purged parent, because these may
+    /// be wrong. The next `purge --check-deleted` checks such posts first.
     pub(super) async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
         refused: &[&Row<'_>],
@@ -161,7 +161,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("look up posts that crossposts show")
     }
 
-    /// Deletes the URL of crossposts, which a missing value would not erase. Returns true if any had one.
+    /// Deletes the URLs of crossposts, because an upsert without a URL keeps the stored one. Returns true if any
+    /// crosspost had a URL.
     pub(super) async fn clear_urls(
         tx: &mut Transaction<'static, DB>,
         crossposts: &[&str],

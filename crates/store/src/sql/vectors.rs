@@ -1,7 +1,7 @@
-//! Stores and reads vectors of texts and labels. They are deleted with their texts.
+//! Stores and reads vectors of texts and labels. The vector of a text is deleted with the text.
 //!
-//! The vector of a text is written with its first label, under the same lease. It serves all other labels: the logit of
-//! a pair is the cosine of the two vectors.
+//! The vector of a text is written with the first label of a post, under the same lease, and is used for all other
+//! label sets: the logit of a text and a label is the cosine of their vectors.
 
 use std::collections::HashMap;
 
@@ -52,8 +52,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .copied()
             .zip(bytes.iter().map(Vec::as_slice))
             .collect();
-        // In one order for all writers. Two labels with the same text share a hypothesis, and keys must be distinct
-        // within an INSERT.
+        // All writers use the same order, to avoid deadlocks. Two labels with the same text share a hypothesis, and
+        // keys must be distinct within an INSERT.
         rows.sort_unstable();
         rows.dedup_by_key(|(id, _)| *id);
         let mut tx = self.begin().await?;
@@ -123,8 +123,8 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
         // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
-        // page. The scalar subqueries are searched once per post: while labels are being written, PostgreSQL's planner
-        // considers their table empty, and would read all of it repeatedly.
+        // page. Scalar subqueries are searched once per post. In a join, PostgreSQL's planner would consider the table
+        // of labels empty while labels are being written, and would read the whole table repeatedly.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \

@@ -1,4 +1,4 @@
-//! Reads versions of label sets, the cost of another one, and the labels that it changes.
+//! Reads the versions of label sets, estimates the cost of labelling under another version, and compares labels.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Fitted, Label, LabelSet};
 
-/// Displayed errors of parked posts, most frequent first.
+/// Maximum number of displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
 /// A key that no row has.
 const NO_ROW: i64 = -1;
@@ -228,7 +228,7 @@ impl<DB: Dialect> SqlStore<DB> {
                       CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
                                            AND v.model_id = ",
         );
-        // A text with a vector needs no inference for any label: all its pairs count as stored.
+        // A text with a vector needs no inference for any label, so all its pairs count as stored.
         let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
         select
             .push_bind(model)

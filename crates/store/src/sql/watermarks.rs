@@ -66,8 +66,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the import position")
     }
 
-    // The watermark only moves forwards, because two runs may end in either order. A watermark in the future may move
-    // back, because otherwise one wrong date would hide all later posts.
+    // The watermark moves only forwards, because two runs may end in either order. Only a watermark in the future may
+    // move back: otherwise, one wrong date would hide all later posts.
     pub(super) async fn upsert_watermark(
         tx: &mut Transaction<'static, DB>,
         page: &Page<'_>,
@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(newest.flatten())
     }
 
-    // A post dated in the future (a wrong clock, a forged file) must not become the watermark. This finds the newest
-    // post from before the first such post was stored.
+    // A post with a date in the future (a wrong clock, a forged file) must not become the watermark. Posts that were
+    // created before the first such post was stored are known to have been read.
     pub async fn newest_before_future(
         &self,
         source: SourceKind,
