@@ -18,7 +18,7 @@ pub enum ColumnKind {
     Boolean,
     /// Milliseconds since 1970, UTC.
     Time,
-    /// Bytes, whose values are text of hexadecimal digits.
+    /// Bytes as text of hexadecimal digits.
     Hex,
     /// 32-bit floating-point numbers: an embedding.
     Vector,
@@ -83,7 +83,7 @@ pub enum ColumnValues {
     Vector(ColumnVectors),
 }
 
-/// A column: the values of some rows.
+/// A column with one value or NULL for each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnCells {
     /// The non-NULL values.

@@ -1,4 +1,4 @@
-//! Defines the clock, the only module that reads the time.
+//! Defines the clock. Only this module reads the time.
 //!
 //! All timeouts, expiries and timestamps come from a [`Clock`], so that tests control the time: `ManualClock` returns
 //! from a sleep at once and records its duration. Clippy forbids the clocks of `std`, `chrono` and `tokio` everywhere
@@ -40,10 +40,7 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// Creates a clock whose [`Clock::elapsed`] starts now.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the only module that reads the time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the time")]
     pub fn shared() -> SharedClock {
         Arc::new(Self {
             started: std::time::Instant::now(),
@@ -52,10 +49,7 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the only module that reads the time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the time")]
     fn now(&self) -> DateTime<Utc> {
         // `Utc::now` panics if the clock is set before 1970.
         std::time::SystemTime::now().into()
@@ -65,10 +59,7 @@ impl Clock for SystemClock {
         self.started.elapsed()
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the only module that reads the time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the time")]
     fn sleep(&self, duration: Duration) -> Sleep<'_> {
         Box::pin(tokio::time::sleep(duration))
     }

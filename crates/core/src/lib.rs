@@ -81,7 +81,7 @@ pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 /// The largest backward clock step that the scheduler waits out.
 ///
-/// If the clock was set back by more, the earlier time was wrong: a scheduled run planned further ahead than this was
+/// If the clock is set back by more, it was wrong before: a scheduled run that is due further ahead than this was
 /// planned by a wrong clock.
 pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 
@@ -180,9 +180,9 @@ string_enum! {
         Private = "private",
         /// Reddit banned the subreddit.
         Banned = "banned",
-        /// Readable only after an opt-in that the API does not give.
+        /// Readable only after an opt-in that the API does not offer.
         Quarantined = "quarantined",
-        /// Readable only after a consent that the API does not give.
+        /// Readable only after a consent that the API does not offer.
         Gated = "gated",
         /// The subreddit does not exist.
         Missing = "missing",
@@ -190,7 +190,7 @@ string_enum! {
         EdgeBlocked = "edge-blocked",
         /// The credentials were rejected.
         Auth = "auth",
-        /// The quota did not allow the request within the wait budget.
+        /// The quota did not allow the request within the maximum wait.
         RateLimited = "rate-limited",
         /// The server or the connection failed.
         Server = "server",
@@ -213,7 +213,7 @@ impl Outcome {
         )
     }
 
-    /// Returns true if the client or its credentials are rejected, whatever the request.
+    /// Returns true if the client or its credentials are rejected for every request.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Auth | Self::EdgeBlocked)
     }
@@ -247,7 +247,7 @@ impl Rejections {
     /// Maximum number of reasons that are counted separately; a broken file could have a different one in each line.
     const MAX_REASONS: usize = 20;
 
-    /// Counts one record. The part after [`FOUND_MARKER`] is dropped.
+    /// Counts one record. The part of the reason after [`FOUND_MARKER`] is dropped.
     pub fn add(&mut self, reason: &str) {
         let reason = reason
             .split_once(FOUND_MARKER)
@@ -295,13 +295,13 @@ pub struct TopicReport {
     pub posts: u64,
     /// Posts that were not stored before.
     pub new: u64,
-    /// Stored posts that changed, in their score for example.
+    /// Stored posts that changed, for example in their score.
     pub changed: u64,
     /// Changed posts with a new text, which are scored again.
     pub edited: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
-    /// Children of the listing that are not posts, or incomplete.
+    /// Entries of the listing that are not posts, or are incomplete.
     pub rejected: Rejections,
     /// The user-facing error message, if there was an error.
     pub detail: Option<String>,

@@ -113,7 +113,7 @@ impl ReadyPost {
         &self.text_hash
     }
 
-    /// Removes the text and link that a crosspost has from its parent, after retention removed them from the parent.
+    /// Removes the text and link that a crosspost shows of its parent, after retention deleted them from the parent.
     pub fn remove_shown_text(&mut self) {
         self.post.selftext.clear();
         self.post.url = None;
