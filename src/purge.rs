@@ -1,8 +1,8 @@
 //! Purges posts that were deleted on Reddit, that the user names, or whose retention is over.
 //!
-//! Reddit's rules require that posts deleted there are deleted here. Posts are checked a hundred at a time, those not
-//! checked for longest first, and each response is written in one transaction before the next request. A run that is
-//! stopped or crashes keeps what it finished, and the next one continues from there. Returns a [`PurgeReport`].
+//! Reddit's rules require that posts deleted there are deleted here. Posts are checked a hundred at a time, the least
+//! recently checked first, and each response is written in one transaction before the next request. A run that is
+//! stopped or crashes keeps what it finished, and the next run continues from there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use topicmill_sources::page::Source;
 use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
 use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 
-/// Posts per transaction in steps without requests.
+/// Number of posts per transaction in steps without requests to Reddit.
 const BATCH: u32 = 1_000;
 /// Number of recently seen posts that are requested as controls, to verify an empty response.
 const CONTROLS: u32 = 10;
@@ -44,13 +44,13 @@ pub enum PurgeError {
     Clock {
         /// The time of the machine's clock.
         now: Timestamp,
-        /// The start of the last run that did not begin within a day of it.
+        /// The start of the last run that did not begin within a day of `now`.
         last: Timestamp,
     },
 }
 
 impl PurgeError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of this error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -65,15 +65,15 @@ impl PurgeError {
 pub struct PurgePlan {
     /// Posts to purge by name, stored or not, each with the reason.
     pub ids: Vec<(Fullname, PurgeReason)>,
-    /// Purge the texts of posts first stored more hours ago than this.
+    /// Purges the texts of posts that were first stored more than this number of hours ago.
     pub retention_hours: Option<u32>,
-    /// Thin out sightings and runs older than this number of days.
+    /// Thins out sightings and runs older than this number of days.
     pub thin_days: Option<u32>,
-    /// Purge posts that Reddit no longer shows.
+    /// Purges posts that Reddit no longer shows.
     pub check: Option<Check>,
-    /// Do not rewrite the file of a SQLite database at the end; a later purge does it.
+    /// Leaves rewriting the file of a SQLite database to a later purge.
     pub leave_file: bool,
-    /// Trust the machine's clock, however long ago the last run was.
+    /// Trusts the machine's clock, however long ago the last run was.
     pub trusts_clock: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct PurgePlan {
 pub struct Check {
     /// Maximum number of requests of up to 100 posts each, without retries and tokens.
     pub max_requests: Option<u64>,
-    /// Skip posts that Reddit showed within this number of hours.
+    /// Skips posts that Reddit showed within this number of hours.
     pub older_than_hours: u32,
 }
 
@@ -194,7 +194,8 @@ impl Worker<'_> {
     }
 }
 
-/// Rejects a clock that no other clock confirms and that is behind the last run, or more than a month ahead of it.
+/// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
+/// server's clock is used instead.
 async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     let now = worker.now();
     let day = TimeDelta::days(1);
@@ -275,7 +276,8 @@ async fn purge_old_texts(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
-    // Clocks of machines differ a little. A post stored a day ahead came from a wrong clock, and would never be due.
+    // Clocks of machines differ a little. A post that was stored more than a day in the future has the time of a wrong
+    // clock. It counts as due, because otherwise it would not be due for a long time.
     let future = worker
         .store
         .purging()
@@ -403,7 +405,7 @@ async fn fetch_states(
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.purging().last_checked(sample, CONTROLS).await?;
     controls.retain(|fullname| !due.contains(fullname));
-    // The controls take part of the hundred. The first response did not have the omitted posts either.
+    // The controls take the places of some of the hundred posts, which the first response lacked, too.
     let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
