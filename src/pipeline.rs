@@ -68,7 +68,7 @@ pub struct ImportOrder<'a> {
     pub reading: &'a FileOptions,
     /// Topics that records are mapped to.
     pub topics: &'a [Topic],
-    /// True if the topic of a record is mapped from its label to its slug.
+    /// The rule for records that name a topic.
     pub named_topics: NamedTopics,
     /// True if author names are stored in the clear.
     pub store_author: bool,
@@ -88,7 +88,7 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of this error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -233,7 +233,7 @@ impl Context {
                     tracing::warn!(
                         file = %name, posts = done.topics_differ,
                         "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
-                         another one: --topics-from-subreddits takes the pipeline's"
+                         another topic: --topics-from-subreddits takes the pipeline's"
                     );
                 }
                 total.add(&done);
@@ -250,8 +250,8 @@ impl Context {
         .await
     }
 
-    /// Returns the progress of an earlier import of the file, or the start; `None` for formats that are always read
-    /// whole.
+    /// Returns the progress of an earlier import of the file, or a new one at its start; `None` if an import of the
+    /// file is never resumed.
     async fn import_state(
         &self,
         path: &Path,
@@ -261,7 +261,7 @@ impl Context {
         if !order.reading.is_resumed(path) {
             return Ok(None);
         }
-        // Everything that changes which rows are stored, or how, makes it a different import.
+        // Everything that changes which rows are stored, or how, makes an import a different one.
         let topics = order.topics.iter();
         let topics = topics.map(|topic| (&topic.slug, &topic.label, &topic.subreddits));
         let topics: Vec<_> = topics.collect();

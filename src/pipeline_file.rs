@@ -42,7 +42,7 @@ pub enum PipelineError {
         .1.join(", "), .0
     )]
     NoSubreddits(String, Vec<String>),
-    /// A requested topic is not in the file, whose topics are these.
+    /// A requested topic is not in the file; also lists the topics of the file.
     #[error("the pipeline has no topic `{0}`; it has {1}")]
     NoTopic(String, String),
 }
@@ -83,8 +83,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Loads a pipeline file; `None` is the built-in one. A topic without `listing` and `limit` gets these defaults,
-    /// and [follows](Topic::follows).
+    /// Loads a pipeline file; `None` is the built-in one. A topic without `listing` or `limit` gets the given default.
     ///
     /// # Errors
     /// See [`PipelineError`].
@@ -119,8 +118,8 @@ impl Pipeline {
             .map_err(|mistakes| PipelineError::Mistakes(path.to_owned(), mistakes))
     }
 
-    /// Removes the topics without subreddits, which are only labels, and returns their slugs. `all`: every topic was
-    /// requested by name.
+    /// Removes the topics without subreddits, which are only labels, and returns their slugs. `all` is true if every
+    /// topic was requested by name.
     ///
     /// # Errors
     /// [`PipelineError::NoSubreddits`] if no topic is left, or a requested one is removed.

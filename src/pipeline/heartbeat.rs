@@ -30,7 +30,7 @@ pub(super) async fn send_heartbeats(context: &Context, run: RunId) -> Infallible
     loop {
         tokio::time::sleep(context.heartbeat).await;
         if let Err(error) = context.store.runs().record_heartbeat(run).await {
-            // Nine more heartbeats may be missed.
+            // Not a warning, because a run counts as crashed only after ten missed heartbeats.
             tracing::debug!("a heartbeat was not recorded: {error}");
         }
         // Checkpoints the WAL, so that a copy of the SQLite file alone contains most of the run.

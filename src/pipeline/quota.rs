@@ -1,7 +1,7 @@
 //! Shares one request quota among all processes that use the same client id and database.
 //!
-//! The HTTP client does not depend on the store, so it receives closures. A store error ends the run: counting locally
-//! could exceed the quota together with other processes.
+//! The HTTP client does not depend on the store, so it receives closures. A store error ends the run, because processes
+//! that each count their own requests could together exceed the quota.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
 use topicmill_store::{RunId, StoreError, is_cancelled};
 
-/// The database key of the version of the program that began the last run.
+/// The metadata key under which a run stores the version of its program.
 pub const WRITTEN_BY: &str = "written_by";
 
 /// The record of a run, for the database, for `--run-json` and for the exit code.
@@ -56,7 +56,7 @@ impl Context {
     ) -> Result<(T, RunStatus), E> {
         // Before this run is recorded, so that `status` is right from here on.
         heartbeat::record_crashed_runs(self).await?;
-        // For `db info`. A database role may lack the permission, which is not an error.
+        // For `db info`. A database role may lack this privilege, which is not an error.
         match self.store.set_meta(WRITTEN_BY, crate::VERSION).await {
             Err(error) if is_cancelled(&error) => return Err(error.into()),
             Err(error) => {

@@ -156,7 +156,7 @@ fn read_stages(section: Section, found: &mut Findings) -> Vec<Vec<String>> {
             found.wrong(
                 at,
                 format!(
-                    "the stage {line} begins with no command that a schedule runs: {hint}there are {all}"
+                    "the stage {line} does not begin with a command that a schedule runs: {hint}there are {all}"
                 ),
             );
         }

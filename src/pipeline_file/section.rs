@@ -34,8 +34,8 @@ impl<'a> Section<'a> {
         self.table.keys()
     }
 
-    /// Reports unknown keys, each with the key that was most likely meant. `elsewhere`: the keys of another section,
-    /// and where that is.
+    /// Reports unknown keys, each with the key that was most likely meant. `elsewhere` has the keys of another section,
+    /// and the place where they belong.
     pub fn unknown_keys(
         self,
         here: &[&'static str],

@@ -48,7 +48,7 @@ pub(super) struct Defaults<'a> {
     pub listing: Listing,
     pub limit: u32,
 }
-/// Number of posts that a Reddit listing returns.
+/// Valid limits of a topic: a Reddit listing has at most 1,000 posts.
 const LIMITS: std::ops::RangeInclusive<u32> = 1..=1000;
 /// Maximum share of a subreddit.
 const MOST_SHARE: u32 = 1000;
