@@ -38,7 +38,7 @@ struct Counters {
     /// Posts read and new posts, by stage.
     collected: BTreeMap<&'static str, (u64, u64)>,
     purged: u64,
-    /// Clients in use.
+    /// HTTP clients in use.
     clients: Vec<(SourceKind, Arc<Meter>)>,
     /// Traffic of clients that have been dropped.
     traffic: BTreeMap<&'static str, Traffic>,
@@ -239,7 +239,7 @@ impl Counters {
             let sum = by_source.entry(source.traits().section).or_default();
             sum.add(&meter.snapshot());
         }
-        // Quotas received by other processes; those of this process are at least as new.
+        // Quotas that other processes received. Those of this process replace them, because they are at least as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
         quotas.extend(database.into_iter().flat_map(DatabaseFigures::quotas));
         for (source, traffic) in &by_source {

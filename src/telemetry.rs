@@ -1,8 +1,8 @@
 //! Logging to stderr: log lines, and progress bars on a terminal.
 //!
 //! A progress bar is a span (`tracing-indicatif`), so log lines and bars do not overwrite each other. Without a
-//! terminal there are no bars; stages log their progress instead. Control characters in fields are removed, see
-//! [`sanitize`].
+//! terminal there are no bars; stages log their progress instead. Control characters in fields are replaced or escaped,
+//! see [`sanitize`].
 
 pub mod sanitize;
 mod traces;
@@ -57,7 +57,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
     let default = format!("{default},ort=error,sqlx_core::pool::connection=error");
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // `sqlx` logs the values of unknown connection parameters, and lines of the password file.
+    // `sqlx` logs the values of unknown connection parameters, and lines of the password file, which may be secrets.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
     // Spans for traces, which no log line shows.
@@ -126,8 +126,8 @@ tokio::task_local! {
     static TASK_RUN: i64;
 }
 
-/// Runs `work` as part of a run: its JSON log lines carry the run's id. So do lines of other threads, and later lines
-/// until the next run begins.
+/// Runs `work` as part of a run: its JSON log lines carry the run's id. Until the next run begins, lines of other
+/// threads and later lines carry the same id.
 pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
     LAST_RUN.store(id, Ordering::Relaxed);
     TASK_RUN.scope(id, work).await
@@ -162,7 +162,7 @@ impl Write for JsonLine {
         let text = String::from_utf8_lossy(line);
         let mut text = sanitize::json(&text).into_owned();
         let run = current_run();
-        // Inside a string the quotes would be escaped.
+        // Inside a string, the quotes of this text would be escaped, so it can only be a key.
         if run != 0 && !text.contains("\"run\":") {
             // Inserted as text: the layer has formatted the line already.
             text.insert_str(1, &format!("\"run\":{run},"));

@@ -12,9 +12,9 @@ use topicmill_store::{
     LabellingEstimate, LastRun, NewestPost, RecentLabelCount, Store, StoreError,
 };
 
-/// Number of newest posts in the label mix: enough that chance alone moves sixteen labels by an index of 0.02.
+/// Number of newest posts in the label mix: enough that chance alone gives sixteen labels a drift index of only 0.02.
 const RECENT_POSTS: u32 = 2_000;
-/// Number of posts before them, for comparison.
+/// Number of earlier posts that the newest ones are compared with.
 const EARLIER_POSTS: u32 = 8_000;
 /// Maximum number of labels: a label set may have thousands, and each would be a time series.
 const MAX_LABELS: usize = 50;

@@ -20,7 +20,7 @@ use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
 /// Time for which figures of the database are cached. Prometheus scrapes every 15 seconds or less often; several
-/// servers, or a person with a browser, must not cost the database more than one.
+/// Prometheus servers, or a person with a browser, must not load the database more than one server does.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Timeout of the database, less than the scrape timeout of 10 seconds.
 const TIMEOUT: Duration = Duration::from_secs(5);

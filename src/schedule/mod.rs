@@ -5,7 +5,7 @@
 //! executes a stage: it receives the words of a command line.
 //!
 //! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever the clocks show.
-//! - The process that claims it renews its lease, and writes only under that lease's fencing token.
+//! - The process that claims a run renews its lease, and writes only under that lease's fencing token.
 
 mod entry;
 mod plan;
@@ -28,7 +28,7 @@ pub use self::timetable::{Timetable, TimetableError};
 pub struct Event<'a> {
     /// The schedule.
     pub schedule: &'a str,
-    /// When the run was due.
+    /// The time at which the run was due.
     pub due_at: Timestamp,
     /// The kind of event.
     pub kind: EventKind<'a>,
@@ -37,7 +37,7 @@ pub struct Event<'a> {
 /// The kinds of events of a scheduled run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind<'a> {
-    /// This many runs were missed because no scheduler ran, the first at this time.
+    /// This many runs were missed because no scheduler ran; the first of them was due at this time.
     Missed(u64, Timestamp),
     /// It is skipped, for this reason.
     Skipped(&'a str),
@@ -48,7 +48,7 @@ pub enum EventKind<'a> {
         /// The number of processes that crashed while running it.
         crashes: u32,
     },
-    /// Its stages ended. The status is `waiting` if a signal stopped them and the next scheduler resumes it.
+    /// Its stages ended. The status is `waiting` if a signal stopped them, and the next scheduler resumes the run.
     Ended {
         /// The key of its row.
         id: i64,

@@ -10,7 +10,7 @@ use super::entry::Entry;
 use topicmill_core::{CatchUp, MAX_CLOCK_SETBACK, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{PlannedRun, PlanningState, ScheduleState};
 
-/// Maximum delay of a run that counts as on time: the minute of its due time, and another one for a busy machine.
+/// Maximum delay of a run that counts as on time: the minute of its due time, and another minute for a busy machine.
 pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
 /// Maximum number of waiting runs per schedule: ten days of quarter-hourly runs. A longer backlog would never clear.
 const MAX_WAITING: usize = 1_000;
@@ -52,7 +52,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
             clock_was_wrong: true,
         });
     }
-    // With another cron line, nothing was due before a process followed it.
+    // If the cron line has changed, nothing is due before this process began to follow the new line.
     let from = if has_same_line(planned, entry) {
         until
     } else {
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(decided(&by(catch_up), &state(15)), [(15, Waiting, 0)]);
             assert_eq!(decided(&by(catch_up), &state(17)), [(15, Waiting, 0)]);
         }
-        // Forty runs and five minutes.
+        // Forty runs were missed, the last one five minutes ago.
         let forty = state(605);
         assert_eq!(decided(&by(CatchUp::None), &forty), [(600, Missed, 40)]);
         assert_eq!(decided(&by(CatchUp::One), &forty), [(600, Waiting, 39)]);
@@ -330,7 +330,7 @@ mod tests {
             (found.from, found.until, found.runs.len()),
             (None, at(100), 0)
         );
-        // With another line nothing is due from before it was followed.
+        // With another line, nothing is due from before the line was followed.
         let mut other = state(605);
         other.planned.as_mut().unwrap().cron = "0 3 * * *".into();
         let found = decide(&one, &other, at(580)).unwrap();

@@ -192,9 +192,9 @@ pub(super) async fn run(
 enum StagesEnd {
     /// All stages that should run have run.
     Finished,
-    /// A signal, or another process reclaimed the run.
+    /// A signal came, or another process reclaimed the run.
     Cancelled,
-    /// The timeout, in this stage.
+    /// The run exceeded its timeout in this stage.
     TimedOut(String),
 }
 
@@ -245,7 +245,8 @@ async fn stages(
         if end.skips_rest {
             return StagesEnd::Finished;
         }
-        // A process that reclaims the run continues after this stage. If the write fails, it repeats the stage.
+        // A process that reclaims the run continues after this stage. If this write fails, that process repeats the
+        // stage.
         if let Err(error) = context
             .store
             .schedules()

@@ -40,13 +40,13 @@ pub struct Scheduler {
     worker: String,
     followed: Vec<FollowedSchedule>,
     own_runs: OwnRuns,
-    /// Offset of the database's clock from ours.
+    /// Offset of the database's clock from this machine's clock.
     skew: TimeDelta,
-    /// Maximum age of a due time before the schedule was first followed.
+    /// Runs that were due at most this long before their schedule was first followed are executed, too.
     grace: TimeDelta,
 }
 
-/// A schedule, and the time since when this process follows it, by the database's clock.
+/// A schedule, and the time from which this process follows it, by the database's clock.
 #[derive(Debug)]
 struct FollowedSchedule {
     entry: Entry,
@@ -98,8 +98,8 @@ impl Scheduler {
         }
     }
 
-    /// Also executes a run that was due shortly before its schedule was first followed: for a process that an external
-    /// scheduler starts at the due time.
+    /// Also executes a run that was due shortly before its schedule was first followed. This is for a process that an
+    /// external scheduler starts at the due time.
     #[must_use]
     pub fn started_when_due(mut self) -> Self {
         self.grace = plan::ON_TIME;
@@ -234,7 +234,7 @@ impl Scheduler {
             }
             let now = self.context.clock.now().into();
             let store = &self.context.store;
-            // Only possible for an expired lease; checked first, because this is a write.
+            // Only a run with an expired lease can have crashed. `held` is checked first, because the call writes.
             if held.is_some()
                 && let Some((run, due_at)) = store
                     .schedules()
@@ -325,7 +325,7 @@ impl Scheduler {
                 until: decided.until,
                 runs: &decided.runs,
             };
-            // On false another process was faster: read the state again.
+            // On false, another process was faster, and the loop reads the state again.
             if self
                 .context
                 .store

@@ -1,7 +1,7 @@
 //! Cron lines in a time zone: parses a line and computes due times.
 //!
-//! The croner crate parses and computes, including daylight saving time. This module words its errors, and rejects
-//! lines whose meaning differs between programs.
+//! The croner crate parses and computes, including daylight saving time. This module rewords croner's errors, and
+//! rejects lines whose meaning differs between programs.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum TimetableError {
     /// A field cannot be parsed.
     #[error("the cron line `{0}`: {1}; see docs/schedule.md for what the five fields take")]
     Line(String, String),
-    /// It names a day that does not exist.
+    /// The line names only days that do not exist.
     #[error(
         "the cron line `{0}` is never due: no year has such a day; correct its days and months"
     )]

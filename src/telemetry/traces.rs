@@ -45,7 +45,7 @@ mod built {
         {
             return None;
         }
-        // The exporter's client panics without a provider.
+        // The exporter's HTTP client panics without a crypto provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let exporter = match SpanExporter::builder().with_http().build() {
             Ok(exporter) => exporter,
@@ -65,7 +65,7 @@ mod built {
             .with_resource(resource)
             .build();
         let tracer = provider.tracer("topicmill");
-        // Called once.
+        // Cannot fail, because this function is called once.
         drop(PROVIDER.set(provider));
         Some(tracing_opentelemetry::layer().with_tracer(tracer))
     }
