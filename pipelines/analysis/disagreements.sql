@@ -1,4 +1,4 @@
--- Posts whose label differs from their topic, highest scores first; topics that are no label are left out.
+-- Posts whose label differs from their topic, highest scores first; topics that are not labels are left out.
 WITH ours AS (
      SELECT l.label, l.label_name FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id)
 SELECT p.fullname, p.topic, p.label, p.score, p.title
