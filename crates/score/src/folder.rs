@@ -44,7 +44,8 @@ pub use self::rounding::Rounding;
 
 /// Reason to reject a GLiClass model without a manifest.
 const GLICLASS_EXPORT: &str = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a \
-     fixed number of labels and let padding change the scores; build the folder from the checkpoint with tools/model.py";
+     fixed number of labels, and padding may change its scores; build the folder from the checkpoint with \
+     tools/model.py";
 
 /// Name of the manifest in a model folder.
 pub const MANIFEST_FILE: &str = "manifest.toml";

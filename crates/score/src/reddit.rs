@@ -1,8 +1,8 @@
 //! Converts a Reddit post to the text that its readers see.
 //!
 //! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, and placeholders
-//! replace removed texts. Readers do not see the former and learn nothing from the latter, but both would change labels,
-//! so both are removed.
+//! replace removed texts. Readers do not see the former and learn nothing from the latter, but both would change
+//! labels, so both are removed.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

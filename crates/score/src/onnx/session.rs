@@ -88,7 +88,7 @@ impl Source {
             .with_inter_threads(1)?
             // Threads that spin between batches take a core from the tokenizer.
             .with_intra_op_spinning(false)?
-            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. On such CPUs, this
+            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. There, this
             // option selects other kernels; with VNNI, it has no effect.
             .with_config_entry("session.x64quantprecision", "1")?;
         for (key, value) in &self.entries {

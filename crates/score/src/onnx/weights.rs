@@ -38,8 +38,8 @@ impl SharedWeights {
         loaded.as_ref().map_or(0, |loaded| loaded.matrices.len())
     }
 
-    /// Makes a CPU session use these weights. For another graph, or for a graph that cannot be read here, the builder is
-    /// unchanged: the session loads its own weights and reports any problem.
+    /// Makes a CPU session use these weights. For another graph, or for a graph that cannot be read here, the builder
+    /// is unchanged: the session loads its own weights and reports any problem.
     pub(super) fn apply(
         &self,
         mut builder: SessionBuilder,
