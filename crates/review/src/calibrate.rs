@@ -10,11 +10,11 @@ use serde::Serialize;
 use topicmill_core::TextHash;
 use topicmill_score::score::Evidence;
 
-/// Bounds of the temperature search; at the bounds the rows do not determine the temperature.
+/// Bounds of the temperature search. A result at a bound means that the rows do not determine the temperature.
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
-/// Bounds of the search for the background shift: they multiply the weight of the background by e^±8, about 3,000.
+/// Bounds of the search for the background shift. They multiply or divide the background's weight by e^8, about 3,000.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
-/// Minimum number of rows above a threshold; with fewer, the precision is a matter of chance.
+/// Minimum number of rows above a threshold; with fewer, the precision depends too much on chance.
 pub const MIN_ANSWERED: usize = 10;
 /// Folds of cross-validation.
 pub const FOLDS: u64 = 5;
@@ -173,7 +173,7 @@ fn setting((temperature, shift): (f64, f64), threshold: Option<f64>) -> Setting 
 
 fn fold_of(row: &GoldEvidence) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
-    // Folds by text hash keep equal texts out of both the training and the test set.
+    // Equal texts are in one fold, so no held-out text is in the training set.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
 }
 
@@ -214,7 +214,7 @@ fn least_loss(rows: &[(Evidence, &[usize])]) -> Option<(f64, f64)> {
     Some((log.exp(), loss(log)?))
 }
 
-/// Minimises a unimodal function by golden-section search; `None` if the function returns `None`.
+/// Returns the argument that minimises a unimodal function, by golden-section search; `None` if the function does.
 fn minimum(
     (mut low, mut high): (f64, f64),
     width: f64,
@@ -258,7 +258,7 @@ pub fn fit_threshold(
         .iter()
         .filter_map(|row| {
             let (score, right, given) = best_of(row, setting);
-            // `other` gets no label at any threshold.
+            // A row that is `other` gets no label at any threshold.
             given.then_some((score, right))
         })
         .collect();
@@ -292,7 +292,7 @@ fn short_between(low: f64, high: f64) -> f64 {
         .unwrap_or(high)
 }
 
-/// Returns the best score, true if its label is correct, and true if a label is assigned.
+/// Returns (best score, is its label correct, is a label assigned).
 fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);

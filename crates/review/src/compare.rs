@@ -102,7 +102,7 @@ pub(crate) fn kappa<'a, T: Ord + 'a>(
     (all > 0.0 && chance < 1.0).then(|| (same / all - chance) / (1.0 - chance))
 }
 
-/// The sources of the labels of a run: stored labels first, then labels computed from stored logits.
+/// The labels of a run: stored labels and, for posts without one, labels computed from stored logits.
 #[derive(Debug)]
 pub struct LabelSource<'a> {
     /// The target of the stored labels.
@@ -176,11 +176,11 @@ pub async fn compare(
         for post in posts {
             compared.add(post);
         }
-        let surest = |a: &MovedPost, b: &MovedPost| {
+        let by_score = |a: &MovedPost, b: &MovedPost| {
             let by_name = a.fullname.cmp(&b.fullname);
             b.score.total_cmp(&a.score).then(by_name)
         };
-        compared.examples.sort_by(surest);
+        compared.examples.sort_by(by_score);
         compared.examples.truncate(examples);
     }
     Ok(compared)
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn kappa_matches_the_textbook_example() {
-        // The textbook example: 35 of 50 agree; chance agreement is 0.5 × 0.6 + 0.5 × 0.4 = 0.5.
+        // 35 of 50 posts agree; chance agreement is 0.5 × 0.6 + 0.5 × 0.4 = 0.5.
         let moves = moves(&[
             ("a", "a", 20),
             ("a", "b", 5),

@@ -1,4 +1,4 @@
-//! Tests if the mix of labels changed between two periods by more than chance.
+//! Tests if the distribution of labels changed between two periods by more than chance.
 //!
 //! The inputs are post counts of each outcome; the outputs are a population stability index and significance tests.
 
@@ -12,13 +12,13 @@ const ERROR: f64 = 0.05;
 /// Added to each count, so that a label without posts in one period does not make the index infinite.
 const HALF: f64 = 0.5;
 
-/// The difference between two label mixes.
+/// The difference between two distributions of labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
     /// The population stability index: the sum over outcomes of the difference of the shares times the logarithm of
     /// their ratio.
     pub index: f64,
-    /// The 95th percentile of the index for two samples of these sizes from one mix.
+    /// The 95th percentile of the index for two samples of these sizes from the same distribution.
     pub chance: f64,
     /// Posts in the earlier period.
     pub before: u64,
@@ -55,9 +55,9 @@ impl Drift {
             let (a, b) = (share(*a, before), share(*b, after));
             (b - a) * (b / a).ln()
         });
-        // For two samples of one mix, the index divided by the sum of the inverse sample sizes has a chi-square
-        // distribution with one degree of freedom fewer than outcomes (Yurdakul & Naranjo 2020,
-        // <https://doi.org/10.21314/JRMV.2020.227>). Wilson and Hilferty approximate its 95th percentile.
+        // For two samples of the same population, the index divided by the sum of the inverse sample sizes has a
+        // chi-square distribution with one degree of freedom fewer than outcomes (Yurdakul & Naranjo 2020,
+        // <https://doi.org/10.21314/JRMV.2020.227>). Wilson and Hilferty's formula approximates its 95th percentile.
         let degrees = kinds - 1.0;
         let ninth = 2.0 / (9.0 * degrees);
         let chi = degrees * (1.0 - ninth + 1.6449 * ninth.sqrt()).powi(3);

@@ -43,8 +43,8 @@ impl EvaluatedPost {
         }
     }
 
-    /// Returns the cell of the confusion matrix (gold, predicted); the number of labels stands for none. With several
-    /// gold labels, the predicted one counts if it is among them, else the first.
+    /// Returns the cell of the confusion matrix (gold, predicted); an index equal to the number of labels stands for no
+    /// label. Of several gold labels, the predicted one counts, or else the first.
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
         let right = given.filter(|given| self.right.contains(given));
@@ -90,7 +90,7 @@ impl LabelQuality {
     }
 }
 
-/// A nonzero cell of the confusion matrix. The number of labels stands for none of them.
+/// A nonzero cell of the confusion matrix. A position equal to the number of labels stands for no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Confusion {
     /// Position of the gold label.
@@ -195,8 +195,8 @@ impl Difference {
     }
 }
 
-/// Compares two label runs on the same posts, in the same order. Each is given with the size of its label set; the sets
-/// may differ. `same` returns true if the outcomes of the post at a position are the same.
+/// Compares two label runs on the same posts, in the same order. Each run is passed with the size of its label set; the
+/// sets may differ. `same` returns true if both runs have the same outcome for the post at a position.
 ///
 /// # Panics
 /// Panics if the runs have different numbers of posts.
@@ -258,7 +258,7 @@ struct Tally {
 impl Tally {
     /// Counts the cells at some positions, with repetition.
     fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
-        // The last position is for none of the labels.
+        // The last position stands for no label.
         let zeros = || vec![0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {

@@ -1,13 +1,14 @@
 //! Fits a label set to gold labels: regularised logistic regression that starts from the zero-shot logits.
 //!
 //! For a text with zero-shot logits `l` (one for each label, then one for "none of these") and vector `v`, the fitted
-//! logit of class `k` is `l[k] + bias[k] + weights[k] · v`. Penalties draw `bias` and `weights` to 0, so that a fit to
-//! no answers gives the zero-shot labels, and a label without answers keeps them. Cross-validation over the answers
-//! chooses the strength of the penalty on `weights`. Models without vectors have `scale[k] * l[k] + bias[k]`, with
-//! `scale` drawn to 1: Platt scaling for each label.
+//! logit of class `k` is `l[k] + bias[k] + weights[k] · v`. Penalties draw `bias` and `weights` to 0, so that few
+//! answers change the zero-shot labels little. Cross-validation over the answers chooses the strength of the penalty on
+//! `weights`. For a model without vectors, the fitted logit is `scale[k] * l[k] + bias[k]`, with `scale` drawn to 1:
+//! Platt scaling for each label.
 //!
-//! With vectors, a scale learned from few answers varies more than it helps: without one, the calibration error of
-//! labels after 100 answers falls from .058 to .048, at the same accuracy (benches/results/fit.md).
+//! With vectors, no scale is learned: with few answers, its variance does more harm than the scale helps. Without the
+//! scale, the calibration error of labels after 100 answers is .048 instead of .058, at the same accuracy
+//! (benches/results/fit.md).
 //!
 //! Nothing here does I/O, and the same answers give the same fit.
 
@@ -22,8 +23,9 @@ use topicmill_score::fitted::log_sum_exp;
 
 /// Strengths of the penalty on the weights, strongest first. Each fit starts from the parameters of the previous one.
 const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03];
-/// The weakest penalty that is tried for `n` answers is this over `n`: with fewer answers, cross-validation picks among
-/// weak penalties by chance (20 answers: .871 right with all strengths, .877 without the weak ones).
+/// For `n` answers, penalties below this value divided by `n` are not tried, because with few answers cross-validation
+/// chooses among weak penalties by chance (with 20 answers, accuracy is .871 with all strengths, and .877 without the
+/// weak ones).
 const WEAKEST_TIMES_ANSWERS: f64 = 20.0;
 /// Penalty on `scale - 1`. Like the penalty on the bias, it is the inverse variance of a normal prior; halving or
 /// doubling both changes accuracy with 100 answers by less than its standard error.
@@ -32,11 +34,11 @@ const SCALE_PENALTY: f64 = 4.0;
 const BIAS_PENALTY: f64 = 1.0;
 /// Folds of cross-validation.
 const FOLDS: usize = 5;
-/// Up to this many answers, cross-validation is repeated with other folds, because one division is a matter of chance.
+/// Up to this many answers, cross-validation is repeated with other folds, because the result depends on the division.
 const REPEATED_UP_TO: usize = 200;
 /// Repeats of cross-validation for few answers.
 const REPEATS: u64 = 3;
-/// Largest component of the gradient at which a fit in cross-validation ends; its likelihood has converged by then.
+/// Gradient tolerance of the fits in cross-validation, whose likelihoods have converged by then.
 const COARSE: f64 = 1e-2;
 /// Gradient tolerance of the final fit.
 const FINE: f64 = 1e-6;
@@ -44,7 +46,7 @@ const FINE: f64 = 1e-6;
 /// A post with a gold label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Hash of its text; posts with the same text are held out together.
+    /// Hash of the post's text; posts with the same text are held out together.
     pub text_hash: TextHash,
     /// Zero-shot logits, divided by the temperature of the label set: one for each class.
     pub logits: Vec<f64>,
@@ -83,7 +85,7 @@ pub struct Fit {
     pub strength: f64,
     /// Logits of each answer by a fit to the other folds: answers × classes.
     pub held_out: Array2<f64>,
-    /// Log-likelihood of each held-out answer, less that of its zero-shot scores.
+    /// Log-likelihood of each held-out answer under the fit, minus that under its zero-shot scores.
     pub gains: Vec<f64>,
 }
 
@@ -112,12 +114,12 @@ pub enum FitError {
     NotFinite,
     /// Two vectors have different lengths; 0 without a vector.
     #[error(
-        "the vectors of answered posts have {0} and {1} numbers, so they are not of one model: run `topicmill db check`"
+        "the vectors of answered posts have {0} and {1} numbers, so they are from different models: run `topicmill db check`"
     )]
     Uneven(usize, usize),
 }
 
-/// Fits parameters to answers, all of which have as many classes as the first.
+/// Fits parameters to answers. All answers must have the same number of classes.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -156,8 +158,8 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
     let best = (0..).zip(likelihoods).max_by(|a, b| a.1.total_cmp(&b.1));
     let (best, _) = best.expect("the strongest penalty is always tried");
     let held_out = held_out.swap_remove(best);
-    let words = problem.likelihoods(&problem.prior);
-    let gains = problem.likelihoods(&held_out) - &words;
+    let zero_shot = problem.likelihoods(&problem.prior);
+    let gains = problem.likelihoods(&held_out) - &zero_shot;
     let mut parameters = problem.start();
     for strength in &strengths[..=best] {
         let tolerance = if std::ptr::eq(strength, &raw const strengths[best]) {
@@ -184,7 +186,7 @@ pub fn logits(parameters: &Parameters, prior: &Array2<f64>, vectors: &Array2<f64
     logits
 }
 
-/// Fits the complement of each fold with each strength; returns the logits of its rows, one matrix for each strength.
+/// Fits the complement of each fold with each strength. Returns the logits of the fold's rows: a matrix per strength.
 fn cross_validate(
     problem: &Problem,
     strengths: &[f64],
@@ -216,12 +218,12 @@ fn cross_validate(
     })
 }
 
-/// Returns the fold of each answer. Equal texts are in one fold, and the numbers of texts differ by at most one.
+/// Returns the fold of each answer. Equal texts are in one fold, and folds differ by at most one distinct text.
 fn folds(answers: &[Answer], round: u64) -> Vec<usize> {
     let mut texts: Vec<&TextHash> = answers.iter().map(|answer| &answer.text_hash).collect();
     texts.sort_unstable();
     texts.dedup();
-    // From a seed, so that the same answers give the same fit.
+    // With a fixed seed, so that the same answers give the same fit.
     let mut random = fastrand::Rng::with_seed(round);
     let mut order: Vec<usize> = (0..texts.len()).collect();
     random.shuffle(&mut order);

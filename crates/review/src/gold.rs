@@ -105,11 +105,11 @@ impl GoldRow {
 pub struct GoldPost {
     /// Fullname of the post.
     pub id: Fullname,
-    /// Line number of its first row.
+    /// Line number of the post's first row.
     pub line: u64,
-    /// Its labels as written.
+    /// The labels as written.
     pub words: Vec<String>,
-    /// Positions of its labels, one list per label set; empty if the post is out of scope.
+    /// Positions of the labels, one list per label set; a list is empty if the post is out of scope.
     pub right: Vec<Vec<usize>>,
 }
 
@@ -120,7 +120,7 @@ pub struct ResolvedGold {
     pub posts: Vec<GoldPost>,
     /// Number of rows that repeat an earlier row.
     pub duplicates: usize,
-    /// Labels that no label set has, with their row counts; these count as out of scope.
+    /// Labels that are in no label set, with their row counts; their posts count as out of scope.
     pub unknown_labels: BTreeMap<String, usize>,
 }
 
@@ -211,7 +211,7 @@ mod tests {
                 "no column `label` (columns: id, topic)",
             ),
             ("id,label\na1\n", "line 2: "),
-            ("{\"id\": \"a1\"}\n", "line 1: has no `label`"),
+            ("{\"id\": \"a1\"}\n", "line 1: the row has no `label`"),
             ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not a text"),
             (
                 "id,label\na-1,food\na2,food\na-3,food\n",
@@ -220,7 +220,7 @@ mod tests {
             ),
             (
                 "annotation_id,fullname,id,label\n1,t3_a1,7,food\n",
-                "export the project as JSON",
+                "CSV and JSON-MIN are not supported",
             ),
         ] {
             let error = read(text, Mode::Single).unwrap_err();

@@ -10,7 +10,7 @@ use topicmill_score::{LabelSet, hypothesis};
 
 use topicmill_store::{Store, StoreError};
 
-/// Returns the keys of the hypotheses that no other stored label set uses, with any model.
+/// Returns the keys of the stored hypotheses that `label_set` uses with some model, and no other stored label set does.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

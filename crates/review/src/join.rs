@@ -23,7 +23,7 @@ const EXAMPLES: usize = 5;
 pub struct Labelling<'a> {
     /// The label set of the run.
     pub set: &'a LabelSet,
-    /// The target under which labels are stored, if any are.
+    /// The target of the stored labels, if there are any.
     pub stored: Option<Target>,
     /// Predictions for posts without a stored label of their current text.
     pub computed: HashMap<Fullname, Prediction>,
@@ -175,7 +175,7 @@ fn evaluated_post(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> E
     }
 }
 
-/// Returns the topic that each post was collected for as its gold label.
+/// Returns a gold row for each collected post, whose label is the topic that the post was collected for.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

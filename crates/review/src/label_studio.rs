@@ -43,7 +43,7 @@ impl Tasks<'_> {
         label.map_or(NONE_OF_THESE, |label| self.shown(label))
     }
 
-    /// Returns the model and label set version, by which Label Studio distinguishes predictions.
+    /// Returns the model and the label set's version, by which Label Studio distinguishes predictions.
     fn version(&self) -> String {
         let hash = self.set.hash();
         format!("{} {} {}", self.model, self.set.name, &hash[..12])

@@ -1,7 +1,7 @@
 //! Measures the share of correct labels from the answers of annotators in the database, and states it in one sentence.
 //!
-//! Only answers about randomly sampled posts give an estimate for all posts, so other answers count only if there are
-//! none of these. A fitted label set is not measured with the answers that it was fitted to.
+//! Only answers about randomly sampled posts give an estimate for all posts, so other answers are used only if no
+//! sampled post has an answer. A fitted label set is not measured with the answers that it was fitted to.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
 /// The advice for labels whose quality is unknown. With 100 answers, the interval is about 20 points wide.
 const ADVICE: &str = "answer 100 posts, 10 minutes";
 
-/// The answers that quality is measured with.
+/// The kind of answers from which quality is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QualitySample {
@@ -40,7 +40,7 @@ pub struct MeasuredQuality {
     pub outcome: Proportion,
     /// Precision: the share of correct labels among the labels that answered posts got.
     pub precision: Proportion,
-    /// Number of answered posts that the figures leave out.
+    /// Number of answered posts that are left out of the figures.
     pub left_out: usize,
     /// Number of posts among these that the label set was fitted to.
     pub used_in_fit: usize,
@@ -74,10 +74,10 @@ pub async fn measure(
         ..
     } = gold::consensus(answers);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
-    // Answers under another label set count if this one has their label.
+    // Answers that were given under another label set count if `set` has their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
     rows.retain(|row| row.label.is_empty() || has(&row.label));
-    // Without rows there is nothing to resolve.
+    // The only possible error is that there are no rows: unknown labels are allowed, and each post has one row.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
     let labelling = Labelling {
         set,
@@ -188,7 +188,7 @@ fn sentence(
     )
 }
 
-/// Formats a share as whole percent. Only none and all are 0 and 100.
+/// Formats a share as a percentage without decimals. Only shares of exactly 0 and 1 become 0 and 100.
 fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.5 => "under 1".to_owned(),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_names_the_number_and_the_choice_of_the_answers() {
+    fn the_sentence_gives_the_number_of_answers_and_how_posts_were_chosen() {
         use QualitySample::{Random, Selected};
         assert_eq!(
             sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),

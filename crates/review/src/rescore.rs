@@ -1,6 +1,6 @@
 //! Computes labels of stored posts from stored logits or vectors, without inference.
 //!
-//! This makes it cheap to try another threshold, temperature or label set on posts that a model has seen already.
+//! This makes it cheap to try another threshold, temperature or label set on posts that a model has already processed.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use topicmill_store::{Prediction, Store, StoreError};
 /// The stored model output for a text under a label set.
 #[derive(Debug, Clone)]
 pub struct TextEvidence {
-    /// Its zero-shot logits.
+    /// The zero-shot logits.
     pub evidence: Evidence,
-    /// Its vector, if the model is an embedding model.
+    /// The vector of the text, if the model is an embedding model.
     pub vector: Option<TextVector>,
 }
 
@@ -174,8 +174,8 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
     }
 }
 
-/// Returns the logits of texts (texts × labels), computed from stored text vectors; `None` if a text has no vector, or
-/// one of another length.
+/// Returns the logits of texts (texts × labels), computed from stored text vectors; `None` for a text without a vector,
+/// or with a vector of another length.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use topicmill_core::{Fullname, SampleReason};
 
-/// Interleaves two lists into at most `limit` distinct posts, of which the share `random_share` comes from `random`. If
-/// one list runs out, the other fills the rest.
+/// Interleaves two lists into at most `limit` distinct posts; a share of `random_share` comes from `random`. If one
+/// list runs out, the other fills the rest.
 pub fn mix(
     closest: Vec<Fullname>,
     random: Vec<Fullname>,
@@ -43,12 +43,12 @@ pub fn mix(
     mixed
 }
 
-/// Returns true if question `number` (from 0) is about a random post. Random posts are spread evenly, so that an
+/// Returns true if the post at position `number` (from 0) is a random one. Random posts are spread evenly, so that an
 /// estimate is available early.
 pub fn is_random_turn(number: u64, random_share: f64) -> bool {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "fewer than 2^52 questions are answered"
+        reason = "fewer than 2^52 posts are answered"
     )]
     let due = |number: u64| (number as f64 * random_share).floor();
     due(number + 1) > due(number)

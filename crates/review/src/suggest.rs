@@ -19,15 +19,15 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_score::LabelVector;
 use topicmill_store::{AbstainReason, Store, StoreError, StoredText, Target, UnlabelledText};
 
-/// The default sample size. Its 8 million pairwise distances take 32 MB and a second or two; a topic with 1 % of the
-/// posts has forty posts in it.
+/// The default sample size. The 8 million pairwise distances take 32 MB and a second or two; a topic with 1 % of the
+/// posts has forty posts in the sample.
 pub const SAMPLE: usize = 4_000;
 /// Posts per page of a query.
 const WINDOW: u32 = 4_000;
-/// The lower bound of the default minimum cluster size. Clusters of three are often chance; with 60 of 1,311 posts
-/// about eleven topics, a minimum of 4 found 7 topics, and 5 found 5.
+/// The lower bound of the default minimum cluster size. Clusters of three are often due to chance. In a sample of 60 of
+/// 1,311 posts about eleven topics, a minimum of 4 found 7 topics, and a minimum of 5 found 5.
 const MIN_POSTS: u64 = 4;
-/// The default minimum cluster size is one in this many posts; rarer topics are hardly worth a label.
+/// The default minimum cluster size is the number of posts divided by this; smaller topics are hardly worth a label.
 const RAREST: u64 = 100;
 
 /// The input of [`suggest`].
@@ -37,7 +37,7 @@ pub struct SuggestOptions<'a> {
     pub target: Target,
     /// Key of the model with stored text vectors.
     pub model: i64,
-    /// The kind of posts without a label.
+    /// The reason why the posts have no label.
     pub outcome: AbstainReason,
     /// The minimum cluster size in posts; `None` uses [`default_min_posts`].
     pub min_posts: Option<u64>,
@@ -45,7 +45,7 @@ pub struct SuggestOptions<'a> {
     pub titles: usize,
     /// Maximum number of texts that are clustered; other texts join the nearest cluster.
     pub sample: usize,
-    /// Background topics, which name a cluster if no term does.
+    /// Background topics, the nearest of which names a cluster without distinctive terms.
     pub background: Option<TopicVectors<'a>>,
 }
 
@@ -54,7 +54,7 @@ pub struct SuggestOptions<'a> {
 pub struct TopicVectors<'a> {
     /// One vector per topic.
     pub vectors: &'a LabelVector,
-    /// Their names, in the same order.
+    /// The names of the topics, in the same order.
     pub names: &'a [String],
 }
 
@@ -88,7 +88,7 @@ pub struct Suggestions {
 pub struct Suggestion {
     /// The suggested label text.
     pub label: String,
-    /// Terms that distinguish its posts from other posts, most distinctive first.
+    /// Terms that distinguish the cluster's posts from other posts, most distinctive first.
     pub terms: Vec<String>,
     /// The nearest background topic.
     pub background: Option<String>,
@@ -96,7 +96,7 @@ pub struct Suggestion {
     pub posts: u64,
     /// Share of all posts without a label.
     pub share: f64,
-    /// The posts nearest to its centre.
+    /// The posts nearest to the centre of the cluster.
     pub examples: Vec<Example>,
 }
 
@@ -155,7 +155,7 @@ pub async fn suggest(
                 counts[at] += 1;
             }
         };
-        // Progress was reported in the first pass.
+        // The first pass has already reported progress.
         each_page(store, question, stop, &|_| {}, &mut rest).await?;
     }
     Ok(Suggestions {
@@ -229,7 +229,8 @@ impl Sample {
         }
     }
 
-    /// Reads the titles and bodies. Posts that were purged or edited since are left out.
+    /// Reads the titles and bodies, and returns them with the number of distinct texts. Posts that were purged or
+    /// edited in the meantime are left out of both.
     async fn texts(self, store: &Store) -> Result<(Vec<Post>, u64), StoreError> {
         let names: Vec<&Fullname> = self.kept.values().map(|text| &text.fullname).collect();
         let words = store.posts().post_texts(&names).await?;
@@ -261,15 +262,15 @@ struct Post {
 struct ClusteredSample {
     posts: Vec<Post>,
     clusters: Clusters,
-    /// For each post, its cluster and the distance to it.
+    /// For each post, its cluster and its distance to the cluster; `None` if it is in no cluster.
     assignments: Vec<Option<(usize, f32)>>,
-    /// Positions of posts that are not near-duplicates of an earlier one.
+    /// Positions of the posts that are not near-duplicates of an earlier post.
     distinct: Vec<usize>,
 }
 
 impl ClusteredSample {
     fn new(mut posts: Vec<Post>, fewest: usize) -> Self {
-        // Vectors of another length are from another model version.
+        // Vectors of another length are from another version of the model, and cannot be compared.
         let dimensions = posts.first().map_or(0, |post| post.vector.len());
         posts.retain(|post| post.vector.len() == dimensions);
         let vectors: Vec<Vec<f32>> = posts
@@ -357,7 +358,8 @@ impl ClusteredSample {
     }
 }
 
-/// Chooses a unique label text: distinctive terms, else the nearest background topic, else the most frequent terms.
+/// Chooses a label text that is not taken yet: distinctive terms, else the nearest background topic, alone or with the
+/// best term, else the best terms.
 fn label(
     terms: &[String],
     near: Option<&str>,

@@ -84,7 +84,8 @@ fn all_correct_rows_give_the_lowest_temperature() {
     );
 }
 
-/// Returns twenty rows with scores from 0.5 to 0.98. Every other of the lower ten is correct, and all of the upper ten.
+/// Returns twenty rows with scores from 0.5 to 0.98. Of the lower ten, every second row is correct; of the upper ten,
+/// all are.
 fn ladder() -> Vec<GoldEvidence> {
     (0..20)
         .map(|i| {
@@ -101,8 +102,8 @@ fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
     let rows = ladder();
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
-    // Wrong are 0, 2, 4, 6 and 8. All 20: 15 right, 0.75. From 1 on 15 of 19 = 0.789; from 3 on 14 of 17 =
-    // 0.824; from 5 on 13 of 15 = 0.867; from 7 on 12 of 13 = 0.923; from 9 on 11 of 11.
+    // Rows 0, 2, 4, 6 and 8 are wrong. Precision of all 20 rows: 15/20 = 0.75; from row 1 on: 15/19 = 0.789; from row
+    // 3 on: 14/17 = 0.824; from row 5 on: 13/15 = 0.867; from row 7 on: 12/13 = 0.923; from row 9 on: 11/11.
     for (wanted, from) in [(0.78, 1.0), (0.8, 3.0), (0.85, 5.0), (0.9, 7.0), (1.0, 9.0)] {
         let threshold = fit_threshold(&all, (1.0, 0.0), wanted).unwrap();
         assert!(
@@ -121,7 +122,7 @@ fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
         fit_threshold(&wrong.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.5),
         None
     );
-    // All of one score: they pass together or not at all.
+    // Rows with one score pass a threshold together or not at all.
     let even = two_labels(1.0, 25, 50);
     assert_eq!(
         fit_threshold(&even.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.6),
@@ -166,7 +167,7 @@ fn equal_texts_are_held_out_together() {
     };
     let found = calibrate(&rows, before, 0.7).unwrap();
     assert!(wrong > 10, "{wrong}");
-    // The fit to the other folds is confident, so the loss on the contradicting fold is high.
+    // A fit to the other folds is confident, so its loss on the contradicting fold is high.
     assert!(found.held_out.loss > 2.0 * found.after.loss, "{found:?}");
     assert_eq!(found.held_out.accuracy, found.after.accuracy);
 }
@@ -200,8 +201,8 @@ fn calibration_error_and_bins_match_known_values() {
 
 #[test]
 fn a_background_shift_calibrates_assigned_labels() {
-    // A label with a logit of 2 against a background of 0, right in 30 of 100 rows, and none of these in the others. At
-    // temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 - ln(3/7).
+    // The label has a logit of 2 and the background one of 0. The label is correct in 30 of 100 rows; the others are
+    // out of scope. At temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 - ln(3/7).
     let kind = ModelKind::Embedding(EmbeddingHead {
         output: "v".into(),
         softmax_scale: 1.0,
@@ -219,7 +220,7 @@ fn a_background_shift_calibrates_assigned_labels() {
         ),
         right: right.to_vec(),
     };
-    // Rows with another logit determine the temperature: sigmoid(4 - s) of them are correct.
+    // Rows with a logit of 4 determine the temperature: a share of sigmoid(4 - s) is correct.
     let shift = 2.0 - (3.0f64 / 7.0).ln();
     let likely = 1.0 / (1.0 + (shift - 4.0).exp());
     let rows = (0..1000).map(|i| {

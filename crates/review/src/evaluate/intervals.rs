@@ -92,7 +92,7 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
 /// Returns the p-value of McNemar's exact test, two-sided.
 pub(super) fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let (n, fewer) = (only_first + only_second, only_first.min(only_second));
-    // In log space: 0.5^n underflows for n over a thousand.
+    // In log space, because 0.5^n underflows if n is over a thousand.
     let mut log = -float(n) * std::f64::consts::LN_2;
     let mut tail = log.exp();
     for k in 0..fewer {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn random_numbers_match_the_splitmix64_reference() {
-        // The first of seed 1234567, by the reference implementation (https://prng.di.unimi.it/splitmix64.c).
+        // The first numbers of seed 1234567 in the reference implementation (https://prng.di.unimi.it/splitmix64.c).
         let mut random = SplitMix(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

@@ -1,5 +1,5 @@
-//! Compares figures with scikit-learn and `SciPy` (`tools/evaluate_reference.py` writes the fixture), and tests
-//! undefined ones.
+//! Compares figures with those of scikit-learn and `SciPy` (`tools/evaluate_reference.py` writes the fixture), and
+//! tests undefined figures.
 
 use serde_json::Value;
 

@@ -10,16 +10,16 @@ use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
 use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
-/// Logit of "none of these" less the log-sum-exp of the labels' logits, in a label set without a background. It leaves
-/// none of these a score of 0.02, so that without answers every text keeps its label.
+/// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It gives
+/// "none of these" a score of 0.02, so that without answers every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
 
 /// The input of a fit: a gold post.
 #[derive(Debug, Clone)]
 pub struct GoldText {
-    /// Hash of its text.
+    /// Hash of the post's text.
     pub text_hash: TextHash,
-    /// The model output for it under the label set that is fitted.
+    /// The model output for the post, under the label set to fit.
     pub known: TextEvidence,
     /// Positions of the gold labels; empty for none of these.
     pub right: Vec<usize>,

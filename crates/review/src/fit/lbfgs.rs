@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 const MEMORY: usize = 10;
 /// Maximum number of steps. A fit to 1,000 answers takes about 40.
 const MOST_STEPS: usize = 500;
-/// A step must reduce the function by this share of the reduction that the slope predicts (Armijo's condition).
+/// Minimum reduction of the function by a step, as a share of what the slope predicts (Armijo's condition).
 const SUFFICIENT: f64 = 1e-4;
 /// Maximum number of halvings of a step; a function that has not decreased by then is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
-/// Returns the minimum near `start`: where no component of the gradient is larger than `tolerance`.
+/// Returns a point near the minimum, at which no component of the gradient is larger than `tolerance`.
 ///
 /// `function` returns the value at a point, and writes the gradient into its second argument.
 pub fn minimise(
@@ -62,7 +62,7 @@ pub fn minimise(
             .zip(&gradient)
             .map(|(new, old)| new - old)
             .collect();
-        // Convex up to rounding; a pair without curvature would make the direction point uphill.
+        // Because of rounding, a pair may have no curvature; it would make the direction point uphill.
         if dot(&by, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();

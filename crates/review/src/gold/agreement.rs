@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn kappa_is_agreement_beyond_chance() {
-        // The textbook table: both yes 20, both no 15, a alone 5, b alone 10. Observed 0.7, by chance 0.5.
+        // 20 posts are `x` for both annotators, 15 for neither, 5 for `ada` only and 10 for `ben` only. The observed
+        // agreement is 0.7, and 0.5 would be expected by chance.
         let cells = [(20, "x", "x"), (5, "x", ""), (10, "", "x"), (15, "", "")];
         let pairs = cells.into_iter().flat_map(|(n, a, b)| vec![(a, b); n]);
         let mut answers: Vec<StoredGold> = pairs
@@ -108,7 +109,7 @@ mod tests {
         let found = agreement(&answers);
         let names: Vec<&[String; 2]> = found.iter().map(|pair| &pair.annotators).collect();
         assert_eq!(names, [&["ben", "carl"], &["ada", "ben"]]);
-        // No agreement: 0 observed, and 0 by chance.
+        // Neither observed agreement nor agreement by chance.
         assert_eq!(found[0].kappa, Some(0.0));
         assert_eq!(found[1].kappa, None);
     }

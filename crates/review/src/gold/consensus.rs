@@ -1,5 +1,5 @@
-//! Turns the answers of annotators into gold labels: posts on which all annotators agree, and the labels they were
-//! offered.
+//! Turns the answers of annotators into gold labels: finds the posts on which all annotators agree, and checks which
+//! labels the annotators were offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,10 @@ pub struct Disagreement {
 pub struct Consensus {
     /// One row per post on which all annotators agree, ordered by fullname. Their line numbers are consecutive.
     pub rows: Vec<GoldRow>,
-    /// The posts among `rows` that were sampled at random; estimates from these are unbiased.
+    /// The posts among `rows` that were sampled at random; only these give unbiased estimates.
     pub random: BTreeSet<Fullname>,
-    /// True if other posts were selected on the review page, which biases estimates from all rows: as close calls, or
-    /// by a filter.
+    /// True if some posts among `rows` were selected on the review page as close calls or by a filter, so that an
+    /// estimate from all rows would be biased.
     pub has_close_calls: bool,
     /// For out-of-scope posts, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,

@@ -6,15 +6,15 @@ use super::{GoldError, GoldPost, GoldRow, ResolvedGold, is_out_of_scope, place};
 use topicmill_core::Fullname;
 use topicmill_score::{LabelSet, Mode};
 
-/// Conflicts that an error lists.
+/// Maximum number of conflicts that an error lists.
 const EXAMPLES: usize = 5;
-/// Unknown labels that an error lists.
+/// Maximum number of unknown labels that an error lists.
 const NAMED: usize = 20;
 /// The lowest Jaro-Winkler similarity at which a label is suggested for an unknown word.
 const MIN_SIMILARITY: f64 = 0.8;
 
-/// Resolves gold rows to labels of one or more label sets. A word that only one of the sets has counts as out of scope
-/// in the others. A word that none has is rejected, or counts as out of scope if `others_out_of_scope` is true.
+/// Resolves gold rows to labels of one or more label sets. A word that is in some of the sets counts as out of scope in
+/// the others. A word that is in no set is rejected, or counts as out of scope if `others_out_of_scope` is true.
 ///
 /// # Errors
 /// Returns [`GoldError`] if there are no rows, a word is unknown, or rows contradict each other.

@@ -3,7 +3,7 @@
 //! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
 //! `answered_at` and others; or a JSON export of Label Studio with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
-//! into `data`. The hash identifies the text that annotators saw even if a tool changes its line ends.
+//! into `data`. The hash identifies the text that annotators saw, even if a tool has changed its line endings.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{GoldError, GoldRow, gold_note};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
-/// Invalid lines that an error lists; further ones are only counted.
+/// Maximum number of invalid lines that an error lists; further lines are only counted.
 const LISTED_LINES: usize = 20;
 
 /// Reads the rows of a gold file, in order.
@@ -77,18 +77,22 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
 /// Parses a row. A table row has one answer; a Label Studio task has any number.
 fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
-        return Err(format!("it {problem}"));
+        return Err(format!("the row {problem}"));
     }
     if cell(row, "annotations").is_some() && cell(row, "data").is_some() {
         return label_studio(row);
     }
     if cell(row, "annotation_id").is_some() {
-        return Err("Label Studio JSON-MIN is not supported: export the project as JSON".into());
+        return Err(
+            "Label Studio's CSV and JSON-MIN are not supported: export the project as JSON".into(),
+        );
     }
     let id = text(row, "fullname")?.or(text(row, "id")?);
-    let id = id.filter(|id| !id.is_empty()).ok_or("has no `id`")?;
+    let id = id
+        .filter(|id| !id.is_empty())
+        .ok_or("the row has no `id`")?;
     if cell(row, "label").is_none() {
-        return Err("has no `label`".into());
+        return Err("the row has no `label`".into());
     }
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
@@ -101,14 +105,14 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
             Some(chosen) => chosen.parse().map_err(to_text)?,
             None => SampleReason::Import,
         },
-        // A column `source` in other files may mean anything.
+        // In files from other tools, a column `source` may have any meaning.
         source: word("source")?
             .and_then(|source| source.parse().ok())
             .unwrap_or(GoldSource::Import),
         text_hash: word("text_hash")?
             .map(|hash| hash.parse().map_err(to_text))
             .transpose()?,
-        // In other files, a column `note` may have any type.
+        // In files from other tools, a column `note` may have any type.
         note: text(row, "note")
             .ok()
             .flatten()
@@ -126,7 +130,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         .as_array()
         .ok_or("`annotations` is not an array")?;
     let mut answers = Vec::new();
-    // Cancelled annotations were skipped by the annotator.
+    // A cancelled annotation is a task that the annotator skipped.
     for one in annotations
         .iter()
         .filter(|one| one["was_cancelled"] != true)
@@ -149,7 +153,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let number = by.as_i64().or(by["id"].as_i64());
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(GoldRow {
-            // Label Studio user ids are not unique across tools.
+            // The prefix keeps user ids of Label Studio distinct from names in other tools.
             annotator: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
@@ -164,7 +168,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     Ok(answers)
 }
 
-/// Parses a value that topicmill exported; `None` if it was changed to something else.
+/// Parses a value that topicmill exported; `None` if it was changed to an invalid one.
 fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
     value.as_str().and_then(|word| word.parse().ok())
 }

@@ -1,5 +1,5 @@
-//! Clusters vectors hierarchically, with average linkage of cosine distances. The dendrogram is cut where the
-//! silhouette is best, so the number of clusters is not an input.
+//! Clusters vectors hierarchically, with average linkage of cosine distances. The dendrogram is cut at the distance
+//! with the best silhouette, so the number of clusters need not be given.
 //!
 //! The input is unit vectors in a reproducible order; the output is cluster means, to which other vectors can be
 //! assigned.
@@ -7,15 +7,15 @@
 use kodama::{Dendrogram, Method, linkage};
 use topicmill_score::embedding::dot;
 
-/// Texts nearer than this are near-duplicates, such as weekly threads, and count once. Of 1,311 distinct posts about
-/// eleven topics, one pair in a thousand is nearer than 0.45.
+/// Cosine distance below which texts are near-duplicates, such as weekly threads, and count once. Among 1,311 distinct
+/// posts about eleven topics, one pair in a thousand is nearer than 0.45.
 const SAME: f32 = 0.1;
-/// The range of cut distances in hundredths: below it hardly any posts are joined, above it topics merge (of eleven
-/// topics, 0.86 left nine and 0.96 one).
+/// The range of cut distances that are tried, in hundredths. A smaller distance joins hardly any posts, and a larger
+/// one merges topics: of eleven topics, a cut at 0.86 keeps nine apart, and a cut at 0.96 merges all.
 const CUTS: (u8, u8) = (50, 90);
 /// The step between cuts, in hundredths.
 const STEP: u8 = 2;
-/// The cut if none gives two clusters: the best one for those 1,311 posts.
+/// The cut if none of these gives two clusters: the best cut for the 1,311 posts.
 const DEFAULT_CUT: f32 = 0.8;
 
 /// Cluster means, largest cluster first.
@@ -27,7 +27,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Returns the cluster that a vector belongs to, and the mean distance to its members.
+    /// Returns the cluster that a vector belongs to, and the mean distance to its members; `None` if there is none.
     pub fn nearest(&self, vector: &[f32]) -> Option<(usize, f32)> {
         let distances = self.means.iter().map(|mean| 1.0 - dot(mean, vector));
         let (place, distance) = (0..)
@@ -47,11 +47,11 @@ impl Clusters {
     }
 }
 
-/// The vectors that are not near-duplicates of an earlier one.
+/// The vectors that are not near-duplicates of an earlier vector.
 pub(super) struct Distinct {
-    /// Their positions.
+    /// Positions of these vectors.
     pub places: Vec<usize>,
-    /// Distances of each to all earlier ones.
+    /// Distances of each of these vectors to all earlier ones, one vector after the other.
     before: Vec<f32>,
 }
 
@@ -132,7 +132,7 @@ fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
             part_of[step.cluster2] = made;
         }
     }
-    // From the root down, so that parents are resolved first.
+    // From the root down, so that a parent is resolved before its children.
     for cluster in (0..part_of.len()).rev() {
         part_of[cluster] = part_of[part_of[cluster]];
     }

@@ -1,9 +1,9 @@
 //! Finds the terms that distinguish clusters of posts, with the class-based TF-IDF of `BERTopic`
-//! (<https://arxiv.org/abs/2203.05794>): the frequency of a term in a class times log(1 + A/f), where f is its
-//! frequency in all classes and A is the mean size of a class.
+//! (<https://arxiv.org/abs/2203.05794>): the frequency of a term in a class times log(1 + A/f), where f is the
+//! frequency of the term in all classes, and A is the mean size of a class.
 //!
-//! The input is the posts of each class; the output is its terms of one or two words, best first. Each post adds 1 to
-//! the frequency of a term, or 2 if the term is in its title, so that one long post does not dominate.
+//! The input is the posts of each class; the output is the class's terms of one or two words, best first. A post adds 1
+//! to the frequency of each of its terms, or 2 if the title has the term, so that one long post does not dominate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -26,18 +26,19 @@ static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     words
 });
 
-/// Characters of a body that are read: about as many as the default model reads.
+/// Number of characters that are read of a body, about as many as the default model reads.
 const MOST_CHARS: usize = 2_000;
 /// Maximum number of characters in a word.
 const LONGEST: usize = 30;
-/// Minimum number of posts of a class with a term, because a single post is no evidence.
+/// A term must be in at least this many posts of its class, because a single post is no evidence.
 const FEWEST: usize = 2;
 /// A term must be in at least one in this many posts of its class.
 const RAREST: usize = 20;
 /// Maximum number of terms per class.
 const KEPT: usize = 8;
-/// A term can name a cluster if at least one in this many of its posts has it. In the tuning data, at least 86 % of the
-/// posts of a cluster with such a term have the same topic; of the clusters without one, a third mix topics.
+/// A term can name a cluster if at least one in this many posts of the cluster has the term. In the tuning data, a
+/// cluster with such a term has at least 86 % of its posts from one topic; of the clusters without one, a third mix
+/// topics.
 const DISTINCTIVE: usize = 3;
 /// Maximum number of characters in a label of two joined terms.
 const LONG: usize = 30;
@@ -54,7 +55,7 @@ pub(super) struct Text<'a> {
 /// The frequency of a term in a class.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
-    /// Posts with the term plus titles with it.
+    /// Number of posts with the term, plus the number of titles with the term.
     weight: u32,
     posts: usize,
 }
@@ -129,8 +130,8 @@ fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMa
     counts
 }
 
-/// Detects a language other than English by its stop words, and returns its bit. Returns 0 if there are too few stop
-/// words. Languages share words, so it also returns 0 if at least half as many are English.
+/// Detects a language other than English by its stop words, and returns the language's bit. Returns 0 if the text has
+/// fewer than three stop words of that language, or, because languages share words, at least half as many English ones.
 fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
     let mut counts = [0u32; 64];
     let mut english = 0;
@@ -227,8 +228,8 @@ fn is_term(word: &str) -> bool {
     2 * letters > digits && long_enough && length <= LONGEST && !ENGLISH.contains(word)
 }
 
-/// Removes redundant terms. A pair of words replaces its single words if it has at least half of their weight, and is
-/// dropped otherwise. Of singular and plural, the better one stays.
+/// Removes redundant terms: of terms that share a word, in singular or plural, the best one stays. But a pair of words
+/// replaces better single words if it has at least half the weight of the best of them.
 fn remove_redundant<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
     let mut kept: Vec<(&str, u32)> = Vec::new();
     for (_, term, count) in scored {
@@ -362,7 +363,11 @@ mod tests {
         assert_eq!(label(&found[0], 4).unwrap(), "climate change");
         assert_eq!(label(&found[1], 3).unwrap(), "band and guitar");
         assert_eq!(label(&found[2], 0), None);
-        assert_eq!(label(&found[1], 10), None, "rare terms give no label");
+        assert_eq!(
+            label(&found[1], 10),
+            None,
+            "the best term is in too few posts"
+        );
     }
 
     #[test]
