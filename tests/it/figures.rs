@@ -337,7 +337,7 @@ async fn the_matrix_on_a_phone_shows_its_column_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn measured_quality_is_the_same_sentence_everywhere() {
     let (program, database) = labelled(&mixed()).await;
-    let never = "never measured: answer 100 posts, 10 minutes";
+    let never = "never measured; answering 100 posts takes 10 minutes";
     has(&report(&program), never);
     has(&program.ok(&["status"]).stdout, never);
     program.ok(&["export", "never"]);
@@ -391,7 +391,7 @@ async fn measured_quality_is_the_same_sentence_everywhere() {
     assert_eq!((outcome.of, outcome.all), (48, 60));
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let sentence = format!(
-        "{} % right ({} to {}), of 60 random answers; {} % of {} given labels are right",
+        "{} % right ({} to {}), of 60 random answers; {} % of {} assigned labels are right",
         percent(outcome.share.unwrap()),
         percent(outcome.low),
         percent(outcome.high),

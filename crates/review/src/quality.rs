@@ -17,7 +17,7 @@ use topicmill_store::{Store, StoreError, StoredGold, Target};
 /// The command that starts the review page with randomly sampled posts.
 pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
 /// The advice for labels whose quality is unknown. With 100 answers, the interval is about 20 points wide.
-const ADVICE: &str = "answer 100 posts, 10 minutes";
+const ADVICE: &str = "answering 100 posts takes 10 minutes";
 
 /// The kind of answers from which quality is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -148,16 +148,16 @@ fn sentence(
 ) -> String {
     let Some(sample) = sample else {
         return match (answered, used_in_fit) {
-            (0, _) => format!("never measured: {ADVICE}"),
+            (0, _) => format!("never measured; {ADVICE}"),
             (all, used) if all == used => {
                 format!(
-                    "not measured since the fit, which may have used all {all} answered posts: {ADVICE}"
+                    "not measured since the fit, which may have used all {all} answered posts; {ADVICE}"
                 )
             }
-            (1, _) => format!("not measured: the answered post has no label to compare: {ADVICE}"),
+            (1, _) => format!("not measured: the answered post has no label to compare; {ADVICE}"),
             (all, _) => {
                 format!(
-                    "not measured: none of {all} answered posts has a label to compare: {ADVICE}"
+                    "not measured: none of {all} answered posts has a label to compare; {ADVICE}"
                 )
             }
         };
@@ -176,8 +176,8 @@ fn sentence(
         ),
     };
     let labels = match (precision.share, precision.all) {
-        (Some(share), 1) => format!("{} % of 1 given label is right", percent(share)),
-        (Some(share), all) => format!("{} % of {all} given labels are right", percent(share)),
+        (Some(share), 1) => format!("{} % of 1 assigned label is right", percent(share)),
+        (Some(share), all) => format!("{} % of {all} assigned labels are right", percent(share)),
         (None, _) => "none of these posts got a label".to_owned(),
     };
     format!(
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(
             sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),
             // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
-            "84 % right (77 to 90), of 120 random answers; 70 % of 90 given labels are right"
+            "84 % right (77 to 90), of 120 random answers; 70 % of 90 assigned labels are right"
         );
         assert_eq!(
             sentence_for(Some(Random), (1, 1), (0, 0), 1, 0),
@@ -226,32 +226,32 @@ mod tests {
         );
         assert_eq!(
             sentence_for(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
-            "over 99 % right (99 to over 99), of 1000 random answers; 100 % of 1 given label is right"
+            "over 99 % right (99 to over 99), of 1000 random answers; 100 % of 1 assigned label is right"
         );
         assert_eq!(
             sentence_for(Some(Selected), (2, 8), (2, 4), 8, 0),
             "25 % right (7 to 59), of 8 answers about posts that were not drawn at random (no estimate for all posts); \
-             50 % of 4 given labels are right"
+             50 % of 4 assigned labels are right"
         );
         assert_eq!(
             sentence_for(None, (0, 0), (0, 0), 0, 0),
-            "never measured: answer 100 posts, 10 minutes"
+            "never measured; answering 100 posts takes 10 minutes"
         );
         for (answered, used, expected) in [
             (
                 50,
                 50,
-                "not measured since the fit, which may have used all 50 answered posts: ",
+                "not measured since the fit, which may have used all 50 answered posts; ",
             ),
             (
                 50,
                 20,
-                "not measured: none of 50 answered posts has a label to compare: ",
+                "not measured: none of 50 answered posts has a label to compare; ",
             ),
             (
                 1,
                 0,
-                "not measured: the answered post has no label to compare: ",
+                "not measured: the answered post has no label to compare; ",
             ),
         ] {
             assert!(sentence_for(None, (0, 0), (0, 0), answered, used).starts_with(expected));
