@@ -49,7 +49,8 @@ impl ResponseClassifier<'_> {
         let (outcome, detail) = match answer.classify(self.now) {
             ResponseClass::Data => match decode(&answer.body) {
                 Ok(decoded) => return RetryDecision::Accept(decoded),
-                // Truncated JSON may be due to a broken connection. Valid JSON of another structure would come again.
+                // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
+                // JSON.
                 Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
                     return RetryDecision::Fail(SourceError::UnexpectedShape {

@@ -10,8 +10,8 @@ use topicmill_core::record::Traffic;
 use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
-/// Usual maximum number of posts on a page, as on Reddit. Only an archive is asked for larger pages, if one second has
-/// more posts than that.
+/// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
+/// one second has more posts.
 pub const PAGE_LIMIT: u32 = 100;
 /// Maximum number of posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
 pub const LARGEST_PAGE: u32 = 1_000;

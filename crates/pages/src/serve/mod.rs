@@ -33,7 +33,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::Label;
 use topicmill_store::{Store, StoreError};
 
-/// The largest request body in bytes. Forms have only a token or a label.
+/// The largest request body in bytes; forms are much smaller.
 const BODY: usize = 64 * 1024;
 /// Time limit for pending responses after a shutdown signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);

@@ -178,8 +178,8 @@ impl Blocks {
     }
 }
 
-/// Checks that a file can be read and that its first row or its header fits, and returns its size in bytes. Pipes are
-/// not read, because they can be read only once.
+/// Checks that a file can be read and that its first row or its header is valid for posts, and returns its size in
+/// bytes. Pipes are not checked, because they can be read only once.
 ///
 /// # Errors
 /// See [`FileError`].

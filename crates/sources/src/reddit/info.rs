@@ -1,4 +1,4 @@
-//! Decodes responses of `/api/info`, from which follows whether Reddit still shows known posts.
+//! Decodes responses of `/api/info`, which show whether known posts are still on Reddit.
 //!
 //! The input is a response. The output is a [`PostState`] for each post in it. A child need not be a complete post: a
 //! deleted post may have neither title nor text.

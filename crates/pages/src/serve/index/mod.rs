@@ -107,7 +107,7 @@ impl Index {
         }
     }
 
-    /// Waits for the first read; returns an error if a read fails before.
+    /// Waits until the columns were read once; returns an error if a read fails before that.
     pub async fn ready(&self) -> Result<()> {
         let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
         // The senders have the lifetime of this index.

@@ -32,7 +32,7 @@ pub struct ReviewQueue {
 
 /// The next task of an annotator.
 pub enum NextPost {
-    /// Label this post.
+    /// The post to label, the reason why it was sampled, and the note of an earlier answer.
     Ask(Box<ReviewPost>, SampleReason, String),
     /// Only skipped posts are left, this many.
     Skipped(usize),
