@@ -180,7 +180,7 @@ fn new_report(topic: &Topic) -> TopicReport {
     }
 }
 
-/// The reading of one topic.
+/// Reads one topic.
 struct Read<'a> {
     sink: &'a Sink<'a>,
     source: &'a dyn Source,

@@ -280,7 +280,7 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         if key == "database.url" {
             *text = sqlite_url_in_folder(folder, text);
         } else if !text.is_empty() {
-            // The default model is searched relative to the program as well.
+            // Unchanged if not found here, because the default model is searched relative to the program as well.
             let resolved = Path::new(folder).join(&text);
             if resolved.exists() || text != DEFAULT_MODEL {
                 *text = resolved

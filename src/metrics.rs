@@ -48,7 +48,7 @@ struct Counters {
 }
 
 impl Metrics {
-    /// Adds what labelling counted since the last call.
+    /// Adds the counts of labelling since the last call.
     pub fn add_labelled(&self, new: &ClassifyCounts) {
         self.lock().labelled.add(new);
     }

@@ -33,8 +33,8 @@ use topicmill_store::{
 /// Maximum number of posts of one claim: enough to sort by length and fill batches, and small enough that a crashed
 /// worker costs a few seconds of repeated work. The exact value is not critical.
 const WINDOW_POSTS: usize = 1_024;
-/// Maximum number of rows that the engine computes for one claim: 4,096 pairs of BART-large's shape with short texts
-/// take a core about five minutes (77 ms each), which is the default lease.
+/// Maximum number of rows that the engine computes for one claim, and that a crash loses: 4,096 pairs of BART-large's
+/// shape with short texts take a core about five minutes (77 ms each).
 const WINDOW_ROWS: usize = 4_096;
 /// Maximum number of scores of one claim: with 8 bytes per score, less than a megabyte for any number of labels.
 const WINDOW_SCORES: usize = 100_000;

@@ -25,8 +25,8 @@ struct Page {
 }
 
 impl Shared<'_> {
-    /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; an error undoes
-    /// nothing that is written.
+    /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; written labels stay
+    /// after an error.
     pub(super) async fn label_from_vectors(
         &self,
         done: &mut ClassifyCounts,

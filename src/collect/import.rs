@@ -92,7 +92,7 @@ pub async fn import(
         (read, nulls, end) = (block.block.read, block.block.nulls, block.block.end);
         stored = store_block(sink, block, &mut plan, done).await;
     }
-    // The reader may be blocked on a full channel. Without a receiver its send fails, and it ends.
+    // The reader may be blocked on a full channel. Without a receiver, its send fails, and the reader ends.
     drop(receiver);
     // A stopped import does not wait for a reader that is blocked on input.
     let read_all = tokio::select! {

@@ -17,7 +17,7 @@ use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, S
 
 /// Time for a cancelled stage to stop before it is abandoned.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum time to renew a lease; at most a third of the lease.
+/// Timeout of a renewal, or a third of the lease if that is shorter.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 /// Waits between attempts to record the end, in seconds.
 const RETRY_WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];

@@ -26,7 +26,7 @@ use topicmill_store::{
 
 /// Maximum sleep, and so the longest delay until a changed file, a crashed process or a changed clock is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
-/// Minimum sleep, because the clocks of machines differ by less than a second.
+/// Minimum sleep, so that a small difference between clocks does not cause a busy loop.
 const MIN_SLEEP: Duration = Duration::from_millis(200);
 /// The invariant of the lock of `OwnRuns`.
 const NO_PANIC: &str = "no holder of this lock panics";
