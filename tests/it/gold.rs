@@ -113,7 +113,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() {
+async fn all_errors_of_a_gold_file_are_reported_together_and_nothing_is_stored() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let ids = scene.program.write("ids.txt", "t3_k00007\n");

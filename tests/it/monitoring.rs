@@ -35,11 +35,11 @@ impl Watched {
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self {
             child,
-            address: address.expect("it says where its metrics are"),
+            address: address.expect("the program logs the address of its metrics"),
         }
     }
 
-    /// Returns the status line and the body of a response.
+    /// Sends a request line; returns the head of the response, in lower case, and its body.
     fn ask(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -72,7 +72,10 @@ impl Watched {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
-        panic!("in a minute it did not say so: {:#?}", self.metrics());
+        panic!(
+            "the metrics lack the value after a minute: {:#?}",
+            self.metrics()
+        );
     }
 }
 
@@ -102,7 +105,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
         let pipeline = program.folder.path().join("two.toml").display().to_string();
         let args = ["classify", "--watch", "--pipeline", &pipeline];
         let worker = Watched::start(&program, &args);
-        // Posts that arrive while it watches.
+        // These posts arrive while the worker watches.
         let more = posts(50).lines().skip(20).collect::<Vec<_>>().join("\n");
         let more = program.write("more.ndjson", more);
         program.ok(&["import", &more]);
@@ -185,7 +188,7 @@ fn the_metrics_listener_serves_two_paths_only() {
     ] {
         assert_eq!(status(request), expected, "{request}");
     }
-    // An idle client delays nobody, and does not keep the worker from exiting.
+    // Idle clients do not delay others, and the worker still exits at a signal.
     let _silent: Vec<TcpStream> = (0..20)
         .map(|_| TcpStream::connect(worker.address).unwrap())
         .collect();
@@ -196,7 +199,7 @@ fn the_metrics_listener_serves_two_paths_only() {
     let file = database.url.strip_prefix("sqlite:").unwrap();
     assert!(
         !std::path::Path::new(&format!("{file}-wal")).exists(),
-        "the log is folded into the file"
+        "the WAL is merged into the file"
     );
 }
 

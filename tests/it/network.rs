@@ -96,7 +96,7 @@ async fn an_oversized_body_is_abandoned() {
             matches!(error, SourceError::Http(HttpError::TooLarge { .. })),
             "{error}"
         );
-        assert_eq!(wire.requests(), 1, "and not tried again");
+        assert_eq!(wire.requests(), 1, "the request is not retried");
         assert!(wire.spaces_sent() < most, "{} of 1 GiB", wire.spaces_sent());
     }
 }
@@ -223,7 +223,7 @@ async fn a_redirect_sends_neither_token_nor_secret_to_another_host() {
 
 #[tokio::test]
 async fn a_retry_after_date_works_despite_clock_jumps() {
-    // The response names nine seconds after the clock's start; the client's clock differs.
+    // The header names a time nine seconds after the clock's start, but the client's clock has jumped.
     for (jump, waited) in [
         (TimeDelta::zero(), Some(9)),
         (TimeDelta::days(400), Some(1)),
@@ -241,7 +241,7 @@ async fn a_retry_after_date_works_despite_clock_jumps() {
             answer.unwrap();
             assert_eq!(clock.sleeps(), [Duration::from_secs(secs)]);
         } else {
-            // At most the cap, which exceeds the budget.
+            // The wait is limited to the cap, which still exceeds the budget.
             let error = answer.unwrap_err().to_string();
             assert!(error.contains("wait of 3600 s"), "{error}");
             assert_eq!(clock.sleeps(), []);
@@ -377,7 +377,7 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             (reports[0].outcome, reports[0].pages, reports[0].posts),
             (Outcome::Ok, 7, 7)
         );
-        // For new posts that is a gap, which is recorded.
+        // For new posts, the unread rest is recorded as a gap.
         let gaps = scene.store().posts().gaps().await.unwrap();
         assert_eq!(gaps.len(), usize::from(listing == Listing::New));
     }
@@ -420,7 +420,10 @@ async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
             .unwrap();
         // A token, the first page, and the second, which is requested once the first is stored.
         while server.received_requests().await.unwrap().len() < 3 {
-            assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(
+                running.try_wait().unwrap().is_none(),
+                "the program ended by itself"
+            );
             tokio::task::yield_now().await;
         }
         running.kill().unwrap();

@@ -71,7 +71,7 @@ async fn a_failure_and_a_recovery_are_each_notified_once() {
     let (good, bad) = (reddit_with_posts().await, reddit_that_rejects().await);
     let (program, database) = (Program::new(), sqlite());
     let (command, output) = appending_command(&program);
-    // A continuing success is not notified.
+    // A repeated success or failure is not notified.
     for (reddit, code, events) in [
         (&good, 0, &[][..]),
         (&bad, 3, &["failed"]),

@@ -51,7 +51,7 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
 fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
     let prepared = labeler.prepare(set).unwrap();
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
-    let results = results.expect("nobody asked it to stop").into_iter();
+    let results = results.expect("scoring is not cancelled").into_iter();
     results.map(Result::unwrap).collect()
 }
 
@@ -225,7 +225,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
     ];
     for (folder, shares) in &folders {
         let alone = bits(&mut labeler_of(folder.clone(), 512), &set, &texts);
-        // The second reuses what the first has packed; the third outlives both.
+        // The second engine reuses the weights that the first has packed; the third outlives both.
         let weights = SharedWeights::default();
         let sharing = || labeler_with(folder.clone(), 512, Some(weights.clone()));
         let (mut first, mut second) = (sharing(), sharing());
@@ -236,7 +236,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
         drop((first, second));
         third.restart().unwrap();
         assert_eq!(bits(&mut third, &set, &texts), alone, "{}", folder.name);
-        // Another graph does not reuse them.
+        // An engine with another graph does not reuse the weights.
         for (other, _) in &folders {
             let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
             let mut other_labeler = labeler_with(other.clone(), 512, Some(weights.clone()));

@@ -25,7 +25,7 @@ fn posts() -> String {
     posts.collect()
 }
 
-/// Returns the words and the slug of each label, in order.
+/// Returns the label of each post, as text and slug.
 fn labels(program: &Program) -> String {
     let query = "SELECT label_name, label FROM labeled_posts ORDER BY fullname";
     program.ok(&["sql", query, "--format", "csv"]).stdout
@@ -59,7 +59,7 @@ fn a_list_of_labels_is_a_complete_file() {
     program.ok(&["labels", "diff", "current", &short]);
     program.ok(&["purge", "--retention", "1"]);
 
-    // Such a file has no source to collect from.
+    // Such a file names no subreddit to collect from.
     let collect = ["collect", "--source", "sample", "--pipeline", &short];
     program
         .run(&collect)
@@ -106,7 +106,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         collect(&["--topic", "fun", "--topic", "bare"])
             .expect_exit(2, "collect bare: no subreddits");
     }
-    // Too few for all of them: the largest shares go first.
+    // If the limit is too small for all subreddits, those with the largest shares come first.
     let program = Program::new();
     let file = program.write("all.toml", TOPICS);
     let run = ["--topic", "fun", "--limit", "2", "--run-json", "run.json"];
@@ -163,12 +163,12 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     );
     let query = "SELECT COUNT(*) AS n FROM post_scores";
     let scores = program.ok(&["sql", query, "--format", "csv"]);
-    assert_eq!(scores.stdout, "n\n12\n", "one score a post and label");
+    assert_eq!(scores.stdout, "n\n12\n", "one score per post and label");
     let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
     let diff = program.json(&["labels", "diff", "current", &one]);
     let changes = diff["labels"].as_array().unwrap();
     assert_eq!(changes.len(), 2, "{diff}");
-    // An NLI model reads the same words for both, and computes them once.
+    // An NLI model reads the same text for both labels, and scores it once.
     program
         .ok(&["classify", "--pipeline", &shared, "--model", nli])
         .expect_stderr("`play` and `bets`, so their scores are always equal");
@@ -234,7 +234,7 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
     }
     std::fs::remove_file(&path).unwrap();
 
-    // Of several concurrent commands, one writes.
+    // Only one of several concurrent commands writes the file.
     let mut racing: Vec<_> = (0..4)
         .map(|i| {
             program
@@ -352,7 +352,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
     let doctor = run(&["doctor", "--source", "sample"], None);
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
 
-    // If the user names no file, a log line says where the labels come from.
+    // If the file comes from a setting rather than a flag, the message names the setting.
     for (args, env, what) in [
         (
             &["classify"][..],
@@ -371,7 +371,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         let all = format!("{}{}", ran.stdout, ran.stderr);
         assert!(all.contains(what), "{what}: {all}");
     }
-    // Below a section it would be a key of that section.
+    // Below the head of a section, `pipeline` would be a key of that section.
     program.write(
         "below.toml",
         "[log]\nformat = \"text\"\npipeline = \"mine.toml\"\n",

@@ -56,7 +56,7 @@ fn placeholder_texts_get_no_label_in_any_command() {
         assert_eq!(program.read("labels.csv").lines().count(), 3);
         program.ok(&["classify", "--dry-run"]).expect_stderr("0");
 
-        // The moderators approved it later: a restored text gets its label, and a removed one loses it.
+        // A post whose text is restored gets a label, and a post whose text is removed loses its label.
         let file = program.write(
             "again.ndjson",
             line("a1", "Sourdough", "It rose.") + line("b2", "[removed]", "").as_str(),

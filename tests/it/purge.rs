@@ -117,7 +117,7 @@ impl Scene {
         &self.context.store
     }
 
-    /// Marks posts as gone from now on: `null` for unknown ones, else fields.
+    /// Makes the fake Reddit report these posts with these fields, or as unknown if the value is `null`.
     pub async fn gone(&self, gone: &[(&str, Value)]) {
         let fates = gone
             .iter()
@@ -270,7 +270,7 @@ impl Scene {
         self.store().backlog().release(claim.lease).await.unwrap();
         match written.unwrap() {
             Written::Stored(stored) => stored.posts,
-            Written::LeaseLost => panic!("nobody else works here"),
+            Written::LeaseLost => panic!("another worker reclaimed the lease"),
         }
     }
 
@@ -312,7 +312,7 @@ pub fn post(id: &str, title: &str) -> Post {
     }
 }
 
-/// Names a post to purge.
+/// Returns an entry of a purge plan: the post, and a request as the reason.
 pub fn to_purge(id: &str) -> (Fullname, PurgeReason) {
     (id.parse().unwrap(), PurgeReason::Requested)
 }
@@ -387,7 +387,7 @@ async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
                 .rows("SELECT author FROM posts ORDER BY fullname")
                 .await,
             ["null", "someone"],
-            "the account of `d` is gone, the post is not"
+            "the author of `d` is erased, but not the post"
         );
         for view in ["labeled_posts", "post_scores", "uncertain_posts"] {
             let shown = scene
@@ -461,7 +461,7 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
         assert_eq!(scene.stored().await, ["t3_b", "t3_c"]);
         assert_eq!(scene.tombstones().await, ["t3_a deleted", "t3_d requested"]);
 
-        // A tombstone that may be lifted is replaced by one that may not, and never the reverse.
+        // A tombstone that may be lifted is replaced by one that may not, but not the reverse.
         scene.gone(&[("b", removed())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;
@@ -505,7 +505,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
                      ORDER BY p.fullname";
         assert_eq!(scene.rows(texts).await, expected);
 
-        // Collected again from Reddit or a file, with edits: votes are updated, the text is not stored.
+        // If Reddit or a file shows the post again, with edits, votes are updated, but the text is not stored.
         for (source, changed) in [(SourceKind::Reddit, 1), (SourceKind::Import, 0)] {
             let again = Post {
                 score: Some(99),
@@ -538,7 +538,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         );
         assert_eq!(scene.label().await, 1);
 
-        // A deletion on Reddit is applied anyway.
+        // A post without a text is still purged once it is deleted on Reddit.
         scene.gone(&[("a", deleted())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;

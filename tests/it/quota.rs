@@ -72,7 +72,7 @@ async fn concurrent_reservations_get_distinct_times() {
         let mut waits = secs(&reservations);
         waits.sort_unstable();
         let expected: Vec<u64> = [0; 3].into_iter().chain(0..=20).collect();
-        assert_eq!(waits, expected, "four at once, then one a second");
+        assert_eq!(waits, expected, "four immediately, then one per second");
         assert!(
             reservations
                 .iter()
@@ -88,7 +88,7 @@ async fn unused_quota_accumulates_up_to_the_burst() {
         for _ in 0..6 {
             take(&store, start()).await;
         }
-        // Two requests are reserved ahead; three seconds later exactly one may be sent at once.
+        // Two requests are reserved ahead; three seconds later, exactly one may be sent immediately.
         let later = start() + 3 * SECOND;
         assert_eq!(take(&store, later).await.wait, Duration::ZERO);
         assert_eq!(take(&store, later).await.wait, SECOND);
@@ -122,7 +122,7 @@ async fn a_wait_beyond_the_maximum_is_reported_and_not_reserved() {
 }
 
 #[tokio::test]
-async fn a_pause_applies_to_every_process_of_the_client_only() {
+async fn a_pause_applies_to_all_processes_of_its_client_and_to_no_other_client() {
     for database in databases() {
         let stores = [database.open().await, database.open().await];
         let hold = async |secs: u64| {
@@ -157,7 +157,7 @@ async fn a_pause_applies_to_every_process_of_the_client_only() {
             .await;
         assert_eq!(other.unwrap().wait, Duration::ZERO);
 
-        // At most one hour, whatever was requested.
+        // A pause lasts at most one hour, whatever was requested.
         hold(u64::MAX).await;
         assert_eq!(take(&stores[1], start()).await.wait.as_secs(), 3_600);
     }
@@ -177,7 +177,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .throttle_quota("q", 9 * SECOND, wrong)
                 .await
                 .unwrap();
-            // At the right time again, the reservations and the pause of the wrong clock are ignored.
+            // Once the clock is right again, its wrong reservations and pause are ignored.
             let mut reservations = Vec::new();
             for _ in 0..6 {
                 reservations.push(take(&store, start()).await);
@@ -190,7 +190,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
         }
-        // A slightly slow clock waits that much longer, and never reserves the same time twice.
+        // A process with a slightly slow clock waits longer by the difference, and never reserves a time twice.
         let slow = start() - TimeDelta::seconds(5);
         let wait = take(&store, slow).await.wait.as_secs();
         assert!((9..=20).contains(&wait), "{wait}");
@@ -239,7 +239,7 @@ async fn answer(State(log): State<Log>, uri: Uri) -> Json<Value> {
     }}))
 }
 
-/// The interval between reservations: a quarter of a second.
+/// Reservations per minute, which are a quarter of a second apart.
 const PER_MINUTE: u32 = 240;
 /// Pages that each process reads, after one request for the token.
 const PAGES: usize = 8;
@@ -322,9 +322,12 @@ async fn a_killed_process_does_not_stall_the_other() {
         let program = Program::new();
         let mut killed = spawn(&program, &database, &url);
         let other = spawn(&program, &database, &url);
-        // It is killed while it waits for the time of its reservation.
+        // One process is killed while it waits for the time of its reservation.
         while log.arrivals().len() < 5 {
-            assert!(killed.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(
+                killed.try_wait().unwrap().is_none(),
+                "the program ended by itself"
+            );
             tokio::task::yield_now().await;
         }
         killed.kill().unwrap();
@@ -349,7 +352,7 @@ async fn a_killed_process_does_not_stall_the_other() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_hold_the_quota_ends_the_run_before_any_request() {
+async fn a_run_ends_before_any_request_if_the_quota_cannot_be_stored() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("climate", None, &children(&["a"]), None).await;

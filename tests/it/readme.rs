@@ -1,6 +1,6 @@
 //! Runs every command of the README and of the pages in docs/, in the reader's order.
 //!
-//! Each page starts in its own folder and shell, in the state that the README leaves: there is a key,
+//! Each page starts in its own folder and shell, in the state that the README leaves: the credentials are set,
 //! `topicmill.db` has posts, and `demo.db` exists if the page uses it. [`INSTEAD`] lists the lines that a test
 //! cannot run as written: a make target, a download, another machine. The sample Reddit and the fakes of the
 //! archive and the hub serve the pages.
@@ -269,7 +269,7 @@ async fn every_command_runs(page: &str) {
         let heading = shown.lines().find(|line| !line.starts_with("$ ")).unwrap();
         assert!(
             stdout.contains(heading),
-            "{page} shows an answer with the columns `{heading}`:\n{stdout}"
+            "{page} shows a result with the columns `{heading}`:\n{stdout}"
         );
     }
 }

@@ -113,7 +113,10 @@ async fn hostile_posts_do_not_break_the_report() {
         page.contains("food &amp; &lt;cooking&gt;")
             || page.contains("food &#38; &#60;cooking&#62;")
     );
-    assert!(!page.contains(&"\u{301}".repeat(5)), "marks pile up");
+    assert!(
+        !page.contains(&"\u{301}".repeat(5)),
+        "stacks of combining marks are shortened"
+    );
     let charts = output["charts"].as_array().unwrap();
     assert!(charts.len() >= 6, "{charts:?}");
     let Some(browser) = &browser else { return };
@@ -200,7 +203,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
             "{finding}"
         );
         assert!(page.contains("a large shift"), "the index is over 0.25");
-        // Seven days within the first ten, compared with seven before them: no change.
+        // Five days within the first ten, compared with the five days before them: no change.
         let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).unwrap();
         let day = |n: i64| {
             (start + chrono::TimeDelta::days(n))
@@ -209,7 +212,10 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
         };
         let (page, _) = report(&program, &["--since", &day(5), "--until", &day(10)]);
         assert!(!page.contains(" grew from "), "{page}");
-        assert!(page.contains("60 posts"), "of the period alone: {page}");
+        assert!(
+            page.contains("60 posts"),
+            "only posts of the period count: {page}"
+        );
 
         for (args, output) in [
             (
@@ -223,7 +229,11 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
             program.run(args).expect_exit(2, output);
         }
         let kept = program.read("posts.ndjson");
-        assert_eq!(kept.lines().count(), 240, "what is no report stays");
+        assert_eq!(
+            kept.lines().count(),
+            240,
+            "a file that is not a report is kept"
+        );
     }
 }
 
@@ -244,7 +254,7 @@ fn report_totals_equal_the_views() {
             "SELECT outcome, SUM(posts) AS posts FROM topic_daily GROUP BY outcome ORDER BY 1";
         let rows = program.ok(&["sql", query, "--format", "json"]).stdout;
         let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
-        assert!(rows.len() >= 3, "labels, and none of them: {rows:?}");
+        assert!(rows.len() >= 3, "too few outcomes: {rows:?}");
         for row in rows {
             let (outcome, posts) = (row["outcome"].as_str().unwrap(), row["posts"].to_string());
             let posts = posts.trim_matches('"').split('.').next().unwrap();
@@ -292,7 +302,7 @@ fn the_report_is_written_atomically() {
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,
-        "what was there stays"
+        "the earlier report is kept"
     );
     program
         .run(&["report", "missing/out.html"])

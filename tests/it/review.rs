@@ -171,7 +171,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         random += u64::from(is_random);
         browser.check().await;
     }
-    assert_eq!(random, 2, "one in five");
+    assert_eq!(random, 2, "one post in five is random");
     // Nine agree with their labels; one of the ten fits none of them.
     let found = right(&scene);
     assert_eq!(found[0], "random");
@@ -189,14 +189,14 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // A skipped post does not come back at once.
+    // A skipped post does not come back immediately.
     let title = browser.text(".asked h1").await;
     browser.press_and_navigate(" ").await;
     browser
         .until("document.querySelector('.notice').textContent.includes('Skipped')")
         .await;
     assert_ne!(browser.text(".asked h1").await, title);
-    // Typing in the name field triggers no label key.
+    // Typing in the name field does not choose a label.
     browser.type_into(".who input", "1").await;
     browser.check().await;
     assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
@@ -315,7 +315,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
     }
 }
 
-/// If every post was skipped, the page says so and offers them again.
+/// Checks that the page says so if every post was skipped, and offers them again.
 async fn skipped_posts_are_offered_again(served: &Served) {
     let mut page = served.get("/review").await;
     let token = field(&page, "token");
@@ -337,7 +337,7 @@ async fn skipped_posts_are_offered_again(served: &Served) {
     assert!(page.contains("name=\"text\""), "{page}");
 }
 
-/// Returns the fields of the form of a page, and these in addition.
+/// Returns the hidden fields of a page's form, and `more`.
 fn answer_form(page: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     let hidden = ["token", "who", "post", "text", "set"];
     let mut form = hidden.map(|name| (name, field(page, name))).to_vec();

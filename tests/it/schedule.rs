@@ -108,7 +108,7 @@ impl Scene {
         runs.iter().map(|run| (run.status, run.missed)).collect()
     }
 
-    /// Checks that each scheduled run ran each of its stages once, and no other.
+    /// Checks that each scheduled run ran each of its stages once, and that no other stage ran.
     async fn check_once(&self, name: &str, done: usize) {
         let runs = self.runs(name).await;
         let done_ids: Vec<i64> = runs
@@ -145,7 +145,7 @@ async fn a_forward_clock_jump_runs_each_schedule_by_its_catch_up_policy() {
             0,
             "nothing is due at the first poll"
         );
-        // Forty scheduled times and five minutes later, both poll at once.
+        // Forty scheduled times and five minutes later, both schedulers poll concurrently.
         scene.minutes(605);
         let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
         assert_eq!(a + b, 41, "{}", database.url);
@@ -160,7 +160,7 @@ async fn a_forward_clock_jump_runs_each_schedule_by_its_catch_up_policy() {
         );
         scene.check_once("all", 40).await;
         scene.check_once("one", 1).await;
-        // The next one is due for all of them.
+        // The next run of each schedule is due.
         scene.minutes(10);
         let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
         assert_eq!(a + b, 3, "{}", database.url);
@@ -270,7 +270,7 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
     }
 }
 
-/// Does the work of the heartbeat, which uses real time.
+/// Renews the lease of a run instead of the heartbeat, which uses real time.
 async fn renew(scene: &Scene, name: &str) {
     let now = scene.clock.now().into();
     let state = scene
@@ -403,7 +403,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
                 output.borrow_mut().push(status);
             }
         };
-        let never = async |_: StageOrder<'_>| unreachable!("it is given up");
+        let never = async |_: StageOrder<'_>| unreachable!("the run is abandoned");
         let ended = one.run_due(&scene.stop, &never, &received).await.unwrap();
         assert_eq!(
             ended,

@@ -87,7 +87,7 @@ async fn schema_comments_cover_every_column_of_both_databases() {
             let known = postgres || !null.is_empty();
             assert!(
                 !known || types.contains(&kind.as_str()),
-                "{at}: {kind} is no {word}"
+                "{at}: {kind} is not {word}"
             );
             assert!(
                 null.is_empty() || (null == "YES") == *may_be_null,
@@ -146,7 +146,7 @@ fn linked(text: &str) -> String {
     linked
 }
 
-/// Tables that Datasette lists; the others hold numbers for the views.
+/// Tables that Datasette lists; it hides the others, which only serve the views.
 const LISTED: [&str; 6] = ["posts", "gold", "runs", "models", "label_sets", "labels"];
 
 /// Returns the descriptions of views, tables and columns for Datasette.

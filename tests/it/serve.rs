@@ -85,7 +85,7 @@ impl Served {
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self {
             child,
-            address: address.expect("it says where it listens"),
+            address: address.expect("the server prints its address"),
         }
     }
 
@@ -138,7 +138,7 @@ impl Served {
         serde_json::from_str(&self.page(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Requests a page until it is as expected; lists follow a write within seconds.
+    /// Requests a page until it is as expected, because lists show a write only after some seconds.
     pub fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..300 {
             let value = self.json(path);

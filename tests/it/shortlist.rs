@@ -148,7 +148,7 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
             }
             scene.classify(&["--model", &folder]);
             let (of_small, of_large) = (scene.scores(small), scene.scores("tiny-bart-mnli"));
-            assert_eq!(scene.scores(&name), before, "nothing else touches them");
+            assert_eq!(scene.scores(&name), before, "other runs do not change them");
             let mut same = 0;
             for (post, scores) in &before {
                 let (labels, best) = picked(scores);

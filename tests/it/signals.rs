@@ -14,7 +14,7 @@ use topicmill_store::{Access, Store, is_cancelled};
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, RunOutput, finished};
 
-/// Another program: on PostgreSQL it locks the table of posts, on SQLite the whole database for writing.
+/// Another program's connection, which locks the table of posts on PostgreSQL, and all writes on SQLite.
 enum Holder {
     Server(PgConnection),
     File(SqliteConnection),
@@ -84,7 +84,7 @@ async fn wait_until_blocked(child: &mut Child, url: &str) {
     }
 }
 
-/// Runs a command that waits for a lock, and sends it one signal; returns how it ended.
+/// Runs a command that waits for a lock, sends it one signal, and returns its output.
 async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     let mut child = command
         .stdout(Stdio::piped())
@@ -98,7 +98,7 @@ async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     let ended = tokio::task::spawn_blocking(move || finished(child.wait_with_output().unwrap()));
     let Ok(ran) = tokio::time::timeout(Duration::from_mins(1), ended).await else {
         kill("-KILL");
-        panic!("{:?} waits on after {signal}", command.get_args());
+        panic!("{:?} still waits after {signal}", command.get_args());
     };
     ran.unwrap()
 }
@@ -175,7 +175,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
         assert_eq!(scene.count("tombstones"), 0);
         assert_eq!(scene.count("leases"), 0);
         assert!(!scene.program.folder.path().join("posts.csv").exists());
-        // Runs that could be recorded did not fail.
+        // On PostgreSQL, the runs could be recorded: they were stopped, and did not fail.
         let ended = scene.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
         let expected = if is_file {
             json!([])

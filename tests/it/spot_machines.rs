@@ -10,7 +10,7 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
         .arg(repository("benches/spot.py"))
         .arg("--check")
         .output()
-        .expect("python3 is there: it installs ONNX Runtime");
+        .expect("python3 is installed, because ONNX Runtime comes with it");
     let message = String::from_utf8(ran.stdout).unwrap();
     assert!(
         ran.status.success(),
@@ -27,7 +27,7 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
     for row in rows {
         assert!(
             recorded.contains(row),
-            "benches/results/scale.md is not of these defaults: run `python3 benches/spot.py`; it has not {row}"
+            "benches/results/scale.md lacks a row of these defaults: run `python3 benches/spot.py`: {row}"
         );
     }
 }

@@ -258,7 +258,7 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
                 .code
         };
         assert_eq!(checked("2d"), 0);
-        // The import is no run of `collect`, so the topic has still failed in two runs.
+        // The import is not a run of `collect`, so the topic has still failed in two runs.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
         store.close().await.unwrap();
     }

@@ -176,7 +176,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
         voted.score = Some(99);
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
         assert_eq!((second.new, second.changed, second.unchanged), (0, 2, 0));
-        assert_eq!(second.edited, 1, "the other has more votes");
+        assert_eq!(second.edited, 1, "the other post only has more votes");
 
         let output = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
         let rows = store.query(output).await.unwrap().rows;
@@ -197,7 +197,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
     }
 }
 
-/// Returns a page of a file, with its topic.
+/// Returns a page of imported posts with a topic.
 pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
     builders::page(run, topic, posts, at(now))
 }
@@ -328,7 +328,7 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
     let mut sockets = 0;
     for file in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = file.unwrap().file_name().into_string().unwrap();
-        #[expect(unsafe_code, reason = "sqlx lends its socket to nobody")]
+        #[expect(unsafe_code, reason = "sqlx does not give access to its socket")]
         // SAFETY: the number is not -1, and nothing is read, written or closed through it. If another thread closes it,
         // the calls fail.
         let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };
@@ -379,7 +379,7 @@ async fn an_edited_post_is_relabelled_and_keeps_no_stale_label() {
 }
 
 #[tokio::test]
-async fn a_late_renewal_reclaims_no_lease_but_one_after_a_clock_set_back_does() {
+async fn a_late_renewal_does_not_shorten_a_lease_but_one_after_a_clock_correction_does() {
     for database in databases() {
         let f = fixture(database.open().await, 1).await;
         let held = f.claim(1, 0).await;
@@ -391,11 +391,11 @@ async fn a_late_renewal_reclaims_no_lease_but_one_after_a_clock_set_back_does() 
                 .unwrap()
         };
         assert!(renew(40).await);
-        // Sent first, abandoned, and applied after the other: the lease still lasts until 100.
+        // A renewal that was sent first but is applied last does not shorten the lease, which lasts until 100.
         assert!(renew(20).await);
         assert!(f.claim(1, 99).await.posts.is_empty(), "{}", database.url);
         assert!(renew(160).await);
-        // A clock that was wrong by minutes: other workers need not wait for its lease to expire.
+        // A renewal after a clock that was far ahead is corrected shortens the lease, so that others need not wait.
         assert!(renew(90).await);
         assert_eq!(f.claim(1, 151).await.posts.len(), 1, "{}", database.url);
     }
@@ -493,7 +493,7 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
     assert_eq!(held.posts.len(), 2);
     let late = LEASE.as_secs().cast_signed() + 600;
     assert!(fixture.claim(2, late).await.posts.is_empty());
-    // A hanging process does not hold its leases for ever.
+    // A process that hangs does not keep its leases forever.
     let expired = fixture.claim(2, late + 3_600).await;
     assert_eq!(expired.posts.len(), 2);
     fixture

@@ -169,10 +169,13 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     ];
     scene.ok(&ask);
     let text = std::fs::read_to_string(out).unwrap();
-    // Under the old name, the two label sets would be ambiguous.
+    // With the same name, the two label sets would be ambiguous.
     let renamed = five(BACKGROUND).replace("name = \"five\"", "name = \"more\"");
     assert_ne!(renamed, five(BACKGROUND));
-    assert!(text.starts_with(&renamed), "all else stays: {text}");
+    assert!(
+        text.starts_with(&renamed),
+        "the rest of the file is unchanged: {text}"
+    );
     let more = scene.json(&["labels", "validate", "--pipeline", out]);
     let labels = more["labels"].as_array().map_or(0, Vec::len);
     assert_eq!(labels, 5 + 6, "{more}");

@@ -14,7 +14,7 @@ use crate::support::arctic_shift::{Archive, Bounds, client, row_with};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
-/// The time of a [`posted`] minute.
+/// Returns the time of a minute of [`posted`].
 fn minute(minute: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap()
 }
@@ -156,7 +156,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
         let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
         assert_eq!(gaps(&scene).await, both);
 
-        // An archive has a part of it, and later all.
+        // An archive has at first a part of the range, and later all of it.
         let archive = Archive::start(Bounds::Exclusive).await;
         let row = |minute: i64| {
             row_with(

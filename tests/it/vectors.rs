@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
         assert_eq!(
             counts["pairs"],
             3 * (POSTS - 1),
-            "the last post goes with the first"
+            "the first and the last post have the same text"
         );
         scene
     }
@@ -125,7 +125,7 @@ async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
         assert_eq!(scene.count("classifications"), (2 * POSTS).to_string());
         let stored = scene.scores();
 
-        // The same texts without vectors, and so embedded in other batches.
+        // Without stored vectors, the same texts are embedded again, in other batches.
         scene
             .database
             .run("DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications")

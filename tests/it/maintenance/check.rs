@@ -5,7 +5,7 @@ use topicmill_store::checking::Severity;
 
 use super::*;
 
-/// Statements that damage a database, the backend, and the check that must fail.
+/// The backend, or an empty text for both; a statement that damages a database; and the check that must fail.
 const BREAKS: [(&str, &str, &str); 13] = [
     (
         "",
@@ -84,7 +84,7 @@ async fn check_finds_each_problem_and_suggests_a_fix() {
             .iter()
             .map(|row| &row["severity"])
             .collect();
-        // An expired lease and an unfinished run.
+        // The notes are about an expired lease and an unfinished run.
         assert_eq!(notes, ["note", "note"], "{whole}");
         for (only, sql, check) in BREAKS {
             if !only.is_empty() && only != kind(&database) {

@@ -65,7 +65,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
 ];
 
-/// Runs `labels validate` on a file with this text.
+/// Runs `labels validate` on a file with this text, and returns its message.
 fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     let path = program.write("refused.toml", text);
     let ran = program.run(&["labels", "validate", "--pipeline", &path]);
@@ -74,7 +74,7 @@ fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
+fn all_mistakes_are_reported_together_with_line_and_nearest_key() {
     let program = Program::new();
     let message = refusal(&program, BAD);
     let mut lines = message.lines();

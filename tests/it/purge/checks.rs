@@ -9,7 +9,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         scene.gone(&[]).await;
-        // Last seen on Reddit in this order; `n200` and later ones only in a file.
+        // Reddit showed the posts in this order; `n200` and later ones come only from a file.
         for chunk in [&ids[100..200], &ids[..100]] {
             scene.save(SourceKind::Reddit, &some(chunk)).await;
             scene.clock.advance(Duration::from_hours(1));
@@ -109,7 +109,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
         assert_eq!(counts["requests"], 2);
         assert_eq!(
             counts["reddit"]["requests"], 4,
-            "a token, and two questions a run"
+            "a token, one request by the first run, and two by this one"
         );
     }
 }

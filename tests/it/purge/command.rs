@@ -78,7 +78,7 @@ fn the_purge_command_purges_and_records_its_run() {
     }
 }
 
-/// Runs `purge --check-deleted` on a database of one post, with this server.
+/// Returns a `purge --check-deleted` command that uses this server and a database of one post.
 fn checking(program: &Program, server: &MockServer) -> std::process::Command {
     let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
     let file = program.write("posts.ndjson", post);
@@ -133,7 +133,7 @@ async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_purge_stops_at_once_and_reports_it() {
+async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
     let slow = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
     let server = refusing(slow).await;
     let program = Program::new();
@@ -142,7 +142,10 @@ async fn an_interrupted_purge_stops_at_once_and_reports_it() {
         .spawn()
         .unwrap();
     while crate::support::reddit::requests(&server, "GET").await == 0 {
-        assert!(running.try_wait().unwrap().is_none(), "it sent no request");
+        assert!(
+            running.try_wait().unwrap().is_none(),
+            "the program ended without a request"
+        );
         tokio::task::yield_now().await;
     }
     signal(&running, "-INT");
@@ -177,7 +180,7 @@ fn a_wrong_clock_removes_no_texts() {
         let kept = "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL";
         let count = || program.json(&["sql", kept]);
         let all = count();
-        // A text stored under a clock in the future is due, and reported.
+        // A text that was stored by a clock in the future is due, and reported.
         run(
             "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM \
                 posts)",

@@ -8,7 +8,7 @@ async fn fit_scene(database: &crate::support::postgres::TestDatabase) -> Scene {
     Scene::of(program, database, 40).await
 }
 
-/// Answers posts until so many have an answer: games are none of the labels, the rest is right.
+/// Answers this many posts: `none` for posts about games, and the right label for the others.
 async fn answer_posts(served: &Served, answers: usize) -> String {
     let mut page = served.get("/review").await;
     for _ in 0..answers {
@@ -24,7 +24,7 @@ async fn answer_posts(served: &Served, answers: usize) -> String {
     page
 }
 
-/// Waits until no fit runs, and returns the fragment of the page.
+/// Waits until no fit runs, and returns the fragment of the page about the fit.
 async fn fit_result(served: &Served) -> String {
     for _ in 0..600 {
         let state = served.get("/review/fit").await;
@@ -76,7 +76,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         );
         assert!(state.contains("<a href=\"/\">"), "{state}");
         assert!(!state.contains("fit now"), "{state}");
-        assert_eq!(runs(), 2, "one of the scene, and one of the fit");
+        assert_eq!(runs(), 2, "one run of the scene, and one of the fit");
         let current =
             "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
         assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
@@ -152,7 +152,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     // Each label has its description next to it.
     assert_eq!(browser.count(".fit").await, 0);
     let title = browser.text(".asked h1").await;
-    // The note takes keys that are labels elsewhere, and Enter leaves it without an answer.
+    // In the note, keys of labels are text, and Enter leaves the note without answering.
     browser.press("/").await;
     browser
         .until("document.activeElement.name === 'note'")

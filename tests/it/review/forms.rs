@@ -53,7 +53,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
             .await;
         assert!(page.contains("label set changed in the meantime"), "{page}");
         assert_eq!(count(), 0);
-        // Purged between display and answer.
+        // The post is purged after the page showed it.
         let ids = scene.program.write("ids.txt", format!("{post}\n"));
         scene.ok(&["purge", "--ids", &ids]);
         let (status, page) = served.post("/review/answer", &form(&token), None).await;
@@ -80,7 +80,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
         assert_eq!(
             served.post("/review/answer", &answered, None).await.0,
             403,
-            "the old form"
+            "a form from before the kill"
         );
         let page = served.get("/review").await;
         let token = field(&page, "token");

@@ -105,7 +105,7 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
             ]
             .concat(),
         );
-        // Started when a run is due, as by a systemd timer.
+        // The program is started when a run is due, as a systemd timer does it.
         let once = run(&["schedule", "run", "--once"]);
         assert_eq!(once.code, 1, "{}", once.stderr);
         assert!(
@@ -166,7 +166,7 @@ async fn the_pipeline_file_is_reloaded_and_a_signal_drains() {
             .by_ref()
             .map(Result::unwrap)
             .find(|line| line.contains(words));
-        found.unwrap_or_else(|| panic!("no line says `{words}`"))
+        found.unwrap_or_else(|| panic!("no line contains `{words}`"))
     };
     wait_for("following a schedule");
     file(&program, &good.replace("0 0 1 1 *", "0 0 31 2 *"));

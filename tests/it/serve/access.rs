@@ -106,7 +106,7 @@ fn remote_requests_need_the_token() {
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}")), 200);
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}x")), 401);
     assert_eq!(with(&format!("Cookie: topicmill_token={TOKEN}")), 401);
-    // With the form once, and then with the cookie.
+    // The form takes the token once; then the cookie suffices.
     let login = |body: &str, header: &str| {
         let headers = "Content-Type: application/x-www-form-urlencoded\r\n";
         let length = body.len();

@@ -266,7 +266,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
 
         let gone = program.write("gone.txt", "t3_k00001\nt3_k00009\n");
         program.ok(&["purge", "--ids", &gone]);
-        // At once, not only after the lists are refreshed.
+        // The posts disappear immediately, before the lists are refreshed.
         assert_eq!(served.get("/posts/t3_k00001").status, 404);
         assert!(!served.page("/").contains("roast a chicken 1<"));
         assert!(
@@ -288,7 +288,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
         }
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
 
-        // An edited text is found by its new words only.
+        // An edited text is found only by its new words.
         let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food",
             "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
         let edited = program.write("edited.ndjson", format!("{edited}\n"));

@@ -210,7 +210,7 @@ fn unread_responses_share_one_memory_limit() {
         unread.push(stream);
         status.ends_with(b"503")
     });
-    assert!(refused, "{} answers are unread", unread.len());
+    assert!(refused, "{} responses are unread", unread.len());
     drop(unread);
     let again = (0..50).any(|_| {
         std::thread::sleep(Duration::from_millis(100));

@@ -42,7 +42,7 @@ async fn a_429_without_retry_after_waits_for_the_reset() {
 }
 
 #[tokio::test]
-async fn a_wait_above_the_budget_gives_up_at_once() {
+async fn a_wait_above_the_budget_ends_the_retries_immediately() {
     let server = server().await;
     mount_listing(&server, status(429).insert_header("retry-after", "3600"), 1).await;
     let (reddit, clock) = client(&server.uri());
@@ -124,10 +124,7 @@ async fn a_long_retry_after_is_a_server_error_and_does_not_exhaust_the_quota() {
     let (reddit, clock) = client(&server.uri());
     assert_eq!(read(&reddit).await.unwrap_err().outcome(), Outcome::Server);
     assert_eq!(clock.sleeps(), []);
-    assert!(
-        read(&reddit).await.is_ok(),
-        "the next topic is not held back"
-    );
+    assert!(read(&reddit).await.is_ok(), "the next topic is not delayed");
 }
 
 #[tokio::test]
@@ -146,7 +143,7 @@ async fn a_truncated_body_is_fetched_again() {
     assert_eq!(clock.sleeps().len(), 1);
 }
 
-/// A server that sends each connection the next of these byte strings and hangs up.
+/// Starts a server that sends the next of these responses on each connection, and closes it.
 async fn raw_server(answers: Vec<String>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -33,7 +33,7 @@ async fn concurrent_tasks_share_one_token() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
     let (reddit, _) = client(&server.uri());
-    read_at_once(&reddit, 16).await;
+    read_concurrently(&reddit, 16).await;
     assert_eq!(
         (
             requests(&server, "POST").await,
@@ -47,7 +47,7 @@ async fn concurrent_tasks_share_one_token() {
     );
 }
 
-async fn read_at_once(reddit: &Arc<Reddit>, tasks: usize) {
+async fn read_concurrently(reddit: &Arc<Reddit>, tasks: usize) {
     let tasks: Vec<_> = (0..tasks)
         .map(|_| {
             let reddit = reddit.clone();
@@ -76,7 +76,7 @@ async fn a_burst_of_rejected_tokens_causes_one_refresh() {
         .mount(&server)
         .await;
     let (reddit, clock) = client(&server.uri());
-    read_at_once(&reddit, 16).await;
+    read_concurrently(&reddit, 16).await;
     assert_eq!(requests(&server, "POST").await, 2);
     assert_eq!(clock.sleeps(), []);
 }

@@ -61,7 +61,7 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     }
 }
 
-/// Returns a post of a file with some optional fields; its neighbours have the others.
+/// Returns an imported post. Even numbers have some of the optional fields, and odd numbers have the others.
 fn odd(i: usize) -> Post {
     let some = i.is_multiple_of(2);
     let number = i64::try_from(i).unwrap();
@@ -89,7 +89,7 @@ async fn a_batch_of_any_size_round_trips() {
         flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
         CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 \
         END, checked_at, s.reddit_score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
-    // Each of these sizes uses statements of other sizes.
+    // The store splits each of these sizes into statements of different sizes.
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {
             let store = database.open().await;

@@ -86,7 +86,7 @@ fn an_existing_output_or_an_input_is_not_overwritten() {
 }
 
 #[test]
-fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
+fn a_file_that_is_not_a_table_is_rejected_before_the_model_loads() {
     let program = Program::new();
     program.write("empty.csv", "");
     program.write("header.csv", "id,text\n");
@@ -160,7 +160,7 @@ fn a_killed_run_resumes_in_every_format() {
             .spawn()
             .unwrap();
         let partial = path(&program, &format!("{output}.partial"));
-        // The first window is written, the second is not.
+        // Kill the run when the first window is written, but not the second.
         while !fs::metadata(&partial).is_ok_and(|meta| meta.len() > 0) {
             assert!(
                 child.try_wait().unwrap().is_none(),
