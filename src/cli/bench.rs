@@ -23,7 +23,7 @@ use topicmill_sources::sample;
   topicmill bench autotune
   topicmill bench sweep --model models/bart-large-mnli --posts 20")]
 pub enum Bench {
-    /// Measure posts per second for each batch size, in posts and in tokens
+    /// Measure posts per second for batch sizes in posts and batch sizes in tokens
     Sweep(sweep::Sweep),
     /// Search for the fastest number of tokens per batch, and store the result
     Autotune(autotune::Autotune),
@@ -34,7 +34,8 @@ pub enum Bench {
 /// Flags that select the model and the texts to measure.
 #[derive(Debug, Args)]
 struct BenchFlags {
-    /// Score these texts, one JSON object on each line (text, or title and selftext) [default: the sample posts]
+    /// Score the texts of this file: a JSON object on each line, with text, or title and selftext [default: the sample
+    /// posts]
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
     /// Score this many texts

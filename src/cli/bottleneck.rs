@@ -107,7 +107,9 @@ fn printout(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdic
     });
     let head = format!("{head}{}.", given.unwrap_or_default());
     let gpus = done.gpu.iter().map(advice::gpu_line);
-    let limit = verdict.limit.map(|limit| format!("The limit is {limit}."));
+    let limit = verdict
+        .limit
+        .map(|limit| format!("The bottleneck is {limit}."));
     let lines = gpus.chain(limit).chain(verdict.advice.iter().cloned());
     lines.fold(
         Printout::new(all).with(&head, stages(done)),

@@ -146,7 +146,7 @@ fn info_table(info: &Info, written_by: Option<&str>) -> Table {
         ("database", json!(info.url)),
         ("server", json!(info.server)),
         ("schema version", json!(info.schema)),
-        ("last run by", json!(written_by)),
+        ("version of the last run", json!(written_by)),
         ("bytes", json!(info.bytes)),
     ];
     let head = head.map(|(what, value)| (what.to_owned(), value));

@@ -47,7 +47,7 @@ struct Finding {
     what: &'static str,
     /// `ok`, `missing` or `wrong`.
     state: &'static str,
-    /// The exit code of commands that need the checked thing; `None` if it is ready, or is created on demand.
+    /// The exit code of commands that need what was checked; `None` if it is ready, or is created on demand.
     exit: Option<Exit>,
     detail: String,
 }

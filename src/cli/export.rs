@@ -169,7 +169,7 @@ impl Export {
             safe_csv: self.safe_csv,
             split: self.split()?,
         };
-        // Only the data card, which only a folder has, shows this time.
+        // Only the data card of a folder shows this time.
         let reconciled_at = if format.is_some() {
             None
         } else {

@@ -31,7 +31,7 @@ pub struct Import {
     /// Read the files in this format [default: detected from content and name]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// Store only posts of this subreddit; repeatable [default for dumps: the pipeline's]
+    /// Store only posts of this subreddit; repeatable [default for dumps: the pipeline's subreddits]
     #[arg(help_heading = "Filters", long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
     /// Store posts of every subreddit of a dump
@@ -46,7 +46,7 @@ pub struct Import {
     /// Read this field from this column of a table; repeatable
     #[arg(help_heading = "Fields", long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
-    /// Use this value for posts without a value for this field; repeatable
+    /// If a post has no value for this field, use this value; repeatable
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
     /// If a file's `topic` is the label of a topic, store the slug of that topic [default: keep the file's `topic`]

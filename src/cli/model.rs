@@ -28,7 +28,7 @@ const ENDPOINT: &str = "https://huggingface.co";
   topicmill model pull Xenova/bart-large-mnli
   topicmill model list")]
 pub enum Model {
-    /// List the models in the folder `models`, and in the folder of the model that the settings name
+    /// List the models in the folder `models`, and those next to the model that the settings name
     #[command(after_help = "Examples:
   topicmill model list
   topicmill model list --format json")]
@@ -181,7 +181,7 @@ impl Pull {
     }
 }
 
-/// Reads the hub's endpoint and token from the environment variables and files that its own tools use.
+/// Reads the hub's endpoint and token from the environment variables and files that the hub's own tools use.
 fn hub_from_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;

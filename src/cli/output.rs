@@ -212,7 +212,7 @@ pub fn print_rows(
         OutputFormat::Json => {
             let mut before = "[\n  ";
             for row in parts.flatten() {
-                // Line breaks in strings are escaped, so each one here is indentation.
+                // Line breaks in strings are escaped, so each line break here starts an indented line.
                 let object = serde_json::to_string_pretty(&Object(columns, &row))?;
                 to(before)?;
                 to(&sanitize::json(&object.replace('\n', "\n  ")))?;

@@ -24,7 +24,7 @@ pub struct Report {
     /// day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
-    /// Show only posts created before this time; a day includes all of it
+    /// Show only posts created before this time; a day is included in full
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
     /// Show the labels of this label set instead of the current one: its name or version, or a pipeline file

@@ -76,7 +76,7 @@ pub struct RunFlags {
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
-    /// Make this the current label set, shown by the views [default: only if there is none yet]
+    /// Make this the current label set, which the views show [default: only if there is none yet]
     #[arg(long)]
     make_current: bool,
 }

@@ -70,7 +70,7 @@ fn the_latest_labelling_run_is_explained_on_both_databases() {
             "40 posts in",
             "tiny-bart-mnli on cpu",
             "engine: computing",
-            "The limit is",
+            "The bottleneck is",
         ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");
         }

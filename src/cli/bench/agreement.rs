@@ -38,10 +38,10 @@ const SCORED_ALONE: usize = 16;
 With the setting `classify.agreement = 0.995`, later commands use the fastest engine and precision that give 99.5 % of \
 the texts the same label as float32. Measure with texts like the ones that you will label.")]
 pub struct AgreementBench {
-    /// Score these texts, one JSON object on each line (text, or title and selftext)
+    /// Score the texts of this file: a JSON object on each line, with text, or title and selftext
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
-    /// Score this many of them, 200 or more
+    /// Score this many of the texts, 200 or more
     #[arg(long, value_name = "N", default_value_t = TEXTS, value_parser = clap::value_parser!(u32).range(200..))]
     posts: u32,
     #[command(flatten)]

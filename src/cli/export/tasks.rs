@@ -99,7 +99,7 @@ impl Export {
         Ok(posts.collect())
     }
 
-    /// Writes the tasks, and the labelling interface next to them. Returns the path of the latter.
+    /// Writes the tasks, and the labelling interface next to them. Returns the path of the interface.
     fn write_tasks(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
         let config = self.out.with_extension("xml");
         if config == self.out {

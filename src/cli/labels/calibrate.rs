@@ -38,7 +38,7 @@ type Gold = BTreeMap<Fullname, Vec<usize>>;
   topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
     /// Fit to these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
-    /// `label` (a slug or a label's text; empty means none of these); or `topic`, the topic that each post was
+    /// `label` (a slug or a label's text; empty means out of scope); or `topic`, the topic that each post was
     /// collected for
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
@@ -88,7 +88,7 @@ impl Calibrate {
         };
         let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
-                "no post in the gold labels of `{}` has a label of the label set: add some that have one",
+                "all gold labels of `{}` are out of scope: calibration also needs posts with a label of the label set",
                 self.gold
             )));
         };

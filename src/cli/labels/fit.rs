@@ -27,7 +27,7 @@ const MIN_RANDOM: usize = 30;
   topicmill labels fit --target-precision 0.9 --make-current")]
 pub struct FitLabels {
     /// Learn from these gold labels: `db`, those in the database; or a CSV, TSV, NDJSON, JSON or Parquet file with `id`
-    /// and `label` (a slug or a label's text; empty means none of these)
+    /// and `label` (a slug or a label's text; empty means out of scope)
     #[arg(long, value_name = "FILE|db", default_value = "db")]
     gold: String,
     /// Fit this label set: `current`, a pipeline file, or the name or version prefix of a stored one
@@ -43,7 +43,7 @@ pub struct FitLabels {
     /// Choose the threshold for this recall (share of in-scope posts that get their right label)
     #[arg(long, value_name = "R")]
     target_recall: Option<f64>,
-    /// Count gold labels that are not in the label set as none of these
+    /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
     #[command(flatten)]
@@ -374,9 +374,8 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
         String::new()
     };
     let heading = format!(
-        "`{}` fitted to {} gold labels, {} of them for posts that fit none of the labels. {chosen}Held-out: \
-         cross-validation; each gold label is evaluated by a fit to the others.{} Shares with 95 % confidence \
-         intervals.",
+        "`{}` fitted to {} gold labels, {} of them out of scope. {chosen}Held-out: cross-validation; each gold label \
+         is evaluated by a fit to the others.{} Shares with 95 % confidence intervals.",
         base.name,
         fitted.answers,
         fitted.none,

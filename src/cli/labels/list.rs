@@ -26,7 +26,7 @@ pub struct Use {
     /// Make this label set the current one: its name, its version prefix, or its pipeline file
     #[arg(value_name = "SET")]
     set: String,
-    /// Use its labels by this model: a name or hash prefix
+    /// Use the labels by this model: its name or hash prefix
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// With a pipeline file, use this mode: single or multi
@@ -152,7 +152,7 @@ impl Use {
     }
 }
 
-/// Returns the model whose labels of a label set to use: the named one, the only one with labels, or the current one.
+/// Returns the model whose labels of a label set are used: the named one, the only one with labels, or the current one.
 /// Returns `None` if no model has labels of it.
 async fn model_with_labels(
     store: &Store,

@@ -69,7 +69,7 @@ pub enum Labels {
     Suggest(suggest::Suggest),
     /// List the stored label sets and the current one
     List(list::List),
-    /// Make a stored label set the current one, shown by the views
+    /// Make a stored label set the current one, which the views show
     Use(list::Use),
     /// Write a label set to one file, with its background and what `labels fit` learned
     Export(export::Export),

@@ -121,7 +121,7 @@ fn strip_template<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
 fn reads(kind: &ModelKind) -> &'static str {
     match kind {
         ModelKind::Nli(_) => "a text with each label in a sentence",
-        ModelKind::Embedding(_) => "a text and a label by themselves",
+        ModelKind::Embedding(_) => "a text and a label separately",
         ModelKind::Classifier(_) => "a text",
         ModelKind::Gliclass(_) => "a text together with all labels",
     }

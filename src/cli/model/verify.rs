@@ -186,7 +186,7 @@ fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checke
         file: file.display().to_string(),
         hash: "not known",
         precision: model.precision.clone(),
-        state: "it loads; its logits cannot be checked without manifest.toml".into(),
+        state: "the graph loads; its logits cannot be checked without manifest.toml".into(),
         ..Checked::default()
     };
     Labeler::load(model, Box::new(engine), 1)?.check_learned()?;

@@ -44,7 +44,7 @@ pub fn wrapped_table(table: &Table) -> String {
     wrapped_cells(table, terminal::width())
 }
 
-/// Makes a table whose only rule is below the header.
+/// Makes a table whose only line is below the header.
 fn ruled<'c>(names: impl Iterator<Item = &'c str>) -> comfy_table::Table {
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
@@ -133,7 +133,7 @@ fn cut(table: &Table, width: usize) -> String {
         // Numbers must not be truncated.
         (wide, wide.min(numbers.max(readable)))
     };
-    // Three spaces between cells, one before the first and, in the rule, one after the last.
+    // Three spaces between cells, one before the first and, in the line below the header, one after the last.
     let room = (width + 1).saturating_sub(3 * table.columns.len());
     // The first column names the row, so it is truncated last.
     let widths = [NAME, READABLE].into_iter().find_map(|first| {

@@ -1,4 +1,4 @@
-//! Renders the text of `status`: one line per question, made for a terminal of 24 lines and 80 columns.
+//! Renders the text of `status`: one line per heading, made for a terminal of 24 lines and 80 columns.
 
 use chrono::TimeDelta;
 
@@ -11,7 +11,7 @@ use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and two spaces.
 const INDENT: usize = 13;
-/// The maximum number of lines per question; `--format json` has everything.
+/// The maximum number of lines per heading; `--format json` has everything.
 const MOST_LINES: usize = 3;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;

@@ -26,7 +26,7 @@ const UNKNOWN_ANNOTATOR: &str = "someone";
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label`
-    /// (a slug or a label's text; empty, none or other means none of these), and optionally `annotator`, `answered_at`,
+    /// (a slug or a label's text; empty, none or other means out of scope), and optionally `annotator`, `answered_at`,
     /// `note` and `text_hash` (of the text that was labelled, by default the stored one)
     #[arg(value_name = "FILE")]
     file: PathBuf,
