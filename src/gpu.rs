@@ -1,7 +1,7 @@
 //! Samples GPU utilisation, memory and power from NVML every two seconds while engines compute.
 //!
 //! [`GpuWatch::for_devices`] finds the GPUs of the engines; a GPU that cannot be sampled becomes a note in the run
-//! record, never an error. The samples are summarised as mean, median, 95th percentile and maximum ([`GpuFigures`]).
+//! record, never an error. The samples are summarised as mean, median, 95th percentile and maximum ([`GpuUsage`]).
 //! [`check_residency`] checks once, after loading, that a model is on the GPU.
 
 mod residency;

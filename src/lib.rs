@@ -50,7 +50,7 @@
 //! - **temperature**: the divisor of logits before they become scores; 1 leaves them unchanged.
 //! - **current**: the model and the label set that the views show. Labels of others stay in the database.
 //! - **background**: additional everyday topics. A post that fits one of them better than every label is *other*.
-//! - **abstain**: to assign no label, because the post is *other*, or *unsure*: its best score is below the threshold.
+//! - **abstain**: to assign no label, because the post is *other*, or *unsure* (its best score is below the threshold).
 //! - **gold label**: the right label of a post according to an annotator. A post that no label fits is *out of scope*.
 //! - **premise, hypothesis**: the two texts that an NLI model compares: the post, and "This text is about {label}."
 //! - **classifier**: a model with fixed labels. It reads only the text and returns one logit per label.

@@ -121,7 +121,8 @@ fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
     match status {
         RunStatus::Failed | RunStatus::Crashed => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
-        // A few failed posts or topics do not notify; `status` shows them. A source that fails for every topic is down.
+        // A few failed posts or topics cause no notification; `status` shows them. If all topics fail, the source is
+        // down.
         RunStatus::Partial => Some(!no_topic_was_read(counts)),
         RunStatus::Done => Some(true),
     }

@@ -1,4 +1,4 @@
-//! [`Worker`]: the handles that every stage receives: the database, the clock, the cancellation token and the run id.
+//! [`Worker`] has the handles that every stage receives: the database, clock, cancellation token and run id.
 
 use tokio_util::sync::CancellationToken;
 

@@ -163,7 +163,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     card
 }
 
-/// The reason why a write to a string is not handled.
+/// The `expect` message of a write to a string.
 const STRING: &str = "writing to a string cannot fail";
 
 /// Returns the names of the splits that have files.
@@ -202,8 +202,8 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         features = features(columns, &facts.labels),
         files = files.collect::<String>(),
         fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
-            ", corrected by a fit to {answers} gold labels (on the posts with gold labels, it is more accurate than on \
-             others)"
+            ", corrected by a fit to {answers} gold labels (labels are more accurate on the posts with gold labels \
+             than on others)"
         )),
         quality = quality_line(&facts.quality),
     )

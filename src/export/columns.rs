@@ -105,7 +105,7 @@ const GOLD: &str = "COALESCE(g.label, 'other')";
 /// The answers about the current text of a post, as in the view `labeled_posts`.
 const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash";
 
-/// Returns the SQL expression of a fixed column; `key` is the fullname of the driving table.
+/// Returns the SQL expression of a fixed column; `key` is the fullname column of the table that drives the join.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
     // NULL for a post without a label. The subquery is not correlated, so the database evaluates it only once.
     let scalar = |column: &str, table: &str, id: i64| {

@@ -92,7 +92,7 @@ impl Partial {
         } else {
             WholeLines::default()
         };
-        // Truncate before the sidecar is written, because it must never describe lines of another job.
+        // Truncate before the sidecar is written, because the sidecar must never describe lines of another job.
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
