@@ -125,8 +125,8 @@ fn as_json(status: &StatusReport) -> Value {
 }
 
 /// Formats the numbers of the backlog, one per row.
-fn backlog(standing: &LabellingState) -> Table {
-    let all = json!(standing);
+fn backlog(state: &LabellingState) -> Table {
+    let all = json!(state);
     output::key_value_table("backlog", all.as_object().cloned().unwrap_or_default())
 }
 

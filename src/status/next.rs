@@ -34,8 +34,8 @@ impl StatusReport {
 
     fn choose(&self) -> (Option<String>, String) {
         let run = |command: &str, why: &str| (Some(command.to_owned()), why.to_owned());
-        let (standing, waiting) = (&self.backlog, self.waiting());
-        if standing.posts == 0 && self.running.is_empty() {
+        let (backlog, waiting) = (&self.backlog, self.waiting());
+        if backlog.posts == 0 && self.running.is_empty() {
             return run(
                 "topicmill run --source arctic-shift",
                 "no post is stored yet; `topicmill demo` shows how it works",
@@ -58,7 +58,7 @@ impl StatusReport {
         if waiting > 0 && !self.is_running(Stage::Classify) {
             return self.label(waiting);
         }
-        if standing.parked > 0 {
+        if backlog.parked > 0 {
             return run(
                 &format!("{} --select failed", self.classify()),
                 "posts are parked after repeated failures: fix the cause, then retry them",
@@ -104,17 +104,15 @@ impl StatusReport {
             );
             return (Some(use_command(theirs)), why);
         }
-        let standing = &self.backlog;
+        let backlog = &self.backlog;
         let (set, model) = (self.set_flags(), self.model_flags());
         let mut why = format!("{waiting} {posts} for a label");
-        if let (false, Some(set), Some(hash)) = (
-            set.is_empty(),
-            &standing.label_set,
-            &standing.label_set_hash,
-        ) {
+        if let (false, Some(set), Some(hash)) =
+            (set.is_empty(), &backlog.label_set, &backlog.label_set_hash)
+        {
             why.extend([format!(" of `{set}` (version {})", short_hash(hash))]);
         }
-        if let (false, Some(model)) = (model.is_empty(), &standing.model) {
+        if let (false, Some(model)) = (model.is_empty(), &backlog.model) {
             why.extend([format!(" by the model `{model}`")]);
         }
         if !(set.is_empty() && model.is_empty()) {

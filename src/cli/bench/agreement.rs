@@ -104,7 +104,7 @@ impl AgreementBench {
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
         let ways = workload.ways();
-        let mut came: BTreeMap<usize, TimedScores> = BTreeMap::new();
+        let mut timed: BTreeMap<usize, TimedScores> = BTreeMap::new();
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         for _ in 0..ROUNDS {
             for (number, way) in ways.iter().enumerate() {
@@ -118,14 +118,16 @@ impl AgreementBench {
                         ));
                     }
                     Ok(Some(now)) => {
-                        let best = came.get(&number).map_or(f64::INFINITY, |came| came.seconds);
+                        let best = timed
+                            .get(&number)
+                            .map_or(f64::INFINITY, |timed| timed.seconds);
                         let seconds = best.min(now.seconds);
-                        came.insert(number, TimedScores { seconds, ..now });
+                        timed.insert(number, TimedScores { seconds, ..now });
                     }
                     // Without float32 there is nothing to compare with.
                     Err(error) if number == 0 => return Err(error),
                     Err(error) => {
-                        came.remove(&number);
+                        timed.remove(&number);
                         failed.insert(number, error.to_string());
                     }
                 }
@@ -135,8 +137,8 @@ impl AgreementBench {
             .filter_map(|number| {
                 Some(compare_with_fp32(
                     &ways[number],
-                    came.get(&number)?,
-                    &came[&0],
+                    timed.get(&number)?,
+                    &timed[&0],
                 ))
             })
             .collect();
@@ -263,18 +265,18 @@ fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
     }
 }
 
-fn compare_with_fp32(way: &EngineConfig, came: &TimedScores, exact: &TimedScores) -> Measured {
+fn compare_with_fp32(way: &EngineConfig, timed: &TimedScores, exact: &TimedScores) -> Measured {
     let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
-    let both = || came.scores.iter().zip(&exact.scores);
+    let both = || timed.scores.iter().zip(&exact.scores);
     // Texts without a label in float32 are not compared.
     let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
     let off = both().map(|(a, b)| max_difference(a.as_ref(), b.as_ref()));
-    let texts = came.scores.len();
+    let texts = timed.scores.len();
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
-    let texts_per_sec = texts as f64 / came.seconds.max(1e-9);
+    let texts_per_sec = texts as f64 / timed.seconds.max(1e-9);
     Measured {
         config: way.clone(),
-        runtime: came.runtime.clone(),
+        runtime: timed.runtime.clone(),
         texts: labelled().count(),
         agreed: labelled()
             .filter(|(a, label_of)| a.as_ref().and_then(label) == Some(*label_of))

@@ -174,43 +174,42 @@ fn posts(status: &StatusReport) -> String {
 }
 
 fn labelled(status: &StatusReport) -> Option<String> {
-    let standing = &status.backlog;
-    standing.model.as_ref()?;
-    let mut part = share(standing.labelled, standing.posts);
+    let backlog = &status.backlog;
+    backlog.model.as_ref()?;
+    let mut part = share(backlog.labelled, backlog.posts);
     if status.is_estimate && part == "all" {
         part.insert_str(0, "almost ");
     }
-    let mut text = format!("{} ({part})", about(status, standing.labelled));
-    if standing.none_of_these > 0 {
-        let [other, unsure] =
-            [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
+    let mut text = format!("{} ({part})", about(status, backlog.labelled));
+    if backlog.none_of_these > 0 {
+        let [other, unsure] = [backlog.other, backlog.unsure].map(|it| share(it, backlog.labelled));
         text.extend([format!("; {other} are other, {unsure} are unsure")]);
     }
-    if standing.without_text > 0 {
-        let lost = number(standing.without_text);
+    if backlog.without_text > 0 {
+        let lost = number(backlog.without_text);
         text.extend([format!("; {lost} have no text")]);
     }
     Some(text)
 }
 
 fn waiting(status: &StatusReport) -> Option<String> {
-    let standing = &status.backlog;
-    if standing.posts == 0 {
+    let backlog = &status.backlog;
+    if backlog.posts == 0 {
         return None;
     }
-    if standing.unlabelled == 0 {
+    if backlog.unlabelled == 0 {
         let almost = if status.is_estimate { "almost " } else { "" };
         return Some(format!("{almost}none"));
     }
-    let mut text = about(status, standing.unlabelled);
-    if let Some(oldest) = standing.oldest_unlabelled {
+    let mut text = about(status, backlog.unlabelled);
+    if let Some(oldest) = backlog.oldest_unlabelled {
         text.extend([format!(
             ", the oldest for {}",
             format_duration(status.since(oldest))
         )]);
     }
-    if standing.claimed > 0 {
-        text.extend([format!("; {} claimed by workers", number(standing.claimed))]);
+    if backlog.claimed > 0 {
+        text.extend([format!("; {} claimed by workers", number(backlog.claimed))]);
     }
     if let (Some(left), Some(pace)) = (status.seconds_left, status.posts_per_sec) {
         let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
@@ -248,9 +247,9 @@ fn schedules(status: &StatusReport) -> Option<String> {
 }
 
 fn labels(status: &StatusReport) -> Option<String> {
-    let standing = &status.backlog;
-    let (set, model) = (standing.label_set.as_ref()?, standing.model.as_ref()?);
-    let version = standing.label_set_hash.as_deref().map_or("", short_hash);
+    let backlog = &status.backlog;
+    let (set, model) = (backlog.label_set.as_ref()?, backlog.model.as_ref()?);
+    let version = backlog.label_set_hash.as_deref().map_or("", short_hash);
     Some(format!("{set}, version {version}, by {model}"))
 }
 
@@ -272,16 +271,16 @@ fn other_backlogs(status: &StatusReport) -> Option<String> {
 }
 
 fn deletions(status: &StatusReport) -> Option<String> {
-    let standing = &status.backlog;
-    if standing.posts == 0 {
+    let backlog = &status.backlog;
+    if backlog.posts == 0 {
         return None;
     }
-    let mut text = match standing.reconciled_at {
+    let mut text = match backlog.reconciled_at {
         Some(at) => format!("compared with Reddit as of {}", day(at)),
         None => "never compared with Reddit".to_owned(),
     };
-    if standing.unchecked > 0 {
-        let unchecked = about(status, standing.unchecked);
+    if backlog.unchecked > 0 {
+        let unchecked = about(status, backlog.unchecked);
         text.extend([format!("; {unchecked} not checked yet")]);
     }
     Some(text)
