@@ -141,8 +141,7 @@ async fn rewrite(
     }
     if plan.leave_file || worker.stop.is_cancelled() {
         tracing::warn!(
-            "bytes of what was purged may linger in the file until the next purge, or `topicmill db vacuum`, \
-             rewrites it"
+            "bytes of purged data may remain in the file until the next purge, or `topicmill db vacuum`, rewrites it"
         );
         return Ok(());
     }
@@ -150,7 +149,7 @@ async fn rewrite(
     let rewritten = worker.store.purging().rewrite(&on_bytes).await?;
     report.lingers = rewritten != Rewritten::Complete;
     if let Some(remedy) = rewritten.remedy() {
-        tracing::warn!("bytes of what was purged linger in the database's files: {remedy}");
+        tracing::warn!("bytes of purged data remain in the database's files: {remedy}");
     }
     Ok(())
 }
@@ -293,7 +292,7 @@ async fn purge_old_texts(
     if odd > 0 {
         tracing::warn!(
             posts = odd,
-            "posts stored by a clock in the future count as due"
+            "posts whose storage time is in the future count as due, because a clock was wrong"
         );
     }
     while !worker.stop.is_cancelled() {

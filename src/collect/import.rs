@@ -118,8 +118,8 @@ pub(super) fn unlogged_rejections(rejected: &Rejections) -> Option<String> {
     let more = rejected.total().saturating_sub(MAX_LOGGED_REJECTIONS);
     (more > 0).then(|| {
         format!(
-            "skipped {more} more, which are not shown: the record that --run-json FILE writes has the number for each \
-             reason"
+            "skipped {more} more records, which are not logged: the run record that --run-json FILE writes has the \
+             number for each reason"
         )
     })
 }

@@ -54,7 +54,7 @@ metrics! {
     Counter "topicmill_posts_new_total" ["stage"] "Posts that this process stored for the first time"
     Counter "topicmill_posts_purged_total" [] "Posts that this process purged"
     Counter "topicmill_requests_total" ["source", "status"]
-        "Requests that this process sent to a source, by the status of the response; none for no response"
+        "Requests that this process sent to a source, by response status; none: no response"
     Counter "topicmill_request_retries_total" ["source"] "Requests that were sent again"
     Counter "topicmill_request_wait_seconds_total" ["source", "cause"] "Time that this process waited before requests"
     Gauge "topicmill_quota_remaining" ["source"] "Requests left in the quota, as the source last reported"
@@ -62,7 +62,7 @@ metrics! {
         "Posts that this process labelled: with a label, other, or unsure"
     Counter "topicmill_posts_failed_total" [] "Attempts to label a post that failed"
     Counter "topicmill_posts_rejected_total" []
-        "Scored posts whose labels were rejected, because another worker had reclaimed them"
+        "Scored posts whose labels were rejected, because another worker had reclaimed the posts"
     Counter "topicmill_leases_lost_total" [] "Leases that another worker reclaimed while this process computed"
     Counter "topicmill_pairs_total" ["origin"] "Pairs of a text and a label: computed, or known before"
     Counter "topicmill_tokens_total" [] "Tokens that the model read, padding not counted"
@@ -84,7 +84,7 @@ metrics! {
         "Notifications that this process sent, or failed to send"
     Gauge "topicmill_database_up" [] "1 if the database responded within 5 seconds"
     Gauge "topicmill_database_read_seconds" [] "How long the database took to respond"
-    Gauge "topicmill_posts" [] "Posts stored; an estimate above 200,000, as are the gauges that follow"
+    Gauge "topicmill_posts" [] "Posts stored; above 200,000 an estimate, like the gauges that follow"
     Gauge "topicmill_backlog_posts" [] "Posts that wait for a label and are not parked"
     Gauge "topicmill_claimed_posts" [] "Posts under an unexpired lease"
     Gauge "topicmill_parked_posts" [] "Posts parked after too many failed attempts"
@@ -105,7 +105,7 @@ metrics! {
     Gauge "topicmill_last_good_run_timestamp_seconds" ["stage"]
         "When the last successful run of a stage ended: one that did all or part of its work"
     Gauge "topicmill_last_run_failed" ["stage"] "1 if the last run of a stage failed or crashed"
-    Gauge "topicmill_collected_topics" ["outcome"] "Topics of the last run of collect by outcome"
+    Gauge "topicmill_collected_topics" ["outcome"] "Topics of the last run of collect, by outcome"
     Gauge "topicmill_gaps" [] "Time ranges with missing posts"
     Gauge "process_resident_memory_bytes" [] "Memory of this process"
     Gauge "process_open_fds" [] "Files and sockets that this process has open"

@@ -278,7 +278,7 @@ fn read_shares(topic: Section, subreddits: &[String], found: &mut Findings) -> O
     let shares = topic.list("share", found);
     if let Some((at, word)) = which.filter(|(_, word)| !matches!(*word, "first" | "all")) {
         let word = quoted(word);
-        found.wrong(at, format!("`read`: {word} is none of first, all"));
+        found.wrong(at, format!("`read`: {word} is not one of first, all"));
         return None;
     }
     if which.is_none_or(|(_, word)| word != "all") {

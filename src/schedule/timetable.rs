@@ -27,7 +27,7 @@ pub enum TimetableError {
     )]
     Days(String),
     /// A field cannot be parsed.
-    #[error("the cron line `{0}`: {1}; see docs/schedule.md for what the five fields take")]
+    #[error("the cron line `{0}`: {1}; see docs/schedule.md for the syntax of the five fields")]
     Line(String, String),
     /// The line names only days that do not exist.
     #[error(

@@ -47,7 +47,7 @@ const MISTAKES: [(&str, &str); 17] = [
         "line 14, column 9",
         "topic `B`: its limit is 0; Reddit lists 1 to 1000",
     ),
-    ("line 15, column 8", "`both` is none of first, all"),
+    ("line 15, column 8", "`both` is not one of first, all"),
     ("line 17, column 1", "topic `a` has no `label`"),
     ("line 17, column 1", "(slug `a`) is listed twice"),
     ("line 19, column 16", "`descriptions` is the number `5`"),

@@ -51,8 +51,8 @@ impl FileError {
                     format!("`{path}` is truncated at its start: fetch it again")
                 }
                 _ if is_window(&error) => format!(
-                    "`{path}` is compressed with a window of up to 2 GiB, which exceeds the limit of address space: \
-                     raise it (`ulimit -v unlimited`), or decompress the file elsewhere with `zstd -d --long=31`"
+                    "`{path}` is compressed with a window of up to 2 GiB, which exceeds the address-space limit: raise \
+                     the limit (`ulimit -v unlimited`), or decompress the file elsewhere with `zstd -d --long=31`"
                 ),
                 _ => {
                     format!("`{path}` cannot be read: {error}; check the file and its permissions")

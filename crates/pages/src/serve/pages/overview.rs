@@ -56,7 +56,7 @@ pub async fn render_forever(serving: Shared) {
         match render(&serving).await {
             Ok(body) => drop(serving.overview.send_replace(Some(Ok(body.into())))),
             Err(error) => {
-                tracing::warn!("cannot update the overview, the last version stays: {error}");
+                tracing::warn!("cannot update the overview, the previous report stays: {error}");
                 serving.overview.send_if_modified(|rendered| {
                     let is_first = !matches!(rendered, Some(Ok(_)));
                     if is_first {
