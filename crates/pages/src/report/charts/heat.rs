@@ -80,7 +80,8 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
         _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
-            " On the diagonal, topic and label agree. They cannot agree for {} of {} posts, whose topics are not labels.",
+            " On the diagonal, topic and label agree. They cannot agree for {} of {} posts, whose topics are not \
+             labels.",
             thousands(others),
             thousands(all)
         ),
