@@ -1,7 +1,7 @@
 //! Defines the run record: the [`RunCounts`] of a stage, stored in the database as JSON.
 //!
-//! The record of a classify run holds its settings, counts, stage times and GPU usage. `classify` and `gpu` fill it in,
-//! and `advice` derives performance advice from it.
+//! The record of a classify run holds its settings, counts, stage times and GPU usage. `classify` and `gpu` fill in the
+//! record, and `advice` derives performance advice from it.
 
 mod counts;
 mod traffic;
@@ -14,7 +14,7 @@ use topicmill_score::labeler::{BatchTimes, ComputeStats};
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
 
-/// The largest share of its time that an engine may wait and still count as the bottleneck.
+/// The largest share of its time that an engine may spend waiting and still count as the bottleneck.
 const MAX_WAITING_SHARE: f64 = 0.03;
 
 /// The counts of a classify run.
@@ -32,7 +32,7 @@ pub struct ClassifyCounts {
     pub pairs: u64,
     /// Pairs reused from an earlier label set, or from a post with the same text.
     pub pairs_reused: u64,
-    /// Failed attempts. A post returns to the backlog until it has failed too often.
+    /// Failed attempts to score a post. The post returns to the backlog until it has failed too often.
     pub failed: u64,
     /// Posts whose write was rejected, because another worker had reclaimed the lease.
     pub refused: u64,
@@ -83,7 +83,8 @@ pub struct LabelAgreement {
 }
 
 impl ClassifyCounts {
-    /// Adds the counts of another lane. Fields known only at the end of the run are unchanged.
+    /// Adds the counts of another lane (an engine with its tasks). Fields known only at the end of the run are
+    /// unchanged.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
         self.other += other.other;
@@ -113,7 +114,7 @@ impl ClassifyCounts {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSettings {
-    /// Name of the model, after the name of the small model if there is one.
+    /// Name of the model. If there is a small model, its name comes first.
     pub model: String,
     /// Device of each engine: `cpu`, `cuda:0`.
     pub devices: Vec<String>,
@@ -142,11 +143,11 @@ pub enum BudgetOrigin {
     /// The built-in default.
     #[default]
     Default,
-    /// A flag or setting.
+    /// A flag or a setting.
     Set,
     /// A search on this device.
     Searched,
-    /// The model, whose scores depend on it.
+    /// The model, because its scores depend on the budget.
     Model,
 }
 
@@ -160,7 +161,7 @@ pub struct StageTimes {
     pub engine_idle_secs: f64,
     /// Waiting for the writer.
     pub engine_blocked_secs: f64,
-    /// Claiming posts. This and the stages below overlap with computing.
+    /// Claiming posts. This stage and those below overlap with computing.
     pub claim_secs: f64,
     /// Looking up stored scores of the claimed texts.
     pub look_up_secs: f64,
@@ -222,7 +223,7 @@ impl StageTimes {
 pub enum Bottleneck {
     /// The model: the engine never waits.
     Model,
-    /// Preparing batches: the engine never waits, but its GPU does. Stage times alone cannot show this.
+    /// Preparing batches: the engine never waits, but its GPU does. Stage times alone cannot show this case.
     Batches,
     /// Reading the database: claiming posts and looking up stored scores.
     Reading,
@@ -258,7 +259,7 @@ pub struct Gpu {
     pub uuid: String,
 }
 
-/// The current usage of a GPU. Values that it does not report are `None`.
+/// The current usage of a GPU. Values that the GPU does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuSample {
     /// Device name as in `--device`: `cuda:0`.

@@ -245,7 +245,7 @@ mod tests {
             host in "[a-z0-9.\\[\\]:,-]{0,8}",
             path in "[ -~]{0,8}",
         ) {
-            // `sqlite:` and a path has no password.
+            // Excludes `sqlite:` followed by a path, which has no password.
             prop_assume!(!(scheme == "sqlite" && slashes.is_empty() && user.is_empty()));
             let secret = format!("{before}{SENTINEL}{after}");
             for url in [

@@ -9,7 +9,7 @@ string_enum! {
         New = "new",
         /// Best scores of the day first.
         Top = "top",
-        /// Gaining votes now.
+        /// Posts that are gaining votes first.
         Rising = "rising",
     }
 }
@@ -23,8 +23,8 @@ pub struct SourceTraits {
     pub section: &'static str,
     /// True if its posts are on Reddit now. Archives and files may hold posts that are gone.
     pub is_live: bool,
-    /// True if its texts are HTML-escaped, with `&amp;` for `&`. Reddit's API escapes unless the request has
-    /// `raw_json=1`, which topicmill sends; archives and files hold responses to requests without it.
+    /// True if its texts are HTML-escaped, with `&amp;` for `&`. Reddit's API escapes texts unless the request has
+    /// `raw_json=1`, which topicmill sends. Archives and files hold responses to requests without this parameter.
     pub is_escaped: bool,
     /// True if it requires the user's credentials.
     pub needs_key: bool,

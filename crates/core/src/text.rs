@@ -1,4 +1,4 @@
-//! Defines the hash of a text, by which equal texts are scored once.
+//! Defines the hash of a text. By their hashes, equal texts are recognised and scored only once.
 
 use std::fmt;
 use std::str::FromStr;

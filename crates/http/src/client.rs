@@ -204,7 +204,8 @@ pub fn install_tls() {
 }
 
 impl PoliteClient {
-    /// Creates a client, which sends nothing yet. With `on_this_machine`, it uses no proxy and no CA certificates.
+    /// Creates a client, which sends nothing yet. With `on_this_machine`, the client uses no proxy and no CA
+    /// certificates.
     ///
     /// # Errors
     /// When the HTTPS client cannot start.
@@ -286,7 +287,7 @@ impl PoliteClient {
                 }
             }
             self.quota.acquire().await.map_err(quota_error)?;
-            // Measured from when the request is sent, because the wait for the quota may have been longer.
+            // Measured from now, when the request is sent, because the wait for the quota may have been longer.
             if let Some((spacing, next_at)) = &mut turn {
                 **next_at = self.clock.elapsed() + *spacing;
             }
@@ -309,12 +310,12 @@ impl PoliteClient {
                 Some(wait) => (wait, WaitCause::RetryAfter),
                 None => (next.unwrap_or_default(), WaitCause::Backoff),
             };
-            // Before giving up here, because the next request of any process must wait too.
+            // Done even if this call gives up below, because the next request of any process must wait too.
             if failure.is_rate_limit {
                 self.quota.throttle(wait).await.map_err(quota_error)?;
             }
             match self.quota.check_budget(wait) {
-                // This error names the setting that allows a longer wait, which would not help for other failures.
+                // This error names the setting that allows a longer wait. For other failures, that would not help.
                 Err(over) if failure.is_rate_limit && next.is_some() => {
                     return Err(quota_error(over).into());
                 }
@@ -334,7 +335,7 @@ impl PoliteClient {
         }
     }
 
-    /// Sends a request once. The outer error is final, the inner error is worth a retry.
+    /// Sends a request once. The outer error is final, and the inner error is worth a retry.
     async fn attempt(
         &self,
         purpose: Purpose,

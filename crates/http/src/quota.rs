@@ -5,7 +5,7 @@
 //! remaining, the client waits for the end of the window; with less than half remaining, it spreads the rest over the
 //! window.
 //!
-//! Checking and taking a permit happens under one lock, to prevent two callers from taking the same one. A second lock
+//! A permit is checked and taken under one lock, to prevent two callers from taking the same permit. A second lock
 //! admits waiting callers in order, one at a time.
 //!
 //! A [`SharedQuota`] extends the quota to several processes. Both limits apply, so that a shared quota that loses its
@@ -28,7 +28,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{QuotaReservation, QuotaTerms, Timestamp};
 
-/// Two responses whose windows end this close together describe the same window.
+/// The largest difference between the ends of two reported windows that counts as the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
 
 /// The rate limiter of a client.
@@ -85,7 +85,7 @@ impl Quota {
         while let Err((wait, cause)) = self.try_acquire() {
             self.pause(wait, cause).await?;
         }
-        // The shared quota comes last, because a permit reserved there and not used is lost to all processes.
+        // The shared quota comes last, because a permit that is reserved there but not used is lost to all processes.
         let Some(shared) = self.shared.get() else {
             return Ok(());
         };
@@ -116,7 +116,7 @@ impl Quota {
         if !wait.is_zero() {
             return Err((wait, cause));
         }
-        // The site's limit first: `check` takes a permit, which would be lost if the site allows no request.
+        // After the site's limit, because `check` takes a permit, which would be lost if the site allows no request.
         self.own
             .check()
             .map_err(|until| (until.wait_time_from(now), WaitCause::OwnPace))?;
@@ -149,7 +149,7 @@ impl Quota {
         let until = self.clock.elapsed() + wait;
         {
             let mut pace = self.pace();
-            // The scope ends the thread lock before the await.
+            // The scope releases the mutex before the await.
             pace.throttled_until = pace.throttled_until.max(until);
         }
         self.throttle_others(wait).await
@@ -162,7 +162,7 @@ impl Quota {
         let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
             return Ok(());
         };
-        // Without this header half of the window is unknown, so requests are not spread.
+        // Without this header, half of the window is unknown, so requests are not spread.
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
         let quota = QuotaLeft {
             remaining: left,
@@ -239,8 +239,8 @@ impl Pace {
         }
     }
 
-    /// Updates the window. A response does not count requests sent after its own, so within a window the lower number
-    /// applies.
+    /// Updates the window. A response does not count requests that were sent after its own request, so within a window,
+    /// the lower remaining number applies.
     fn observe(&mut self, left: f64, used: f64, ends: Duration) {
         let left = match self.window {
             Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),

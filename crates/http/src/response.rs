@@ -23,7 +23,7 @@ pub const MIN_WAIT: Duration = Duration::from_secs(1);
 /// The longest rate-limit window; a larger number must be wrong, and could overflow a date.
 pub const MAX_WINDOW: Duration = Duration::from_hours(24);
 
-/// The longest wait that a response can request. Any budget is shorter, and more could overflow a date.
+/// The longest wait that a response can request. Every wait budget is shorter, and a longer wait could overflow a date.
 pub const MAX_WAIT: Duration = Duration::from_hours(24 * 366);
 
 /// A response, read completely.
@@ -103,7 +103,7 @@ impl HttpResponse {
         Some(line.collect()).filter(|line: &String| !line.is_empty())
     }
 
-    /// Parses the body as JSON if it is short enough for an error.
+    /// Parses the body as JSON if it is short enough for an error message.
     fn error_json(&self) -> Option<Value> {
         let is_short = self.body.len() <= MAX_ERROR_BYTES;
         is_short.then(|| serde_json::from_slice(&self.body).ok())?

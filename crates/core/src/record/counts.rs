@@ -76,10 +76,10 @@ pub struct CollectCounts {
     pub edited: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
-    /// Records that are not posts, or incomplete.
+    /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
-    /// Traffic to each source, by section of the settings.
+    /// Traffic to each source, by the source's section of the settings.
     #[serde(flatten, deserialize_with = "traffic_of")]
     pub traffic: BTreeMap<String, Traffic>,
 }
@@ -156,7 +156,7 @@ pub struct ImportCounts {
     pub changed: u64,
     /// Changed posts with a new text, which are scored again.
     pub edited: u64,
-    /// Records whose topic was given by its label, and mapped to its slug.
+    /// Records that name their topic by its label, which was mapped to its slug.
     pub topics_mapped: u64,
     /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
@@ -164,7 +164,7 @@ pub struct ImportCounts {
     pub tombstoned: u64,
     /// Records excluded by the filters.
     pub left_out: u64,
-    /// Ids of posts that were already stored, and not requested.
+    /// Ids that were not requested, because their posts were already stored.
     pub known: u64,
     /// Posts requested from Reddit.
     pub asked: u64,
@@ -178,7 +178,7 @@ pub struct ImportCounts {
     pub unclear: u64,
     /// Requests to Reddit.
     pub requests: u64,
-    /// Records that are not posts, or incomplete.
+    /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
     /// Traffic to Reddit.
@@ -223,11 +223,11 @@ pub struct PurgeCounts {
     pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
-    /// Sightings thinned out to one per day.
+    /// Sightings deleted by thinning.
     pub sightings: u64,
     /// Run records compacted into `run_days`.
     pub runs: u64,
-    /// Posts whose state is unclear from Reddit's response; they are checked first next time.
+    /// Posts whose state is unclear from Reddit's response. The next run checks them first.
     pub unclear: u64,
     /// Requests to Reddit.
     pub requests: u64,
@@ -249,7 +249,7 @@ impl PurgeCounts {
             PurgeReason::Removed => self.removed += 1,
             PurgeReason::Missing => self.missing += 1,
             PurgeReason::Requested => self.requested += 1,
-            // The store counts them.
+            // The store counts crossposts.
             PurgeReason::ParentPurged => {}
         }
     }

@@ -56,7 +56,7 @@ impl Traffic {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waits {
-    /// Waits for `requests_per_minute`, which all processes with one database share.
+    /// Waits for the configured `requests_per_minute`, which all processes with the same database share.
     pub own_pace: WaitTotal,
     /// Waits for the site's rate-limit window, from the `X-Ratelimit-*` headers.
     pub their_quota: WaitTotal,
