@@ -27,7 +27,7 @@ pub fn is_stdin(path: &Path) -> bool {
 /// Opens a file, or stdin for `-`, without decoding.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// When the file cannot be opened.
 pub fn open(path: &Path) -> io::Result<ByteReader> {
     Ok(if is_stdin(path) {
         Box::new(io::stdin())
@@ -140,7 +140,7 @@ pub type TextReader = Box<dyn BufRead + Send>;
 fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     let mut head = Vec::new();
     bytes.by_ref().take(6).read_to_end(&mut head)?;
-    // A pipe cannot be rewound.
+    // The bytes are replayed, because a pipe cannot be rewound.
     let peeked = Peeked {
         head: Cursor::new(head.clone()),
         rest: bytes,
@@ -149,7 +149,7 @@ fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     Ok((head, Box::new(peeked)))
 }
 
-/// A reader that replays peeked bytes. Its first read returns more than those, to give format detection enough bytes.
+/// A reader that replays peeked bytes. Its first read returns further bytes too, to give format detection enough.
 struct Peeked {
     head: Cursor<Vec<u8>>,
     rest: ByteReader,
@@ -224,7 +224,7 @@ impl<R: Read> Utf16<R> {
         }
     }
 
-    /// Decodes the next bytes; false at the end.
+    /// Decodes the next bytes; returns false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; 1 << 15];
         let n = self.reader.read(&mut bytes)?;

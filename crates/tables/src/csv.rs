@@ -23,8 +23,8 @@ use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 /// Maximum number of characters of a column name in a problem message.
 const MAX_NAME_CHARS: usize = 40;
 
-/// The problem of a row from Spark or `MySQL`, which escape quotes with a backslash.
-const BARE_QUOTE: &str = "has a quote inside a quoted value that is not doubled, such as `\\\"`: write the file \
+/// The problem of a row with quotes that are escaped with a backslash, as Spark and `MySQL` write them.
+const BARE_QUOTE: &str = "has a quote that is not doubled inside a quoted value, such as `\\\"`: write the file \
      again with `\"\"` (in Spark with option(\"escape\", \"\\\"\"))";
 
 /// A reader of CSV or TSV rows after the header row.
@@ -36,7 +36,7 @@ pub struct Csv {
     /// Indices of the selected columns.
     read: Vec<usize>,
     delimiter: u8,
-    /// Lines before the input of the inner reader.
+    /// Number of lines before the input of the inner reader.
     lines_before: u64,
     /// True if the last value read spans several lines.
     is_long: bool,

@@ -87,7 +87,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
     (count > 0).then_some((out, count))
 }
 
-/// Parses the text of a record, with `NaN` and infinities as null; adds their number to `nulls`.
+/// Parses the text of a record, with `NaN` and infinities as null. Adds the number of these nulls to `nulls`.
 ///
 /// # Errors
 /// A user-facing problem that does not quote the record, such as `is not a JSON object`.

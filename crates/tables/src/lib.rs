@@ -152,7 +152,7 @@ impl Cell {
 /// A row of a table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Number of the row's first line, or of the row if the format has no lines; from 1.
+    /// Number of the row's first line, from 1. If the format has no lines, the number of the row, from 1.
     pub line: u64,
     /// Cells in order, each with its column name. If there is a problem, only the readable cells.
     pub cells: Vec<(Arc<str>, Cell)>,
@@ -186,8 +186,8 @@ pub trait Rows: Send {
         &[]
     }
 
-    /// Selects columns by their indices in [`Rows::names`], before the first row. By default, and without names, all
-    /// columns are read.
+    /// Selects columns by their indices in [`Rows::names`], before the first row is read. By default, and if there are
+    /// no names, all columns are read.
     ///
     /// # Errors
     /// When these columns cannot be read.
@@ -234,7 +234,7 @@ pub enum TableError {
 
 impl TableError {
     /// Converts an error of the Parquet library. I/O errors of the operating system stay I/O errors. A decompressor
-    /// also returns an I/O error, but without an error number; it counts as damage.
+    /// also returns I/O errors, but without an error number. These count as damage.
     pub fn from_parquet(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
             return ParquetFault::from(error).into();
@@ -287,7 +287,7 @@ pub struct OpenTable {
 
 /// The problem of a row that is not UTF-8. The encoding is not guessed, because a wrong guess would corrupt the text.
 pub(crate) const NOT_UTF8: &str =
-    "is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
+    "is not UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`";
 
 /// Opens a table, or stdin for `-`; returns `None` if it is empty.
 ///

@@ -47,7 +47,7 @@ pub(crate) fn read_line(
         let taken = newline.map_or(chunk.len(), |at| at + 1);
         ended = newline.is_some() || taken == 0;
         length += taken;
-        // A longer line is skipped without being held.
+        // The rest of a longer line is not held in memory.
         if length <= limit {
             line.extend_from_slice(&chunk[..taken]);
         }

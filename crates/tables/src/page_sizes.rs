@@ -1,8 +1,8 @@
 //! Checks the uncompressed size of Parquet pages before they are read, to bound memory.
 //!
 //! A Parquet file of 59 kB can hold a cell of 1.9 GB. [`check`] takes a file and the columns to read, and returns an
-//! error if they would need too much memory. The sizes come from the page headers, in Thrift's compact protocol. For
-//! codecs whose decoder ignores the size in the header, the page is decompressed once and discarded.
+//! error if reading the columns would need too much memory. The sizes come from the page headers, in Thrift's compact
+//! protocol. For codecs whose decoder ignores the size in the header, the page is decompressed once and discarded.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -186,7 +186,7 @@ impl<R: Read> Header<R> {
         Ok(byte[0])
     }
 
-    /// Reads the type of the next field of a struct; `None` at its end.
+    /// Reads the type of the next field of a struct; `None` at the end of the struct.
     fn field(&mut self, id: &mut i64) -> io::Result<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -228,7 +228,7 @@ impl<R: Read> Header<R> {
             return Err(invalid_header("structs nested too deeply"));
         }
         match kind {
-            // The type encodes true or false.
+            // The type itself encodes true or false, so there is no value to skip.
             1 | 2 => Ok(()),
             3 => self.byte().map(drop),
             4..=6 => self.varint().map(drop),

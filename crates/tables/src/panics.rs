@@ -1,8 +1,8 @@
 //! Converts panics of libraries to errors.
 //!
-//! A panic hook runs before the panic is caught, so the default hook would print a bug report even if the caller
-//! handles the panic. [`catch`] marks its thread while it runs; the hook that [`silence_caught`] installs is silent on
-//! marked threads.
+//! A panic hook runs before the panic is caught, so the default hook would report the panic even if the caller handles
+//! it. [`catch`] marks its thread while it runs, and the hook that [`silence_caught`] installs is silent on marked
+//! threads.
 
 use std::any::Any;
 use std::cell::Cell;

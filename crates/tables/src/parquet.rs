@@ -29,14 +29,14 @@ fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
     catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
 }
 
-/// Opens a Parquet reader on a clone of the file handle, which shares its position.
+/// Opens a Parquet reader on a clone of the file handle, which shares the position of `file`.
 fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
     let again = file.try_clone()?;
     let reader = catch_panic(|| SerializedFileReader::new(again));
     reader.unwrap_or_else(Err).map_err(TableError::from_parquet)
 }
 
-/// Returns the leaf columns of these top-level fields; a group has several.
+/// Returns the leaf columns of these top-level fields. A group has several leaf columns.
 fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     fn count(field: &Type) -> usize {
         if field.is_primitive() {
@@ -64,7 +64,7 @@ fn unsupported_codec(codec: Compression) -> Option<&'static str> {
     }
 }
 
-/// The kind of a column, as far as the library does not handle it.
+/// The kind of a column, for conversions that the library does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellKind {
     Plain,
@@ -117,7 +117,7 @@ impl Parquet {
         let reader = reader(&file)?;
         let metadata = reader.metadata().file_metadata();
         let columns = metadata.schema().get_fields();
-        // The library finds columns by name, and would read the last of two equal names twice.
+        // The library finds columns by name. If two columns had the same name, it would read the last one twice.
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
             return Err(TableError::DuplicateColumn(twice.name().to_owned()));
@@ -165,7 +165,7 @@ impl Rows for Parquet {
         let groups = metadata.row_groups().iter();
         let mut chunks =
             groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
-        // The library would report damage at the first row.
+        // The library would report an unsupported codec only at the first row, and as damage.
         if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
             return Err(TableError::UnsupportedCodec(codec));
         }

@@ -10,7 +10,7 @@ use crate::{NOT_UTF8, TableError};
 /// The longest accepted header row.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// Maximum number of columns; more suggest that the file is not a table of posts or texts.
+/// Maximum number of columns. More columns suggest that the file is not a table of posts or texts.
 pub(super) const MAX_COLUMNS: usize = 10_000;
 
 /// Supported delimiters, the most likely first.
@@ -104,7 +104,7 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
             counts[at] += 1;
         }
     }
-    // `max_by_key` returns the last of equals; reversed, that is the comma.
+    // Reversed, because `max_by_key` returns the last of equal elements, which should be the comma.
     let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
     DELIMITERS[best.expect("there are some")]
 }
@@ -137,7 +137,7 @@ pub(super) fn column_names(
     Ok((names, repeated))
 }
 
-/// Returns the name, with a numeric suffix if it is taken.
+/// Returns the name, with a numeric suffix if the name is taken.
 fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.to_owned();

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
-/// The longest row; a longer one has an unclosed quote.
+/// The longest accepted row. A longer row must have an unclosed quote.
 const MAX_ROW_BYTES: u64 = 32 << 20;
 
-/// A reader that fails after [`MAX_ROW_BYTES`] without a call of [`Self::next_row`], and records quotes that should be
-/// doubled.
+/// A reader that fails after [`MAX_ROW_BYTES`] without a call of [`Self::next_row`], and records the positions of
+/// quotes that should be doubled.
 #[derive(Debug)]
 pub(super) struct QuoteTracker<R> {
     reader: R,
@@ -48,7 +48,7 @@ impl<R> QuoteTracker<R> {
         self.left = MAX_ROW_BYTES;
     }
 
-    /// Tracks quotes as the library does, which ends a value at a quote that is not doubled.
+    /// Tracks quotes in the same way as the library, which ends a value at a quote that is not doubled.
     fn track_quotes(&mut self, bytes: &[u8]) {
         let ends = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
         let mut from = 0;
@@ -74,7 +74,7 @@ impl<R> QuoteTracker<R> {
         self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
-    /// Returns true if a quote before the offset `until` is not doubled, and forgets it.
+    /// Returns true if a quote before the offset `until` is not doubled, and removes such quotes from the record.
     pub(super) fn has_bare_quote(&mut self, until: u64) -> bool {
         let before = self.bare.len();
         self.bare.retain(|at| *at >= until);
@@ -93,7 +93,7 @@ impl<R: Read> Read for QuoteTracker<R> {
         }
         let n = self.reader.read(buffer)?;
         self.left = self.left.saturating_sub(n as u64);
-        // The library does not report an open quote at the end of the file; an odd number of quotes does.
+        // The library does not report an open quote at the end of the file, but an odd number of quotes shows it.
         self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
         self.track_quotes(&buffer[..n]);
         Ok(n)

@@ -19,9 +19,9 @@ const YIELD_BYTES: u64 = 16 << 20;
 pub enum JsonItem {
     /// A record, which [`JsonRecords::record`] returns.
     Record,
-    /// A record that was too long, and skipped.
+    /// A record that was too long and has been skipped.
     TooLong,
-    /// No wanted record in the last megabytes; call again to go on.
+    /// No wanted record was found in the last megabytes. Call again to continue.
     Yield,
     /// The end of the file.
     End,
@@ -242,8 +242,8 @@ impl JsonRecords {
         Ok(length)
     }
 
-    /// Reads the remaining lines of a multi-line object; returns true if it is too long. A truncated line ends at the
-    /// start of the next object.
+    /// Reads the remaining lines of a multi-line object; returns true if the object is too long. A truncated object
+    /// ends where the next object starts.
     fn read_object_lines(&mut self) -> io::Result<bool> {
         let first = self.buffer.trim_ascii();
         if !first.starts_with(b"{") || !matches!(first.last(), Some(b'{' | b'[' | b',' | b':')) {
@@ -287,7 +287,7 @@ impl JsonRecords {
         Ok(next)
     }
 
-    /// Reads to the end of the file, which must be blank after the array.
+    /// Reads to the end of the file. After the array, only white space may follow.
     fn end(&mut self) -> io::Result<JsonItem> {
         loop {
             self.record_start = self.at;
@@ -312,7 +312,7 @@ impl JsonRecords {
         let (mut nesting, mut whole) = (Nesting::default(), true);
         loop {
             let Some(byte) = self.byte()? else {
-                // An unclosed array may end with a complete element; the next call reports the end.
+                // An unclosed array may end with a complete element. The next call reports the truncation.
                 let is_whole = nesting.open.is_empty() && !nesting.in_text;
                 if is_whole && !self.buffer.is_empty() {
                     return Ok(if whole {
@@ -323,7 +323,7 @@ impl JsonRecords {
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            // JSON strings have no raw line ends, so a quote is missing; the next element may be valid.
+            // JSON strings have no raw line ends, so a quote is missing. The next element may be valid.
             let is_unterminated = nesting.in_text && byte == b'\n';
             if is_unterminated || nesting.push(byte) {
                 self.closed = byte == b']';

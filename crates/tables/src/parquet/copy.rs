@@ -179,7 +179,7 @@ fn copied_chunk(
         rows_written: u64::try_from(rows).unwrap_or(0),
         metadata: metadata.build()?,
         bloom_filter: None,
-        // Their offsets refer to the source file. Both are optional.
+        // Left out, because their offsets refer to the source file, and both are optional.
         column_index: None,
         offset_index: None,
     })

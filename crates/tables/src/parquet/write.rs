@@ -26,7 +26,7 @@ pub struct ParquetWriter {
 }
 
 impl ParquetWriter {
-    /// Creates a file with these nullable columns. `root` is the name of the schema. The columns `unique` rarely repeat
+    /// Creates a file with these nullable columns. `root` is the name of the schema. Columns in `unique` rarely repeat
     /// a value, and get no dictionary.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl ParquetWriter {
         unique: &[&str],
     ) -> Result<Self, ParquetError> {
         let mut properties = WriterProperties::builder()
-            // Level 1 is fast; its files are at most a fifth larger than with level 3.
+            // Level 1 is fast, and files are at most a fifth larger than with level 3.
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .set_created_by(concat!("topicmill ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(metadata);
@@ -211,7 +211,7 @@ fn arrays(texts: ColumnTexts) -> Vec<ByteArray> {
     texts.ends.into_iter().map(slice).collect()
 }
 
-/// Converts an error of the library; I/O errors are unwrapped.
+/// Converts an error of the library. I/O errors are unwrapped.
 pub(super) fn disk_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {
