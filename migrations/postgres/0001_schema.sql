@@ -110,14 +110,14 @@ CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
--- The statistics that ANALYZE stores about texts would outlive a purge.
+-- No statistics on texts, because ANALYZE would store parts of texts, which would outlive a purge.
 ALTER TABLE posts
     ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
     ALTER COLUMN url SET STATISTICS 0, ALTER COLUMN permalink SET STATISTICS 0,
     ALTER COLUMN author SET STATISTICS 0, ALTER COLUMN flair SET STATISTICS 0;
--- The number of days, which the planner cannot estimate from the times of posts: without it, the planner sorts all
--- labels for `topic_daily`. `INTERVAL '0'` avoids a time zone lookup per post. Versions before 14 have no statistics on
--- expressions.
+-- Statistics on the number of days, which the planner cannot estimate from the times of posts. Without them, the
+-- planner sorts all labels for `topic_daily`. `INTERVAL '0'` avoids a time zone lookup for each post. Versions before
+-- 14 have no statistics on expressions.
 DO $$
 BEGIN
     IF current_setting('server_version_num')::int >= 140000 THEN
@@ -128,7 +128,7 @@ END $$;
 -- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
 --
 -- There are no foreign keys, because checking them took half of the time of an import. A sighting is written in the
--- same transaction as its post. Triggers below delete the sightings of a deleted post or run.
+-- same transaction as its post. Two triggers below delete the sightings of a deleted post or run.
 CREATE TABLE sightings (
     run_id       BIGINT NOT NULL, -- the run
     topic        TEXT NOT NULL, -- the topic that it was collected for
@@ -168,8 +168,8 @@ CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
 -- A row is the progress of importing a dump.
 --
--- It is written in the same transaction as the posts that it counts, so that an import continues after the last stored
--- block if it crashed.
+-- The row is written in the same transaction as the posts that it counts, so that an import that crashed continues
+-- after the last stored block.
 CREATE TABLE imports (
     file        TEXT NOT NULL, -- the size of the file and the hash of its first MiB
     selection   TEXT NOT NULL, -- a hash of the filters and topics of the import
@@ -282,7 +282,8 @@ CREATE TABLE text_vectors (
     vector    BYTEA NOT NULL, -- a 32-bit float, the scale, and then a 16-bit integer for each dimension, all little-endian; scale × integers is a unit vector
     PRIMARY KEY (model_id, text_hash)
 );
--- No query filters by the vector, and its statistics would outlive a purge. It is not compressible.
+-- No statistics on vectors, because no query filters by them, and the statistics would outlive a purge. EXTERNAL,
+-- because vectors are not compressible.
 ALTER TABLE text_vectors ALTER COLUMN vector SET STATISTICS 0;
 ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
@@ -358,7 +359,7 @@ CREATE TABLE gold (
 
 -- A row is a lease: a worker's claim on posts of the backlog, with an expiry.
 --
--- A worker that takes over an expired lease deletes the row, which returns the posts to the backlog. The late worker
+-- A worker that reclaims an expired lease deletes the row, which returns the posts to the backlog. The previous holder
 -- then finds no row, and writes nothing.
 CREATE TABLE leases (
     id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key, and the fencing token: a worker may write only while this row exists
@@ -386,9 +387,9 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 
 -- Triggers
 --
--- Two of them run with the owner's rights and search path, so that changing a post or a run needs no rights on
--- dependent tables. They disable sequential scans, because plans are cached per connection: a plan made while a table
--- was small would read the whole table for each row.
+-- Two of the trigger functions run with the owner's privileges and search path, so that changing a post or a run needs
+-- no privileges on dependent tables. These two disable sequential scans, because plans are cached per connection: a
+-- plan made while a table was small would read the whole table for each row.
 
 -- Notifies workers that wait for new posts.
 CREATE FUNCTION topicmill_notify_posts() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -442,8 +443,8 @@ CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic 
 
 -- Views
 --
--- `CASE WHEN … = … THEN TRUE ELSE FALSE END` compares hashes. For a plain comparison the planner would assume that name
--- and hash are independent, estimate a single row, and choose a bad plan.
+-- Hashes are compared by `CASE WHEN … = … THEN TRUE ELSE FALSE END`. With a plain comparison, the planner would assume
+-- that fullname and hash are independent, estimate a single row, and choose a bad plan.
 
 -- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
 CREATE VIEW labeled_posts AS
@@ -550,7 +551,7 @@ CREATE VIEW topic_agreement AS
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
                   AND day IS NOT NULL AND topic IS NOT NULL
-                ORDER BY day, label, abstained, other, topic) c -- The planner only uses the index for this order.
+                ORDER BY day, label, abstained, other, topic) c -- The planner uses the index only for this order.
         GROUP BY topic, label, abstained
         UNION ALL
        SELECT p.topic, c.label, c.abstained, 0, 1

@@ -101,7 +101,7 @@ CREATE TABLE posts (
     checked_at       TEXT,
     removed_at       TEXT,
     text_purged_at   TEXT,
-    -- The hash of an empty text.
+    -- The constant is the hash of an empty text.
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS
         (text_purged_at IS NULL AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
 );
@@ -111,8 +111,8 @@ CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NUL
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text);
--- For `topic_agreement`. The condition is true for any topic. It stops queries for the newest posts of a topic from
--- using this index, which is not in time order.
+-- For `topic_agreement`. The condition is true for any topic. Queries for the newest posts of a topic do not repeat the
+-- condition, so they cannot use this index, which is not in time order.
 CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
 
 -- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
@@ -370,8 +370,8 @@ END;
 
 -- Views
 --
--- `NOT INDEXED` forces labels to be read by primary key, and `CROSS JOIN` fixes the join order. `uncertain_posts` uses
--- a partial index, which SQLite only considers if the query repeats the condition of the index literally.
+-- `NOT INDEXED` forces SQLite to read labels by primary key, and `CROSS JOIN` fixes the join order. `uncertain_posts`
+-- uses a partial index, which SQLite considers only if the query repeats the condition of the index literally.
 
 -- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
 CREATE VIEW labeled_posts AS
