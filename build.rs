@@ -16,18 +16,18 @@ fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
-/// Describes the sources that the program is built from. For a build from an archive without git, `TOPICMILL_COMMIT`
-/// may name the commit.
+/// Describes the source code from which the program is built. For a build from an archive without git,
+/// `TOPICMILL_COMMIT` may name the commit.
 fn origin() -> String {
     let given = env("TOPICMILL_COMMIT");
     if !given.is_empty() && given.chars().all(|c| c.is_ascii_alphanumeric()) {
         return format!("commit {given}");
     }
-    // Otherwise each commit would compile the crate once more.
+    // With the commit, a debug build would compile the crate again after each commit.
     if env("PROFILE") != "release" {
         return "a debug build".to_owned();
     }
-    // Sources that were unpacked inside of somebody else's repository are not of its commit.
+    // Requires `.git` in this folder: source code that was unpacked inside another repository has none of its commits.
     let here = env("CARGO_MANIFEST_DIR");
     let commit = Path::new(&here)
         .join(".git")
