@@ -210,7 +210,7 @@ fn stored_logits_reproduce_scores_in_each_mode_for_each_kind_of_model() {
                 ]);
                 assert_eq!(
                     same[0]["posts"], POSTS,
-                    "the threshold does not affect which posts are `other`"
+                    "the threshold does not decide which posts are `other`"
                 );
             }
         }

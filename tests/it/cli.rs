@@ -543,7 +543,7 @@ fn a_watcher_stops_when_its_database_file_is_replaced() {
 }
 
 #[test]
-fn an_interrupted_run_finishes_its_batch_and_the_next_run_the_rest() {
+fn an_interrupted_run_finishes_its_batch_and_the_next_run_continues() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let program = Program::new();
         let file = program.write("posts.ndjson", posts(3_000));

@@ -248,7 +248,10 @@ impl Drop for Process {
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let clock = SystemClock::shared();
     while !so().await {
-        assert!(clock.elapsed() < Duration::from_mins(5), "never: {what}");
+        assert!(
+            clock.elapsed() < Duration::from_mins(5),
+            "still not after five minutes: {what}"
+        );
         clock.sleep(Duration::from_millis(30)).await;
     }
 }
@@ -304,11 +307,7 @@ async fn assert_classifications_complete(store: &Store) {
           OR EXISTS (SELECT 1 FROM backlog b WHERE b.model_id = c.model_id \
             AND b.label_set_id = c.label_set_id AND b.fullname = c.fullname)"
     );
-    assert_eq!(
-        count(store, &halves).await,
-        0,
-        "half-written classifications"
-    );
+    assert_eq!(count(store, &halves).await, 0, "incomplete classifications");
 }
 
 /// Checks that every post has one classification, equal to that of an undisturbed process, and that the backlog is

@@ -99,7 +99,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         save(&f.store, f.run, &[post("p000", "Title 0", "edited")], 3).await;
         assert_eq!(labelled(&f, "edited").await, 5);
         save(&f.store, f.run, &[post("p000", "Title 0", "")], 4).await;
-        assert_eq!(labelled(&f, "edited back").await, 6);
+        assert_eq!(labelled(&f, "edit undone").await, 6);
         assert_eq!(f.count(UNCOUNTED).await, 0, "{url}");
         let page = of_file(f.run, "food", &[post("p001", "Title 1", "")], 5);
         f.store.posts().save_pages(&[page], None).await.unwrap();
@@ -107,13 +107,13 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         let mut later = post("p002", "Title 2", "");
         later.created_at = at(2 * 86_400);
         save(&f.store, f.run, &[later], 6).await;
-        assert_eq!(labelled(&f, "of another day").await, 6);
+        assert_eq!(labelled(&f, "moved to another day").await, 6);
         execute(
             url,
             "UPDATE posts SET topic = NULL WHERE fullname = 't3_p003'",
         )
         .await;
-        assert_eq!(labelled(&f, "of no topic").await, 6);
+        assert_eq!(labelled(&f, "without a topic").await, 6);
 
         f.store
             .purging()

@@ -97,7 +97,7 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
         assert!(off < 1e-4, "{off}");
 
         classify("auto", &["--precision", "bf16"]).expect_stderr("OpenVINO 20");
-        assert_eq!(models(&program).len(), 2, "another precision");
+        assert_eq!(models(&program).len(), 2, "bf16 is another model");
         assert_eq!(shown(), before, "the views are unchanged");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
         let run = rows(&program, url, settings).remove(0);

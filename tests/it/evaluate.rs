@@ -400,7 +400,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
     assert_eq!(
         ran.code, 2,
-        "there is nothing to be better than: {}",
+        "one model alone cannot be better: {}",
         ran.stderr
     );
     scene

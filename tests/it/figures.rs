@@ -335,7 +335,7 @@ async fn the_matrix_on_a_phone_shows_its_column_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn measured_quality_is_the_same_sentence_everywhere() {
+async fn measured_quality_has_the_same_wording_everywhere() {
     let (program, database) = labelled(&mixed()).await;
     let never = "never measured; answering 100 posts takes 10 minutes";
     has(&report(&program), never);

@@ -508,7 +508,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
         ran.expect_exit(0, "ignored an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
-        // Answers are exported, a post is edited, and the answers are imported, with and without the hash of their text.
+        // Answers are exported, a post is edited, and the answers are imported, with and without the hash of the text.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;
         edit(&scene, 1, "another new text");
         assert_eq!(before_an_edit(), 2);

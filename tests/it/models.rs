@@ -362,7 +362,11 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
         "onnx/model.onnx",
     ];
     same_files(&folder, &repository(EXPORTED), &wanted);
-    assert_eq!(hub.requests("onnx").len(), 1, "only the graph that is used");
+    assert_eq!(
+        hub.requests("onnx").len(),
+        1,
+        "only the graph that is used is downloaded"
+    );
     assert!(hub.requests("model.safetensors").is_empty());
     let scored = score(&program, &folder, &[]);
     assert_eq!(scored.code, 0, "{}", scored.stderr);

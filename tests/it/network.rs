@@ -282,7 +282,7 @@ async fn a_clock_jump_neither_stalls_a_run_nor_removes_its_pacing() {
 }
 
 #[tokio::test]
-async fn concurrent_tasks_share_one_pace() {
+async fn concurrent_tasks_share_one_rate_limit() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
     let (reddit, clock) = client(&server.uri());

@@ -143,7 +143,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
 }
 
 #[test]
-fn labels_may_share_words_if_the_model_reads_descriptions() {
+fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
     const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\n\
         descriptions = \"Video games and consoles.\"\n\
          [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\

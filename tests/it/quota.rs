@@ -147,7 +147,7 @@ async fn a_pause_applies_to_all_processes_of_its_client_and_to_no_other_client()
         assert_eq!(
             (reservation.wait.as_secs(), reservation.is_throttled),
             (30, true),
-            "not taken"
+            "a throttled wait reserves nothing"
         );
         let after = take(&stores[1], start() + Duration::from_secs(31)).await;
         assert_eq!((after.wait, after.is_throttled), (Duration::ZERO, false));

@@ -49,7 +49,7 @@ impl Served {
                 let address = rest.split(['/', ' ']).next()?;
                 Some(format!("http://{address}"))
             })
-            .expect("the server says where it listens");
+            .expect("the server prints its address");
         // Keep reading, so that its log does not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }

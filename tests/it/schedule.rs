@@ -311,7 +311,7 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
             DONE
         };
         tokio::select! {
-            _ = lost.run_due(&scene.stop, &hang, &|_| {}) => unreachable!("it hangs"),
+            _ = lost.run_due(&scene.stop, &hang, &|_| {}) => unreachable!("the stage hangs"),
             () = reached.notified() => {}
         }
         let held = scene
@@ -380,7 +380,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
             std::future::pending::<StageEnd>().await
         };
         tokio::select! {
-            _ = one.run_due(&scene.stop, &die, &|_| {}) => unreachable!("it hangs"),
+            _ = one.run_due(&scene.stop, &die, &|_| {}) => unreachable!("the stage hangs"),
             () = reached.notified() => {}
         }
         for crashes in 1..5 {

@@ -10,7 +10,7 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
         .arg(repository("benches/spot.py"))
         .arg("--check")
         .output()
-        .expect("python3 is installed, because ONNX Runtime comes with it");
+        .expect("python3 is installed, because the tests install ONNX Runtime with it");
     let message = String::from_utf8(ran.stdout).unwrap();
     assert!(
         ran.status.success(),

@@ -151,7 +151,7 @@ fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_run_is_running_and_one_without_a_process_crashed() {
+async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
     for scene in Scene::each() {
         scene.import(30);
         let store = scene.store().await;

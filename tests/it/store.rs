@@ -89,7 +89,7 @@ pub async fn fixture(store: Store, posts: usize) -> Fixture {
     assert_eq!(
         store.labels().ensure_hypotheses(&texts).await.unwrap(),
         hypotheses,
-        "made once"
+        "each hypothesis is stored once"
     );
     store.labels().set_current(target).await.unwrap();
     store.backlog().enqueue_missing(target).await.unwrap();

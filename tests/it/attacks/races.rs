@@ -352,7 +352,7 @@ impl Scene {
             .unwrap_or_else(|_| panic!("{what}: deadlock"));
         let what = format!("{what}, at {at:?}");
         ended.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        other.unwrap_or_else(|error| panic!("{what}, the other one: {error:?}"));
+        other.unwrap_or_else(|error| panic!("{what}, the other stage: {error:?}"));
         self.check(&[first, second], at.is_some(), &what).await;
         self.end_round().await;
         at.map(|at| (at, waited))
@@ -422,7 +422,7 @@ impl Scene {
 
     /// Asserts that labels and logits were computed from the texts with their hashes, and that none lacks its post.
     async fn check_rows(&self, what: &str) {
-        let message = |row: &[Value]| {
+        let expected = |row: &[Value]| {
             let hash = row[0].as_str().unwrap();
             f64::from(u8::from_str_radix(&hash[..2], 16).unwrap())
         };
@@ -430,14 +430,18 @@ impl Scene {
         for row in self.rows(logits).await {
             assert_eq!(
                 row[1].as_f64(),
-                Some(message(&row)),
+                Some(expected(&row)),
                 "{what}: logits {row:?}"
             );
         }
         let labels = "SELECT text_hash, score, fullname FROM classifications";
         for row in self.rows(labels).await {
-            let score = Some(message(&row) / 256.0);
-            assert_eq!(row[1].as_f64(), score, "{what}: a label {row:?}");
+            let score = Some(expected(&row) / 256.0);
+            assert_eq!(
+                row[1].as_f64(),
+                score,
+                "{what}: label of another text: {row:?}"
+            );
         }
         self.assert_no_rows(what, &[
             "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",

@@ -74,7 +74,7 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
         );
         let removed = "SELECT fullname FROM posts WHERE removed_at IS NOT NULL";
         assert_eq!(scene.rows(removed).await, [""; 0]);
-        assert_eq!(label_all(&scene).await, 1, "only `c` is left to label");
+        assert_eq!(label_all(&scene).await, 1, "only `c` had no label");
     }
 }
 

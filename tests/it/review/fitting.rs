@@ -59,7 +59,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         assert_eq!(served.post("/review/fit", &wrong, None).await.0, 403);
         assert!(
             !served.get("/review/fit").await.contains("data-poll"),
-            "nothing runs"
+            "no fit runs"
         );
         let (first, second) = tokio::join!(
             served.post("/review/fit", &form, None),

@@ -160,7 +160,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_selects_by_label_and_score_and_never_counts_as_random() {
+async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         // Posts 0, 3, 6 and 9 are labelled gaming; 4 has no label.

@@ -154,7 +154,7 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pipeline_file_is_reloaded_and_a_signal_drains() {
+async fn the_pipeline_file_is_reloaded_and_a_signal_stops_the_scheduler() {
     let program = Program::new();
     let good = schedule("yearly", "0 0 1 1 *", "\"classify\"");
     file(&program, &good);

@@ -101,7 +101,7 @@ async fn wrong_credentials_are_sent_once() {
 }
 
 #[tokio::test]
-async fn a_429_from_the_token_endpoint_is_waited_for() {
+async fn a_429_from_the_token_endpoint_is_retried_after_a_wait() {
     let server = MockServer::start().await;
     let busy = status(429).insert_header("retry-after", "7");
     Mock::given(method("POST"))

@@ -164,7 +164,7 @@ fn a_killed_run_resumes_in_every_format() {
         while !fs::metadata(&partial).is_ok_and(|meta| meta.len() > 0) {
             assert!(
                 child.try_wait().unwrap().is_none(),
-                "it ended before it was killed"
+                "the run ended before it was killed"
             );
             std::thread::yield_now();
         }
