@@ -386,7 +386,7 @@ struct Seen {
     stale: usize,
 }
 
-/// Applies one step to both, and compares the results.
+/// Applies one step to the model and the database, and compares the results.
 #[expect(clippy::too_many_lines, reason = "one arm per event")]
 async fn happen(
     event: &Event,

@@ -116,7 +116,7 @@ async fn label_with(
 }
 
 /// Runs as a worker process: labels until no claim is left, and writes its counts to a file. Without a task it
-/// returns at once, since `make test-all` runs every ignored test.
+/// returns immediately, since `make test-all` runs every ignored test.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a worker process, started by other tests"]
 async fn worker() {

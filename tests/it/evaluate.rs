@@ -277,7 +277,7 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         assert_eq!(found["posts"], 25);
         ran.expect_stderr("unlabelled=1");
         ran.expect_stderr("purged=2");
-        // The model scores the posts, and the current labels stay.
+        // The model scores the posts, and the current labels are unchanged.
         let found = scene.evaluate(&gold, &["--compute"]);
         assert_eq!(found["posts"], 27);
         assert_eq!(found["left_out"]["edited"], 0);

@@ -183,7 +183,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         assert_eq!(row["mean_score"].is_null(), is_none, "{row}");
     }
 
-    // A file may name a topic by the words of its label, as in the view `topic_agreement`.
+    // A file may name a topic by the text of its label, as in the view `topic_agreement`.
     for table in ["posts", "classifications"] {
         let words = format!(
             "UPDATE {table} SET topic = 'food and cooking' WHERE topic = 'food' AND substr(fullname, -1) < '5'"

@@ -99,7 +99,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         assert_eq!(counts["posts"], 1, "{counts}");
         assert_eq!(csv(&scene, LABEL_OF), stored);
 
-        // A fit always starts from the label words, so a fit to the same answers is the same version.
+        // A fit always starts from the label texts, so a fit to the same answers gives the same version.
         let again = scene.json(&fit);
         assert_eq!(again["hash"], found["hash"]);
         assert_eq!(again["before"], found["before"]);
@@ -289,7 +289,7 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
         "{}",
         ran.stdout
     );
-    // Without a flag, and with more answers.
+    // A later fit, without a flag and with more answers.
     let ran = fit(&all, &[]);
     assert!(
         ran.stdout.contains("is chosen for a precision of 0.9"),

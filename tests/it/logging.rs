@@ -29,7 +29,7 @@ fn with_quota(answer: ResponseTemplate, remaining: &str) -> ResponseTemplate {
         .insert_header("x-ratelimit-reset", "300")
 }
 
-/// Serves a subreddit that is busy once, and a private one.
+/// Serves a subreddit whose first response is 429, and a private subreddit.
 async fn busy_once() -> MockServer {
     let server = server().await;
     let busy = ResponseTemplate::new(429).insert_header("retry-after", "0");
@@ -143,7 +143,7 @@ const FORBIDDEN: [&str; 9] = [
     "hush-text",
     "hush-author",
     "hush-url",
-    "aHVzaC", // what `hush…` begins with in the header of basic authentication
+    "aHVzaC", // The beginning of `hush…` in the header of basic authentication.
 ];
 
 #[tokio::test(flavor = "multi_thread")]

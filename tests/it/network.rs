@@ -299,7 +299,7 @@ async fn concurrent_tasks_share_one_rate_limit() {
     for task in tasks {
         task.await.unwrap();
     }
-    // 151 requests including the one for the token; 100 may be sent at once.
+    // 151 requests including the one for the token; 100 may be sent immediately.
     assert_eq!(clock.sleeps(), [millis(600); 51]);
     assert_eq!(reddit.traffic().waits.own_pace.times, 51);
 }

@@ -216,7 +216,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
     let made = repository("tests/it/fixtures/models/tiny-bart-made");
     let of = |dir: &Path, precision| ModelFolder::open(dir, precision).unwrap();
     let exported = repository("tests/it/fixtures/models/tiny-bart-mnli");
-    // The last one's file stores its weights in another layout, so nothing can be shared.
+    // The file of the last folder stores its weights in another layout, so nothing can be shared.
     let folders = [
         (of(&made, Some("int8")), true),
         (of(&made, Some("fp32")), true),

@@ -57,7 +57,7 @@ fn secs(reservations: &[QuotaReservation]) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_reservations_get_distinct_times() {
     for database in databases() {
-        // Two handles stand for two processes.
+        // Two stores represent two processes.
         let stores = [database.open().await, database.open().await];
         let tasks: Vec<_> = (0..24)
             .map(|i| {

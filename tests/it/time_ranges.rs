@@ -88,7 +88,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         mount(&scene, 0..400).await;
-        // The topic's own limit is five, and its listing another one.
+        // A time range ignores the topic's limit of five and its listing.
         let report = collect_one(&scene, 120, Some(250)).await;
         assert_eq!(
             (report.outcome, report.pages, report.posts),

@@ -459,7 +459,7 @@ async fn a_purged_crosspost_does_not_return_from_a_table_without_its_parent() {
             let again = scene.save_one(source, &table).await;
             assert_eq!((again.new, again.tombstoned), (0, 1), "{}", database.url);
         }
-        // Reddit still shows it, but its parent is gone, so its tombstone stays.
+        // Reddit still shows the crosspost, but its parent is gone, so its tombstone is kept.
         scene
             .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;

@@ -105,7 +105,7 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
                 .unwrap()
         );
         store.close().await.unwrap();
-        // Gold answers stay.
+        // Gold answers are kept.
         assert_eq!(count(url, "SELECT COUNT(*) FROM gold").await, 2);
     }
 }

@@ -99,7 +99,7 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
         let old = old.replace('$', &format!("'{limit}'"));
         assert_eq!(count(url, &old).await, 2 * 8 * 3);
         let ran = on_ok(&program, url, &["purge", "--thin"]);
-        // 2 days of 8 runs with 3 posts: the last sighting of each day stays.
+        // 2 days of 8 runs with 3 posts: the last sighting of each day is kept.
         ran.expect_stderr("sightings=42");
         assert_eq!(count(url, &old).await, 2 * 3, "{url}");
         let kept = rows(

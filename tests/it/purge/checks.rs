@@ -30,7 +30,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         );
         assert!(!report.reconciled);
         scene.clock.advance(Duration::from_hours(1));
-        // The next run continues where this one ended.
+        // The next run continues where the last one ended.
         let report = scene.purge(&bounded(2)).await;
         assert_eq!((report.requests, report.checked), (2, 200));
 

@@ -199,7 +199,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
         scene
             .ok(&["labels", "evaluate", "--gold", "db"])
             .expect_stderr("are not representative");
-        // An undone answer comes back with its filter, and keeps its reason.
+        // After an undo, the post is shown again with its filter, which remains the recorded reason for choosing it.
         let page = served.get(&format!("/review{query}")).await;
         let token = field(&page, "token");
         let form = [("token", &*token), ("who", "ada")];

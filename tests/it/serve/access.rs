@@ -1,4 +1,4 @@
-//! Tests access control, invalid requests, slow clients, and a database that goes away.
+//! Tests access control, invalid requests, slow clients, and a missing or incompatible database.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

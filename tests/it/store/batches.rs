@@ -168,7 +168,7 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
                 ..odd(i)
             })
             .collect();
-        // In one batch, and then one by one: the second pass changes nothing.
+        // The posts are saved in one batch. Saving some of them again, one by one, changes nothing.
         let stored = store
             .posts()
             .save_pages(&[of_file(run, "gaming", &posts, 60)], None)
