@@ -455,7 +455,7 @@ async fn hub_errors_are_reported_without_the_token() {
     shown(
         &pulled(&program, &hub, &words, Some("hf_wrong")).await,
         3,
-        "accept its terms",
+        "accept the model's terms",
     );
     shown(
         &pulled(&program, &hub, &["someone/none"], None).await,
