@@ -337,7 +337,7 @@ impl Scene {
             let (ended, waited) = tokio::select! {
                 ended = &mut other => (Some(ended), false),
                 () = blocked => (None, true),
-                () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: no end and no lock"),
+                () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: neither ended nor blocked"),
             };
             self.gate.resume();
             let ended = match ended {
