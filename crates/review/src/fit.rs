@@ -114,7 +114,8 @@ pub enum FitError {
     NotFinite,
     /// Two vectors have different lengths; 0 without a vector.
     #[error(
-        "the vectors of answered posts have {0} and {1} numbers, so they are from different models: run `topicmill db check`"
+        "the vectors of answered posts have {0} and {1} numbers, so they are from different models: run `topicmill db \
+         check`"
     )]
     Uneven(usize, usize),
 }

@@ -144,8 +144,8 @@ impl Background {
 
     /// Returns the topics to score with a model of this kind, given the words of the labels.
     pub fn topics_for<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
-        // An NLI model computes a row for each topic, and a GLiClass model reads it with the labels, so they take only
-        // the marked ones. Vectors cost nothing.
+        // An NLI model computes a row for each topic, and a GLiClass model reads the topics with the labels, so both
+        // score only the marked topics. For an embedding model, topics cost nothing.
         let few = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
         let read = self.topics.iter().filter(|topic| !few || topic.nli);
         read.filter(|topic| !topic.shares_word_with(words))

@@ -1,4 +1,4 @@
-//! Plans batches: row lengths in, groups of rows of similar length out. It does no I/O and runs no model.
+//! Plans batches: groups rows of similar length. This module does no I/O and runs no model.
 //!
 //! Every row of a batch is padded to the length of the longest row, and padding is wasted work. Sorted by length, real
 //! posts need 1 to 2 % padding; unsorted, they need three times the work. The size of a batch is bounded by its padded
@@ -32,7 +32,7 @@ pub enum Grouping {
 /// Constraint on the shapes of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shapes {
-    /// Any shape: as many rows as planned, as wide as the longest.
+    /// Any shape: as many rows as planned, as wide as the longest row.
     #[default]
     Any,
     /// A small set of shapes, because each new shape is expensive on a GPU: the memory arena grows, and cuDNN builds
@@ -44,7 +44,7 @@ pub enum Shapes {
     /// One width per batch, determined by the length of each row alone, so that a score does not depend on the rest of
     /// its batch.
     OneWidth {
-        /// As in `Few`.
+        /// Token limit of the model; no batch is wider.
         window: usize,
         /// Minimum number of rows; smaller batches are padded.
         min_rows: usize,
@@ -56,7 +56,7 @@ pub enum Shapes {
 const STEPS: usize = 8;
 /// Widths are multiples of this: GPU matrix units work on blocks of eight.
 const BLOCK: usize = 8;
-/// Multiple of the widths of `OneWidth`: coarse enough that rows share a width, fine enough to need little padding.
+/// Widths of `OneWidth` are multiples of this: coarse enough that rows share a width, fine enough for little padding.
 const STEP: usize = 4;
 /// Minimum width of `OneWidth`: matrix products of four rows or fewer use a kernel with another order of summation.
 const MIN_WIDTH: usize = 16;

@@ -1,4 +1,4 @@
-//! Builds the input tensors of a graph: a batch in, the tensors that the graph names out. It does no I/O.
+//! Builds the input tensors that a graph declares, from a batch. This module does no I/O.
 //!
 //! A plain ONNX export takes ids and an attention mask and computes everything else. A graph built by `tools/model.py`
 //! may take more inputs, because on a GPU each node that computes an index or a shape stalls the device. A graph

@@ -60,7 +60,7 @@ impl TextVector {
     }
 
     fn scale(&self) -> f32 {
-        let (scale, _) = self.0.split_first_chunk().expect("it begins with a scale");
+        let (scale, _) = self.0.split_first_chunk().expect("a vector has a scale");
         f32::from_le_bytes(*scale)
     }
 

@@ -10,13 +10,13 @@ use super::batch::Batch;
 
 /// Output of a model for a batch: `rows` × `width` numbers, row by row.
 ///
-/// A row holds the logit of each class for an NLI model or a classifier, and the vector of a text for an embedding
-/// model.
+/// A row holds the logit of each class for an NLI model or a classifier, the logit of each label for a GLiClass model,
+/// and the vector of a text for an embedding model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
     /// Number of rows, equal to that of the batch.
     pub rows: usize,
-    /// Numbers per row: classes or dimensions.
+    /// Numbers per row: classes, labels or dimensions.
     pub width: usize,
     /// The numbers, row by row.
     pub data: Vec<f32>,
@@ -26,9 +26,9 @@ impl Logits {
     /// Checks the shape of an engine's output.
     ///
     /// # Errors
-    /// [`EngineError::Shape`] unless it is a matrix, or a vector of one number per row.
+    /// [`EngineError::Shape`] unless the output is a matrix, or a vector with one number per row.
     pub(crate) fn shaped(dims: &[i64], data: Vec<f32>) -> Result<Self, EngineError> {
-        let size = |n: i64| usize::try_from(n).expect("it is positive");
+        let size = |n: i64| usize::try_from(n).expect("the size is positive");
         let (rows, width) = match *dims {
             [rows, width] if rows > 0 && width > 0 => (size(rows), size(width)),
             // Some exports omit the last dimension if it is 1.

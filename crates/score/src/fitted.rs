@@ -91,10 +91,10 @@ impl fmt::Display for FitTarget {
 /// Reasons to reject a fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FittedError {
-    /// It has corrections for another number of labels.
+    /// The fit has corrections for another number of labels.
     #[error("the fit is for {0} labels, and the set has {1}")]
     Labels(usize, usize),
-    /// Its classes have weights for vectors of different lengths.
+    /// The classes have weights for vectors of different lengths.
     #[error("the classes of the fit have weights of different lengths")]
     Ragged,
     /// A number is not finite.

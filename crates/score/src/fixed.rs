@@ -1,4 +1,4 @@
-//! Splits and pads batches to a fixed shape: the one that a graph was exported with, or on a GPU one of a few.
+//! Splits and pads batches to a fixed shape: that of an exported graph, or the one that the planner chose for a batch.
 //!
 //! The input is a batch of any shape. It is computed in parts of the fixed shape, and the results of padding rows are
 //! dropped.
@@ -69,7 +69,7 @@ impl FixedShape {
     }
 }
 
-/// Returns `real` rows from `first` on, padded to `width`, and repeats the first of them until there are `rows` rows.
+/// Returns `real` rows from index `first` on, padded to `width`, and then copies of the first one up to `rows` rows.
 fn part(batch: &Batch, first: usize, real: usize, rows: usize, width: usize, pad_id: u32) -> Batch {
     let mut part = Batch {
         ids: Vec::with_capacity(rows * width),

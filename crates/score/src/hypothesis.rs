@@ -64,7 +64,7 @@ pub fn learned<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<&'k [f64]>
     found.into_iter().collect()
 }
 
-/// Returns each label's learned vector, if it has one; `None` if the model has learned none.
+/// Returns each label's learned vector, if it has one; `None` if the model has no learned vectors.
 fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]>>> {
     let ModelKind::Embedding(head) = kind else {
         return None;
@@ -161,8 +161,8 @@ pub fn learned_key(texts: &[String]) -> String {
 /// Prefix of a learned vector's key, after a line break.
 const LEARNED: &str = "A learned vector of:";
 
-/// Returns pairs of slugs whose labels the model cannot distinguish: their texts are equal except for case. Two labels
-/// with equal words are ambiguous to an NLI model, but can differ in their descriptions to an embedding model.
+/// Returns pairs of slugs whose labels the model cannot distinguish: their texts are equal except for case. An NLI
+/// model cannot distinguish two labels with equal words; an embedding model can, if their descriptions differ.
 pub fn ambiguous_labels<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)> {
     if kind.head().is_some() {
         return Vec::new();

@@ -12,7 +12,7 @@ use crate::fitted::{Fitted, FittedClass, Provenance};
 use crate::labels::{Label, LabelSet, LabelSetError, Mode};
 use crate::slug::slug;
 
-/// Template of a label set without one.
+/// Template of a label set that gives none.
 pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
 
 /// Reasons why a file has no valid label set.

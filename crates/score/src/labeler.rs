@@ -168,7 +168,7 @@ impl Labeler {
         self.engine.restart()
     }
 
-    /// Returns every row needed to score texts, text by text.
+    /// Returns every row needed to score texts, in the order of the texts.
     pub fn rows(&self, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchRow> {
         self.rows_of(prepared, texts, |_, _| true)
     }

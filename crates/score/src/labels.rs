@@ -20,8 +20,8 @@ const CLASS_TEMPLATE: &str = "class {}";
 pub enum Mode {
     /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
     Single,
-    /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment), or the sigmoid
-    /// of a classifier's logit.
+    /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment) for an NLI
+    /// model, and a sigmoid for other models.
     Multi,
     /// The logits of a classifier, unchanged, for a regression.
     Raw,

@@ -4,7 +4,7 @@
 //! The library is loaded on first use, once per process, from the path that [`library`](crate::onnx::library) finds.
 //!
 //! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
-//! 8-bit weights. A score then depends on its batch, so both options are always set here.
+//! 8-bit weights. A score then depends on its batch, so both settings are always given explicitly.
 
 mod runtime;
 

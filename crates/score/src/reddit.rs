@@ -63,7 +63,7 @@ pub fn post_text(title: &str, body: &str) -> String {
     join_parts([reddit_text(title), reddit_text(body)].iter())
 }
 
-/// Joins the parts of a text with blank lines, without empty parts and placeholders.
+/// Joins the parts of a text with blank lines; leaves out empty parts and placeholders.
 pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut whole = String::new();
     for part in parts {

@@ -2,12 +2,12 @@
 //! fresh ones.
 //!
 //! The reference is the zero-shot pipeline of transformers. Single mode is a softmax of the entailment logits over the
-//! labels. Multi mode, and a single label in either mode, is a softmax of (contradiction, entailment) per label. An
-//! embedding model uses its scaled cosine as the logit. A temperature divides the logits.
+//! labels. Multi mode is a softmax of (contradiction, entailment) per label, and so is either mode with a single label.
+//! An embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
-//! A GLiClass model is scored like its package: a softmax over the labels, even over a single one, or a sigmoid per
-//! label. A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single
-//! one, a sigmoid per label, or the logits unchanged.
+//! A GLiClass model is scored as in the `gliclass` package: a softmax over the labels, even over a single one, or a
+//! sigmoid per label. A classifier is scored as in the text-classification pipeline: a softmax over its labels, even
+//! over a single one, a sigmoid per label, or the logits unchanged.
 //!
 //! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
 //! it better than every label is *other*.
@@ -31,7 +31,7 @@ pub struct PairLogits {
 }
 
 impl PairLogits {
-    /// Wraps a label's logit of a classifier or a GLiClass model.
+    /// Wraps the logit that a classifier or a GLiClass model computes for a label.
     pub fn class(logit: f32) -> Self {
         Self::cosine(logit)
     }

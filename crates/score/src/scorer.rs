@@ -1,4 +1,4 @@
-//! The high-level API: a model folder, labels and texts in; a label and scores per text out.
+//! The high-level API: takes a model folder, labels and texts, and returns a label and scores for each text.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::{EngineOptions, OnnxError};
 use crate::score::Outcome;
 
-/// Default padded tokens of a batch on a CPU, per thread. Batches of this size stay in cache and need little padding;
-/// smaller ones leave threads underused (benches/results/python.md).
+/// Default batch size on a CPU in padded tokens, per thread. Batches of this size stay in cache and need little
+/// padding; smaller ones leave threads underused (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
 /// Maximum of this default, for any number of threads; larger batches are slower (benches/results/stages.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
-/// Default padded tokens of a batch on a GPU, enough to hide the launch overhead.
+/// Default batch size on a GPU in padded tokens, large enough to hide the launch overhead.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
 
 /// Reasons why a [`Scorer`] cannot be built or cannot score.
@@ -174,7 +174,7 @@ impl ScorerBuilder {
     }
 }
 
-/// Returns the default padded tokens of a batch, for this number of threads.
+/// Returns the default batch size in padded tokens, for this number of threads.
 pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
     match device {
         Device::Cpu | Device::Auto => {

@@ -17,11 +17,11 @@ use self::prompt::Prompt;
 
 use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 
-/// English has four to five characters per token; with eight, hardly any text is tokenised twice.
+/// Number of characters to read per token. English has four to five; with eight, hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;
 
 /// Tokens at the end of a truncated text to discard, because a word may be split. `WordPiece` maps a word of more than
-/// 100 characters to one unknown token, so half of one may leave up to 100 tokens.
+/// 100 characters to one unknown token, but a part of such a word to up to 100 tokens.
 const MARGIN_TOKENS: usize = 128;
 
 /// Approximate limit of characters to read of a text with very few tokens, such as a megabyte of spaces.
@@ -128,7 +128,7 @@ impl Pattern {
             second,
             suffix: specials(rest, ids.len()),
         };
-        // All tokens of a text must be in one run.
+        // The tokens of each text must be contiguous.
         let texts = sequences.iter().flatten().count();
         (pattern.specials() + texts == ids.len()).then_some(pattern)
     }
@@ -235,7 +235,7 @@ impl Encoder {
         max_tokens: usize,
         pad_id: Option<u32>,
     ) -> Result<Self, TokenizeError> {
-        // A tokenizer file may configure padding and truncation, which are done elsewhere here.
+        // A tokenizer file may configure padding and truncation, which this crate does itself.
         tokenizer.with_padding(None);
         let load = |error| TokenizeError::Load(path.to_owned(), error);
         tokenizer.with_truncation(None).map_err(load)?;

@@ -1,4 +1,4 @@
-//! Size limits of the files in a model folder, applied before reading them.
+//! Size limits of the files in a model folder.
 //!
 //! A model folder is untrusted input. Nobody can predict how every library reacts to a malicious file, but the number
 //! of bytes that it reads can be limited.

@@ -8,7 +8,7 @@ use super::{FixedShape, GraphMetadata, ModelError, Processor, Rounding, graph};
 
 /// The selected graph.
 pub(super) struct Choice {
-    /// Its entry in the manifest, if there is one.
+    /// The graph's entry in the manifest, if there is one.
     pub(super) spec: Option<GraphSpec>,
     /// The graph file.
     pub(super) graph: PathBuf,

@@ -15,7 +15,7 @@ use super::{EmbeddingHead, ModelKind, NliClasses};
 /// Token limit of a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// Limits of this size or more mean that there is none; `tokenizer_config.json` then has 1e30.
+/// A limit of this size or more means no limit; `tokenizer_config.json` has 1e30 in that case.
 const NO_LIMIT: f64 = 1e6;
 /// The same limit for integers.
 const MOST_TOKENS: usize = 1_000_000;

@@ -28,7 +28,8 @@ pub struct PreparedLabels {
     count: usize,
     /// Prior of the background, if any topic remains. The background's index follows that of the last label.
     prior: Option<f64>,
-    /// Index of the label that each hypothesis or vector belongs to; a background has one entry per topic.
+    /// Index of the label that each hypothesis, prompt label or vector belongs to. A background has one hypothesis or
+    /// prompt label per topic, but a single vector.
     pub(super) owners: Vec<usize>,
     pub(super) labels: Labels,
 }
@@ -37,7 +38,7 @@ pub struct PreparedLabels {
 pub(super) enum Labels {
     /// One hypothesis per entry of `owners`.
     Hypotheses(Vec<EncodedText>),
-    /// One vector per label; a background's holds one per topic.
+    /// One [`LabelVector`] per entry of `owners`; the background's has one vector per topic.
     Vectors(Vec<LabelVector>),
     /// Index of each label's logit, for a classifier.
     Classes(Vec<usize>),
@@ -282,7 +283,7 @@ impl Labeler {
         })
     }
 
-    /// Checks that a fit is for this model, and reads vectors of the length that the model computes.
+    /// Checks that a fit is for this model, and that it reads vectors of the length that the model computes.
     fn check_fit(&mut self, labels: &str, fitted: &Fitted) -> Result<(), LabelerError> {
         let (labels, model) = (labels.to_owned(), self.folder.name.clone());
         if fitted.model != self.folder.manifest_hash {
@@ -308,7 +309,7 @@ impl Labeler {
         Ok(())
     }
 
-    /// Logs whether learned vectors are used, once per set of labels; nothing if the model has none for them.
+    /// Logs, once per label set, whether learned vectors are used; logs nothing if the model has none for these labels.
     fn log_learned_vectors(&mut self, set: &LabelSet) {
         let keys = hypothesis::keys(&self.folder.kind, set);
         if self.logged_keys == keys {

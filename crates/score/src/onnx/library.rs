@@ -1,8 +1,8 @@
 //! Finds the shared library of ONNX Runtime or OpenVINO.
 //!
 //! ONNX Runtime is a library of some 30 MB (several hundred with CUDA) that comes in a Python wheel, so it is neither
-//! linked nor shipped. The search order is: the path from the caller, `ORT_DYLIB_PATH`, a `.venv` next to the program
-//! or in its repository, the Python packages of the program's prefix (`PREFIX/bin/topicmill` and
+//! linked nor shipped. The search order is: the path from the caller, `ORT_DYLIB_PATH` (ONNX Runtime only), a `.venv`
+//! next to the program or in its repository, the Python packages of the program's prefix (`PREFIX/bin/topicmill` and
 //! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, or the system),
 //! `PREFIX/lib/topicmill`, this user's data folder, the `.venv` of the current folder, and the system's library path.
 //!

@@ -29,7 +29,7 @@ fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// Returns both libraries, as installed by `make onnxruntime openvino`.
+/// Returns options with both libraries, as installed by `make onnxruntime openvino`; `None` if one is missing.
 fn options() -> Option<EngineOptions> {
     let venv = repository(".venv");
     let options = EngineOptions {

@@ -11,10 +11,10 @@ use serde_json::Value;
 /// Maximum growth factor of a text. Known models need less: a charsmap entry has at most 33 bytes, a visible space 3.
 const MAX_GROWTH: usize = 256;
 
-/// A value with at most this many nested values, which are counted and discarded.
+/// A value with at most `MOST` nested values, which are counted and discarded.
 struct Counted<const MOST: usize>;
 
-/// The parts with limited size; known models need at most a quarter of these limits.
+/// The parts of a tokenizer whose size is limited; known models need at most a quarter of these limits.
 #[derive(serde::Deserialize)]
 #[expect(dead_code, reason = "they are counted while they are read")]
 struct Shape {
@@ -31,7 +31,7 @@ struct Shape {
     model: Counted<8_000_000>,
 }
 
-/// The parts that rewrite a text.
+/// The parts of a tokenizer that rewrite a text.
 #[derive(serde::Deserialize)]
 struct Steps {
     #[serde(default)]
