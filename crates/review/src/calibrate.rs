@@ -1,9 +1,9 @@
-//! Calibrates a label set on gold posts.
+//! Calibrates a label set on posts with gold labels.
 //!
-//! The input is the logits of each gold post, its gold labels (empty for none of these) and a target precision. The
-//! output is the maximum-likelihood temperature and shift of the background logit, the smallest threshold that reaches
-//! the precision, and quality figures before and after. Figures on the rows of the fit are optimistic, so the same
-//! figures are computed for held-out rows. Nothing here does I/O.
+//! The input is the logits and the gold labels of each post, and a target precision. The output is the
+//! maximum-likelihood temperature and shift of the background logit, the smallest threshold that reaches the precision,
+//! and quality figures before and after. Figures on the rows of the fit are optimistic, so the same figures are computed
+//! for held-out rows. Nothing here does I/O.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub struct GoldEvidence {
     pub text_hash: TextHash,
     /// Logits of the labels.
     pub evidence: Evidence,
-    /// Positions of the gold labels in the label set; empty for none of these.
+    /// Positions of the gold labels in the label set; empty for "none of these".
     pub right: Vec<usize>,
 }
 

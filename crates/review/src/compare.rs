@@ -13,7 +13,7 @@ use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 /// Posts per page of a query.
 const WINDOW: u32 = 1_000;
 
-/// The outcome of a post: the slug of its label, or `None` for none of these.
+/// The outcome of a post: the slug of its label, or `None` for an abstention.
 pub type LabelVerdict = Option<String>;
 
 /// Counts of posts by their outcomes in two label runs.

@@ -35,7 +35,7 @@ impl EvaluatedPost {
         (!self.abstained).then_some(self.best)
     }
 
-    /// Returns true if the outcome is correct: a gold label in scope, no label out of scope.
+    /// Returns true if the outcome is correct: one of the gold labels in scope, and no label out of scope.
     pub fn is_right(&self) -> bool {
         match self.given() {
             Some(given) => self.right.contains(&given),

@@ -6,8 +6,8 @@
 //! `weights`. For a model without vectors, the fitted logit is `scale[k] * l[k] + bias[k]`, with `scale` drawn to 1:
 //! Platt scaling for each label.
 //!
-//! With vectors, no scale is learned: with few answers, its variance does more harm than the scale helps. Without the
-//! scale, the calibration error of labels after 100 answers is .048 instead of .058, at the same accuracy
+//! With vectors, no scale is learned: learned from few answers, it would be too imprecise to help. Without a scale, the
+//! calibration error of labels after 100 answers is .048 instead of .058, at the same accuracy
 //! (benches/results/fit.md).
 //!
 //! Nothing here does I/O, and the same answers give the same fit.
@@ -38,7 +38,7 @@ const FOLDS: usize = 5;
 const REPEATED_UP_TO: usize = 200;
 /// Repeats of cross-validation for few answers.
 const REPEATS: u64 = 3;
-/// Gradient tolerance of the fits in cross-validation, whose likelihoods have converged by then.
+/// Gradient tolerance of the fits in cross-validation, at which their likelihood has converged.
 const COARSE: f64 = 1e-2;
 /// Gradient tolerance of the final fit.
 const FINE: f64 = 1e-6;
@@ -107,12 +107,12 @@ pub enum FitError {
     /// All answers are of one class.
     #[error("all {0} answers are the same: there is nothing to learn from them")]
     OneClass(usize),
-    /// A logit or a vector is not a number.
+    /// A logit, or a number of a vector, is not finite.
     #[error(
         "the vector or a logit of an answered post is not a finite number: run `topicmill db check`"
     )]
     NotFinite,
-    /// Two vectors have different lengths; 0 without a vector.
+    /// Two vectors have different lengths; a missing vector has length 0.
     #[error(
         "the vectors of answered posts have {0} and {1} numbers, so they are from different models: run `topicmill db \
          check`"
@@ -300,7 +300,7 @@ impl Problem {
         Ok(problem)
     }
 
-    /// Returns the problem of some of the rows.
+    /// Returns the problem restricted to some of the rows.
     fn rows(&self, rows: &[usize]) -> Self {
         Self {
             link: self.link,

@@ -1,7 +1,7 @@
 //! Reads gold labels from a file or from the answers of annotators, and resolves them to labels of a label set.
 //!
-//! A gold label is the slug or the text of a label, in any case. An empty value, `none`, `other` or null means none of
-//! these: the post is out of scope.
+//! A gold label is the slug or the text of a label, in any case. An empty value, `none`, `other`, `none of these` or
+//! null means that the post is out of scope.
 
 mod agreement;
 mod consensus;
@@ -67,7 +67,7 @@ pub struct GoldRow {
     pub line: u64,
     /// Fullname of the post.
     pub id: Fullname,
-    /// The label as written; empty for none of these.
+    /// The label as written; empty for "none of these".
     pub label: String,
     /// Name of the annotator, if known.
     pub annotator: Option<String>,
@@ -132,7 +132,7 @@ pub fn gold_note(text: &str) -> Option<String> {
     Some(note.trim().to_owned()).filter(|note| !note.is_empty())
 }
 
-/// Resolves a word: `Some(Some(label))` for a label, `Some(None)` for none of these, `None` for an unknown word.
+/// Resolves a word: `Some(Some(label))` for a label, `Some(None)` for "none of these", `None` for an unknown word.
 pub fn resolve_word<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
     match place(set, word) {
         Some(found) => Some(Some(&set.labels[found])),

@@ -1,7 +1,7 @@
 //! Joins gold labels with the predictions of one or more label runs.
 //!
-//! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts without a valid prediction in every run
-//! are left out and counted by reason.
+//! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts that lack a valid prediction in one of the
+//! runs are left out, and counted by reason.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -36,7 +36,7 @@ pub struct JoinedPost {
     pub id: Fullname,
     /// Title of the post.
     pub title: String,
-    /// Its gold labels as written in the source, separated by commas.
+    /// Gold labels of the post as written in the source, separated by commas.
     pub gold: String,
 }
 

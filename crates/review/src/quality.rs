@@ -42,7 +42,7 @@ pub struct MeasuredQuality {
     pub precision: Proportion,
     /// Number of answered posts that are left out of the figures.
     pub left_out: usize,
-    /// Number of posts among these that the label set was fitted to.
+    /// Number of posts among these that the fit of the label set may have used.
     pub used_in_fit: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Turns a label set and its gold posts into the fitted label set.
+//! Fits a label set to posts with gold labels.
 
 use serde::Serialize;
 
@@ -14,14 +14,14 @@ use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, Text
 /// "none of these" a score of 0.02, so that without answers every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
 
-/// The input of a fit: a gold post.
+/// The input of a fit: a post with gold labels.
 #[derive(Debug, Clone)]
 pub struct GoldText {
     /// Hash of the post's text.
     pub text_hash: TextHash,
     /// The model output for the post, under the label set to fit.
     pub known: TextEvidence,
-    /// Positions of the gold labels; empty for none of these.
+    /// Positions of the gold labels; empty for "none of these".
     pub right: Vec<usize>,
     /// True if the post was sampled at random, or counts as such; quality is measured on these posts only.
     pub is_random: bool,
@@ -33,7 +33,7 @@ pub struct FittedSet {
     /// The fitted label set.
     #[serde(skip)]
     pub set: LabelSet,
-    /// Number of gold texts in the fit.
+    /// Number of texts in the fit.
     pub answers: usize,
     /// Number of out-of-scope texts among them.
     pub none: usize,

@@ -12,7 +12,7 @@ use topicmill_store::StoredGold;
 /// The agreement of two annotators on the posts that both have answered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairAgreement {
-    /// Their names, in alphabetical order.
+    /// The names of the two, in alphabetical order.
     pub annotators: [String; 2],
     /// Number of posts that both have answered.
     pub posts: usize,

@@ -15,7 +15,7 @@ use topicmill_store::{Store, StoreError, StoredGold};
 pub struct Disagreement {
     /// Fullname of the post.
     pub fullname: Fullname,
-    /// (annotator, label) pairs by time; `None` for none of these.
+    /// (annotator, label) pairs by time; `None` for "none of these".
     pub answers: Vec<(String, Option<String>)>,
 }
 
