@@ -2,8 +2,8 @@
 //!
 //! The input is the logits and the gold labels of each post, and a target precision. The output is the
 //! maximum-likelihood temperature and shift of the background logit, the smallest threshold that reaches the precision,
-//! and quality figures before and after. Figures on the rows of the fit are optimistic, so the same figures are computed
-//! for held-out rows. Nothing here does I/O.
+//! and quality figures before and after. Figures on the rows of the fit are optimistic, so the same figures are
+//! computed for held-out rows. Nothing here does I/O.
 
 use serde::Serialize;
 

@@ -281,7 +281,8 @@ fn spelled(term: &str, written: &HashMap<String, Written>) -> String {
 }
 
 /// Returns a label text from the terms of a cluster with this number of posts: the two best terms, or only the best one
-/// if it has two words or both are too long. `None` if it is in less than a [third](DISTINCTIVE) of the posts.
+/// if it has two words or both are too long. `None` if the best term is in less than a [third](DISTINCTIVE) of the
+/// posts.
 pub(super) fn label(terms: &[Term], posts: usize) -> Option<String> {
     let first = terms.first()?;
     let is_distinctive = first.posts * DISTINCTIVE >= posts;

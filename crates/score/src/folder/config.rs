@@ -192,7 +192,7 @@ impl Config {
         let count = classes.len();
         if !(2..=3).contains(&count) || *entailment >= count {
             return Err(format!(
-                "its classes ({}) are not 2 or 3 numbered from 0; correct `label2id`",
+                "it needs 2 or 3 classes, numbered from 0, but has {}; correct `label2id`",
                 names()
             ));
         }
