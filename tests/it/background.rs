@@ -19,7 +19,7 @@ fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
 
 const BACKGROUND: &str = "background = \"reddit\"";
 
-/// Returns NDJSON of posts about games, food and, without a label, music.
+/// Returns NDJSON of posts about games, food, and music, which has no label.
 fn posts() -> String {
     let titles = [
         "a new boss fight in this game",

@@ -103,7 +103,7 @@ impl Scene {
             .await;
     }
 
-    /// Responds to one request for `r/climate`'s new posts for which no page is left.
+    /// Responds to one request for `r/climate`'s new posts, once all its pages are used up.
     pub async fn refuse_new(&self, answer: ResponseTemplate) {
         let new = Mock::given(method("GET")).and(path("/r/climate/new"));
         new.respond_with(answer)
@@ -113,7 +113,7 @@ impl Scene {
             .await;
     }
 
-    /// Responds to every request for a subreddit for which no page is left.
+    /// Responds to every request for a subreddit, once all its pages are used up.
     pub async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
         get(subreddit)
             .respond_with(answer)

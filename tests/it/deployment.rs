@@ -251,7 +251,7 @@ fn settings_in_the_debian_package_exist() {
             .stdout
             .contains("sqlite:/var/lib/topicmill/topicmill.db")
     );
-    // Including the commented-out lines.
+    // The settings in the commented-out lines exist, too.
     let text =
         packaging("debian/config.toml").replace("# client_secret_file", "client_secret_file");
     let text = text.replace("# token_file", "token_file");

@@ -1,4 +1,4 @@
-//! Tests OpenVINO against ONNX Runtime: both give the same labels as the same model, and unsupported configurations
+//! Tests OpenVINO against ONNX Runtime: both give the same labels with the same model, and unsupported configurations
 //! fail with a clear message.
 
 use std::collections::BTreeMap;

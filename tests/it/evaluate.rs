@@ -229,7 +229,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         let ran = scene.run(&[&["labels", "evaluate", "--gold", &path], &three[..]].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
     }
-    // First without labels, then without a database.
+    // Without a database, and then with a database that has no labels.
     for database in databases() {
         let program = Program::new();
         let gold = program.write("gold.csv", "id,label\nk00000,food\n");

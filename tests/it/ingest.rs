@@ -1,5 +1,4 @@
-//! Tests that imported fields are kept, that texts are decoded once, and that a time range is collected
-//! completely or leaves a gap.
+//! Tests that imports keep the topic of each post, decode texts once, and do not delete posts that Reddit shows.
 
 use serde_json::{Value, json};
 use topicmill_core::{AuthorPolicy, Post, PurgeReason, SourceKind, Stage, Timestamp};

@@ -21,8 +21,9 @@ impl Installed {
             std::fs::create_dir_all(top.path().join(folder)).unwrap();
         }
         let program = top.path().join("prefix/bin/topicmill");
-        // A copy, because a symlink would lead back into the repository. Made by another process: a child that a
-        // concurrent test forks would inherit a file that is open for writing here, and the copy could not be run.
+        // A copy, because a symlink would lead back into the repository. `cp` writes it: if this process did, a child
+        // that a concurrent test forks could inherit the file while it is open for writing, and the copy could not be
+        // run.
         let copied = Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_topicmill"))
             .arg(program)

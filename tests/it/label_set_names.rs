@@ -62,7 +62,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             "{message}"
         );
 
-        // Their labels and scores appear only in the views of all label sets.
+        // Labels and scores of `other` appear only in the views of all label sets.
         let count = |of: &str| {
             let sql = format!("SELECT COUNT(*) AS n FROM {of}");
             scene.json(&["sql", &sql])[0]["n"].as_u64().unwrap()

@@ -118,7 +118,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&json!(90), &json!(0))
         );
         assert_eq!(cost["posts_without_inference"], 31);
-        // And the label of each post is known for both versions.
+        // The label of each post is known for both versions.
         let found = &diff["moved"];
         assert_eq!(
             (&found["posts"], &found["lacking"]),

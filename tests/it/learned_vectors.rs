@@ -129,7 +129,7 @@ fn scored_file(program: &Program, input: &str, model: &Path, flags: &[&str]) -> 
     (ran.stdout.lines().map(row).collect(), ran.stderr)
 }
 
-/// Asserts that the scores of each label equal the other scores of the label that it is paired with.
+/// Asserts for each pair of names that the found score of the first equals the wanted score of the second.
 fn are_close(found: &[Row], wanted: &[Row], names: &[(&str, &str)]) {
     assert_eq!(found.len(), wanted.len());
     for (found, wanted) in found.iter().zip(wanted) {

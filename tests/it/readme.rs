@@ -284,7 +284,7 @@ fn copy_model(folder: &Path, model: &Path, name: &str) {
     }
 }
 
-/// Creates the files that the pages assume, of each kind.
+/// Creates an example of each kind of file that the pages use.
 fn create_example_files(folder: &Path) {
     let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();

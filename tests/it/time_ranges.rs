@@ -103,7 +103,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
         let listings = "SELECT DISTINCT listing FROM sightings";
         assert_eq!(scene.rows(listings).await, ["new"]);
 
-        // Up to now: the next run continues from there.
+        // The range ends now, so the next run continues from its end.
         mount(&scene, 0..400).await;
         collect_one(&scene, 250, None).await;
         assert_eq!(stored(&scene).await, names(120..400));
@@ -149,7 +149,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
             "{}",
             database.url
         );
-        // Too old for Reddit's listings.
+        // The range is too old for Reddit's listings.
         mount(&scene, 5_000..6_000).await;
         let report = collect_one(&scene, 100, Some(200)).await;
         assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));

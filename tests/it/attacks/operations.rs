@@ -13,7 +13,7 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit;
 
-/// Runs `collect` over the sixteen topics, and returns the exit code, the run record and stderr.
+/// Runs `collect` over the sixteen topics; returns its output and its run record.
 fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (RunOutput, Value) {
     let args = ["--database", database, "collect", "--run-json", "run.json"];
     let mut command = program.command(&args);
@@ -47,7 +47,7 @@ async fn a_run_without_a_token_requests_no_listing() {
     }
 }
 
-/// Returns the rows that `doctor` prints for a check, and its exit code.
+/// Runs `doctor`; returns its output, and the rows for its checks.
 fn doctor(program: &Program, database: &str, flags: &[&str]) -> (RunOutput, Vec<Value>) {
     let args = [
         "--database",

@@ -120,7 +120,7 @@ async fn posts_with_a_missing_or_altered_text_are_never_claimed() {
                 .await,
             ["t3_edited its text does not match its hash: collect or import the post again"]
         );
-        // Only such posts are left, so the claim is empty and a run ends.
+        // Only such posts are left, so the next claim is empty, and a run ends.
         assert!(scene.claim(target).await.1.posts.is_empty());
         // When the posts are imported again, the edited one is claimed, with its original text.
         scene.save(SourceKind::Import, &posts).await;

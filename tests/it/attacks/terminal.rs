@@ -160,12 +160,12 @@ async fn no_log_line_contains_terminal_control_codes() {
                 ran.stderr
             );
         }
-        // A fatal error is not printed by the logger.
+        // A fatal error must be harmless too, although the logger does not print it.
         let gone = run(&["--config", EVIL, "status"]);
         assert_eq!(gone.code, 2, "{}", gone.stderr);
         assert_harmless(format, &gone.stderr);
     }
-    // Run records with their details.
+    // `status` prints run records with their details.
     assert_harmless("status", &program.ok(&["status"]).stdout);
 }
 

@@ -121,7 +121,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
         let lacking = scene.read("answers.csv").replace("none", "sailing");
         let lacking = scene.write("lacking.csv", lacking);
         fit(&lacking).expect_exit(2, "has no label `sailing` (8 rows)");
-        // The stored vectors do not belong to another model.
+        // No vectors of the other model are stored.
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = tiny.to_str().unwrap();
         scene

@@ -45,7 +45,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         let second: BTreeSet<String> = questions[1].iter().cloned().collect();
         assert_eq!(second, &ids(150..200) | &ids(0..50));
 
-        // Posts seen within the last hours are not checked.
+        // Posts seen within the last two hours are not checked.
         let recent = Check {
             max_requests: None,
             older_than_hours: 2,

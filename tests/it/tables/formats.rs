@@ -276,7 +276,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     }
 }
 
-/// pyarrow wrote `brotli.parquet`, because this library cannot write Brotli either.
+/// pyarrow wrote `brotli.parquet`, because the Rust library of these tests cannot write Brotli either.
 #[test]
 fn brotli_parquet_is_rejected_and_leaves_no_file() {
     let program = Program::new();
