@@ -45,7 +45,7 @@ pub struct SuggestOptions<'a> {
     pub titles: usize,
     /// Maximum number of texts that are clustered; other texts join the nearest cluster.
     pub sample: usize,
-    /// Background topics, the nearest of which names a cluster without distinctive terms.
+    /// Background topics; the nearest one names a cluster without distinctive terms.
     pub background: Option<TopicVectors<'a>>,
 }
 

@@ -167,7 +167,7 @@ impl fmt::Display for EngineName {
 #[error("`{0}` is not a device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
 pub struct DeviceError(String);
 
-/// Parses one device, or several GPUs (`cuda:0,1`), each of which gets an engine.
+/// Parses one device, or several GPUs (`cuda:0,1`); each GPU gets an engine.
 ///
 /// # Errors
 /// [`DeviceError`].

@@ -22,7 +22,7 @@ pub struct GliclassHead {
     pub separator_id: u32,
     /// True if the labels precede the text.
     pub prompt_first: bool,
-    /// Maximum number of labels, if there is one besides the token limit.
+    /// Maximum number of labels, if there is one in addition to the token limit.
     pub max_labels: Option<usize>,
 }
 
