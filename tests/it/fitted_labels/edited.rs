@@ -112,6 +112,6 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
     for command in ["classify", "labels evaluate --gold answers.csv"] {
         scene
             .run(&words(command))
-            .expect_exit(4, "learned was edited or damaged");
+            .expect_exit(4, "was edited or damaged");
     }
 }

@@ -23,15 +23,15 @@ const NO_ROW: i64 = -1;
 /// Length of a displayed hash.
 const SHORT_HASH: usize = 12;
 
-/// Returns the error for a label set whose fit cannot be read, with the commands that replace it.
+/// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
 pub(super) fn damaged_fit(id: i64, name: &str, hash: &str, error: &str) -> StoreError {
     let version = hash.get(..SHORT_HASH).unwrap_or(hash);
     StoreError::Corrupt {
         table: "label_sets",
         row: id.to_string(),
         detail: format!(
-            "what the label set `{name}` (version {version}) learned was edited or damaged: {error}; drop it with \
-             `topicmill labels drop {version}`, after `topicmill labels use` has made another one current"
+            "the fit of the label set `{name}` (version {version}) was edited or damaged: {error}; make another label \
+             set current with `topicmill labels use`, then run `topicmill labels drop {version}`"
         ),
     }
 }
