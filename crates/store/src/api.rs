@@ -124,8 +124,8 @@ facade! {
     fn finish_run(
         &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp
     ) -> ();
-    /// Records a heartbeat, with the time of the database's clock. The status of a run that was marked as crashed
-    /// becomes running again.
+    /// Records a heartbeat, with the time of the database's clock. A run that was marked as crashed gets the status
+    /// `running` again.
     fn record_heartbeat(&self, run: RunId) -> ();
     /// Returns the runs without a recorded end, which are running or have crashed.
     fn unfinished_runs(&self) -> Vec<UnfinishedRun>;
@@ -200,8 +200,8 @@ facade! {
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
-    /// Returns a replacement for a watermark in the future, which comes from a post with a wrong date (after `latest`):
-    /// the time of the newest post that was created before the first such post was stored.
+    /// Returns a replacement for a watermark that is in the future because of a post with a date after `latest`: the
+    /// time of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records a gap.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
@@ -234,15 +234,15 @@ facade! {
 facade! {
     /// Deletion: purge, retention and thinning.
     purging: Purging
-    /// Returns the time of the last reconciliation: every stored post had been checked with Reddit at that time or
-    /// later when a complete `purge --check-deleted` recorded it.
+    /// Returns the time of the last reconciliation, at or after which every stored post was checked with Reddit. A
+    /// complete `purge --check-deleted` records it.
     fn reconciled_at(&self) -> Option<Timestamp>;
     /// Counts the posts that are due for a check with Reddit.
     fn count_due(&self, due: Due) -> u64;
     /// Returns up to `limit` posts that are due: first those never checked, then those checked longest ago.
     fn posts_due(&self, due: Due, limit: u32) -> Vec<Fullname>;
-    /// Returns up to `limit` posts that Reddit returned most recently. With `sample`, these are posts of the sample
-    /// Reddit, otherwise all others.
+    /// Returns up to `limit` posts that Reddit returned most recently: posts of the sample Reddit if `sample` is true,
+    /// otherwise all other posts.
     fn last_checked(&self, sample: bool, limit: u32) -> Vec<Fullname>;
     /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
     /// crossposts, and leave tombstones.
@@ -327,7 +327,7 @@ facade! {
     fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
     /// Returns the current target.
     fn current_target(&self) -> Option<Target>;
-    /// Returns the keys of a model, a label set (by its hash) and hypotheses, as far as they exist.
+    /// Returns the keys of a model, a label set (by its hash) and hypotheses; `None` for those that are not stored.
     fn find_existing(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> ExistingTarget;
     /// Estimates the work of labelling under a target, with a random sample of up to `sample` texts.
     fn estimate_work(&self, sought: &ExistingTarget, sample: u32) -> WorkEstimate;
@@ -343,7 +343,7 @@ facade! {
     fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
     /// Counts the posts whose present text has a label under a target.
     fn count_labelled(&self, target: Target) -> u64;
-    /// Returns the keys of hypotheses, in order, as far as they exist.
+    /// Returns the keys of hypotheses, in order; `None` for those that are not stored.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
     /// Returns the cost of labelling every post under a model and a label set. `None` stands for a model, label set or
     /// hypothesis that is not stored yet.
@@ -410,7 +410,7 @@ facade! {
     /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by the
     /// hashes of their texts.
     fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns up to `limit` of these posts that match a filter, in the order of [`random_posts`](Self::random_posts).
+    /// Returns posts as [`random_posts`](Self::random_posts) does, but only those that match a filter.
     fn filtered_posts(
         &self, target: Target, annotator: Option<&str>, filter: &ReviewFilter, limit: u32
     ) -> Vec<Fullname>;
@@ -431,11 +431,11 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the backlogs of targets other than the current one, latest first.
     fn other_backlogs(&self) -> Vec<OtherBacklog>;
-    /// Returns another target than the current one, under which all of the newest posts that lack a current label are
+    /// Returns a target other than the current one under which all of the newest posts without a current label are
     /// labelled.
     fn other_labels(&self) -> Option<OtherLabels>;
     /// Returns the sums of a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
-    /// Returns all scores of those posts that have some.
+    /// Returns all scores of those posts that have scores.
     fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
 }

@@ -49,7 +49,7 @@ impl Values<'_> {
         Self::Integer(vec![Some(value); rows])
     }
 
-    /// Returns true if all rows have the same value. Always false for floats, whose two zeros are equal, and for bytes
+    /// Returns true if all rows have the same value. Always false for floats, because 0.0 equals -0.0, and for bytes
     /// and lists.
     fn are_equal(&self) -> bool {
         fn one<T: PartialEq>(values: &[T]) -> bool {
@@ -303,7 +303,7 @@ fn add(
             let text = values[row].map(|time| match written {
                 Some((known, text)) if *known == time => text.clone(),
                 _ => {
-                    // In the form in which sqlx writes and reads times.
+                    // This is the form in which sqlx writes and reads times.
                     let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
                     written.insert((time, text.into())).1.clone()
                 }

@@ -94,8 +94,8 @@ pub trait Dialect:
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
-    /// SQL after `posts p` that selects the index of all columns but the texts. Its order is that of the labels, by
-    /// fullname. The index by date would look up each post separately.
+    /// SQL after `posts p` that selects an index with all columns but the texts, ordered by fullname like the labels.
+    /// With the index by date, SQLite would look up each post separately.
     const POSTS_IN_ORDER: &'static str;
     /// Locks the rows of a SELECT, and skips rows that others have locked.
     const SKIP_LOCKED: &'static str;
@@ -103,8 +103,8 @@ pub trait Dialect:
     const FOR_UPDATE: &'static str;
     /// Prevents the rows of a SELECT from being deleted until the transaction ends.
     const LOCK_KEY: &'static str;
-    /// Blocks all other transactions that store posts until this one ends: each of them first selects from `tombstones`
-    /// `FOR UPDATE`.
+    /// Blocks all other transactions that store posts until this one ends. It conflicts with the `SELECT … FOR UPDATE`
+    /// on `tombstones` that each of them runs first.
     const LOCK_TOMBSTONES: Option<&'static str>;
     /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
     /// that were just purged.
@@ -127,10 +127,10 @@ pub trait Dialect:
     const NOW: &'static str;
     /// Query that returns 1 if the table of applied migrations exists, else 0.
     const HAS_SCHEMA: &'static str;
-    /// Query for relations whose names a new table cannot have, up to the condition on the name, which the caller
-    /// appends.
+    /// Start of a query for relations whose names conflict with new tables. The caller appends the condition on the
+    /// name.
     const RELATIONS_NAMED: &'static str;
-    /// Advice if another program's relation has the name of one of ours.
+    /// Advice if another program's relation has the name of one of topicmill's relations.
     const NAME_TAKEN_ADVICE: &'static str;
     /// Query for the number of current schemas (0 or 1); `None` if there always is one.
     const HAS_CURRENT_SCHEMA: Option<&'static str> = None;

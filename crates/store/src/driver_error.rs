@@ -74,10 +74,10 @@ fn sqlite_class(code: u32) -> ErrorClass {
         778 | 1034 | 1546 => ErrorClass::Refused,
         // SQLITE_IOERR_SHMSIZE: SQLite returns only this if the disk has no space for its shared memory.
         4874 => ErrorClass::Full,
-        // Extended codes carry the primary one in their low byte.
+        // Extended codes have the primary code in their low byte.
         _ => match code & 0xff {
             // SQLITE_CONSTRAINT: a duplicate key. It may come from a trigger of the user that ignores duplicates,
-            // because `INSERT OR FAIL` overrides that.
+            // because `INSERT OR FAIL` overrides the conflict clauses of triggers.
             19 => ErrorClass::Taken,
             // In order: SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
             5 | 6 => ErrorClass::Busy,

@@ -26,7 +26,7 @@ pub enum StoreError {
     },
     /// The database was created by a later version of topicmill.
     #[error(
-        "the database `{url}` has schema version {found}, but this program only supports versions up to {known}: \
+        "the database `{url}` has schema version {found}, but this program supports only versions up to {known}: \
          update topicmill, or use another database"
     )]
     Newer {
@@ -58,7 +58,9 @@ pub enum StoreError {
         message: String,
     },
     /// The database has no schema yet, or an old one.
-    #[error("the database `{0}` has no topicmill tables, or old ones: run `topicmill db migrate`")]
+    #[error(
+        "the database `{0}` has no topicmill tables, or outdated ones: run `topicmill db migrate`"
+    )]
     NotMigrated(String),
     /// A migration failed.
     #[error("migrate the database: {0}")]

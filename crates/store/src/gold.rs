@@ -28,7 +28,8 @@ pub struct GoldAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGold {
     pub answer: GoldAnswer,
-    /// True if the post belongs to the random sample, which represents all posts; it may have been selected otherwise.
+    /// True if the post belongs to the random sample, which represents all posts, even if it was selected for another
+    /// reason.
     pub in_random_sample: bool,
     /// True if the post still has the text that the annotator saw.
     pub is_of_present_text: bool,
@@ -41,7 +42,7 @@ pub struct SavedGold {
     pub added: u64,
     /// Answers that replace a different earlier answer of the same annotator.
     pub changed: u64,
-    /// Answers that repeat an earlier one, or are older than the stored one.
+    /// Answers that repeat an earlier answer, or are older than the stored answer.
     pub same: u64,
     /// Posts that are not stored.
     pub missing: Vec<Fullname>,
@@ -78,7 +79,7 @@ pub struct ForgottenGold {
     pub fits: Vec<FitRow>,
 }
 
-/// A label set that `labels fit` made, and what it learned from.
+/// A label set that `labels fit` made, with the provenance of its fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitRow {
     /// Key in `label_sets`.

@@ -44,8 +44,8 @@ pub struct QueryRequest {
     pub limit: Option<u64>,
     /// Time after which the server cancels the statement by itself, in case this process is gone by then.
     pub timeout: Option<Duration>,
-    /// Time within which the receiver has to take a part. After this time, a server cancels the statement, because a
-    /// running statement blocks others.
+    /// Time within which the receiver has to take a part. After this time, the statement is cancelled on a PostgreSQL
+    /// server, because a running statement blocks others.
     pub receive_timeout: Option<Duration>,
     /// Maximum size of a row in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns,
     /// so that a statement cannot exhaust memory before its first row is checked.

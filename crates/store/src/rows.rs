@@ -218,7 +218,7 @@ pub struct StoredText {
     pub body: String,
 }
 
-/// The keys of a model, a label set and its hypotheses, as far as they exist.
+/// The keys of a model, a label set and its hypotheses; `None` for those that are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingTarget {
     pub model: Option<i64>,
@@ -341,8 +341,8 @@ pub struct LabellingState {
     pub without_text: i64,
     /// Posts that were not checked with Reddit yet, or were removed there.
     pub unchecked: i64,
-    /// Time of the last reconciliation: every stored post had been checked with Reddit at that time or later when a
-    /// complete `purge --check-deleted` recorded it.
+    /// Time of the last reconciliation, at or after which every stored post was checked with Reddit. A complete
+    /// `purge --check-deleted` records it.
     pub reconciled_at: Option<Timestamp>,
     /// When the oldest unlabelled post was stored.
     pub oldest_unlabelled: Option<Timestamp>,

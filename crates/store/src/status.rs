@@ -22,14 +22,14 @@ pub struct NewestPost {
     pub created_at: Option<Timestamp>,
 }
 
-/// The number of recent posts with a label, or without one.
+/// The numbers of recent posts with one label, or with one reason for having none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentLabelCount {
     /// The slug, `other` or `unsure`.
     pub label: String,
-    /// Posts among the newest ones.
+    /// Number of such posts among the newest posts.
     pub newer: u64,
-    /// Posts among those before the newest ones.
+    /// Number of such posts among the posts before the newest.
     pub older: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct OtherBacklog {
     pub posts: i64,
 }
 
-/// Another target than the current one, under which posts that wait for a current label are labelled.
+/// A target other than the current one under which posts that wait for a current label are labelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherLabels {
     pub model: String,

@@ -4,8 +4,8 @@ use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// Maximum time since the expiry of a lease that a difference between clocks explains. After a longer time, the process
-/// hangs, or its process id was reused.
+/// Maximum time since the expiry of a lease that a difference between clocks can explain. If more time has passed, the
+/// process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
 /// Returns the name of this worker: host, boot id, process namespace and process id. By the name, another process on

@@ -1,8 +1,9 @@
 //! Recognises a pooler such as `PgBouncer` between this process and a PostgreSQL server, and checks whether each
 //! connection through it has its own server session.
 //!
-//! The driver parses a statement in one transaction and runs it in the next. If these used two sessions, the second
-//! could run what another process parsed there. Therefore transaction pooling is not supported.
+//! The driver parses a statement in one transaction and runs it in the next. If a pooler used two sessions for this,
+//! the second session could run a statement that another process parsed. Therefore transaction pooling is not
+//! supported.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 
-/// Timeout for a second connection; a session pooler may allow only one.
+/// Timeout for a second connection, because a session pooler may allow only one connection.
 const SECOND: Duration = Duration::from_secs(5);
 /// Sets a marker in a session.
 const SET_MARKER: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";

@@ -185,7 +185,7 @@ impl Dialect for Postgres {
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
-        // Logged here, because the driver's own warning contains the value, so that logging suppresses it.
+        // Logged here, because logging suppresses the driver's own warning, which contains the value.
         if has_unknown_parameter(url) {
             tracing::warn!(
                 "ignoring an unknown parameter of the database URL; known ones are: {}",
@@ -312,7 +312,7 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let is_utf8: bool = sqlx::query_scalar("SELECT current_setting('server_encoding') = 'UTF8'")
         .fetch_one(&mut connection)
         .await?;
-    // The default template, which an administrator may have customised, if it has the right encoding.
+    // Keeps the default template if its encoding is UTF-8, because an administrator may have customised it.
     let terms = if is_utf8 {
         ""
     } else {
@@ -323,7 +323,7 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     sqlx::Connection::close(connection).await
 }
 
-/// A GRANT statement, its relation, and its column if it is about one.
+/// A GRANT statement, its relation, and its column if it grants a privilege on a column.
 type Grant = (String, String, Option<String>);
 
 /// Returns the grants on tables and views to users other than the owner, as statements. PostgreSQL drops them when a

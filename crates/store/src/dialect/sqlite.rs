@@ -27,7 +27,7 @@ const INSPECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const CACHE: &str = "-16384";
 /// Page cache of a reader, in negative KiB.
 pub(crate) const READER_CACHE: &str = "-32768";
-/// Pages of 4 kB in the write-ahead log after which it is copied into the file.
+/// Number of 4 kB pages in the write-ahead log at which the log is copied into the file.
 const LOG_PAGES: &str = "8192";
 
 impl Dialect for Sqlite {
@@ -111,7 +111,7 @@ impl Dialect for Sqlite {
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         tx.commit().await?;
-        // A file with tables of another program gets a write-ahead log only now that ours are in it.
+        // A file with tables of another program gets a write-ahead log only now that it has topicmill's tables.
         match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
             // Another process uses the file. It sets the same mode, or the next process that opens the file does.
             Err(error) if is_busy(&error) => Ok(()),
@@ -130,7 +130,7 @@ impl Dialect for Sqlite {
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
         let hint = open_advice(&path, access).to_owned();
-        // Statements contain users' texts, and long lists of parameters.
+        // Statements are not logged, because they contain users' texts and long lists of parameters.
         let options = options.disable_statement_logging();
         let options = match access {
             // A large cache, because the views read pages of all tables.
@@ -160,8 +160,8 @@ impl Dialect for Sqlite {
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             // On a full disk, SQLite ends the transaction itself. The rollback that follows fails, so sqlx still
-            // considers the transaction open, and no other one could begin on this connection. Such a connection is
-            // closed. sqlx has just pinged the connection, so no rollback is still pending.
+            // considers the transaction open, and no other transaction could begin on this connection. Such a
+            // connection is closed. sqlx has just pinged the connection, so no rollback is still pending.
             .before_acquire(|connection: &mut SqliteConnection, _| {
                 let is_free = !connection.is_in_transaction();
                 Box::pin(async move { Ok(is_free) })

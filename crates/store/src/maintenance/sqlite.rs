@@ -206,7 +206,7 @@ fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
 fn temporary_folder() -> PathBuf {
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(std::env::var_os).map(PathBuf::from);
-    // In SQLite's order (https://www.sqlite.org/tempfiles.html).
+    // SQLite tries the folders in this order (https://www.sqlite.org/tempfiles.html).
     let usual = ["/var/tmp", "/usr/tmp", "/tmp", "."];
     named
         .chain(usual.into_iter().map(PathBuf::from))

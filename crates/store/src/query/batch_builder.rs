@@ -74,7 +74,7 @@ impl<'s> BatchBuilder<'s> {
     /// Adds a stored vector of a text.
     pub fn put_vector(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(vector) = topicmill_score::TextVector::from_bytes(bytes.to_vec()) else {
-            return Err(self.wrong("no vector"));
+            return Err(self.wrong("not a vector"));
         };
         self.batch.bytes += size_of::<f32>() * vector.dimensions();
         self.put(ColumnCell::Vector(&vector.numbers()))

@@ -159,7 +159,7 @@ fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) ->
         (ColumnKind::Text, ValueRef::Text(bytes)) => builder.put(ColumnCell::Text(&text(bytes))),
         (ColumnKind::Time, ValueRef::Text(bytes)) => match millis(&text(bytes)) {
             Some(millis) => builder.put(ColumnCell::Time(millis)),
-            None => Err(builder.wrong("no time")),
+            None => Err(builder.wrong("not a time")),
         },
         (ColumnKind::Hex, ValueRef::Blob(bytes)) => builder.put_hex(bytes),
         (ColumnKind::Vector, ValueRef::Blob(bytes)) => builder.put_vector(bytes),
@@ -168,7 +168,7 @@ fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) ->
         (ColumnKind::Number, ValueRef::Real(n)) => builder.put(ColumnCell::Number(n)),
         #[expect(
             clippy::cast_precision_loss,
-            reason = "SQLite stores 1.0 as 1 and gives it back so"
+            reason = "SQLite may store and return 1.0 as the integer 1"
         )]
         (ColumnKind::Number, ValueRef::Integer(n)) => builder.put(ColumnCell::Number(n as f64)),
         (_, value) => Err(builder.wrong(&value.data_type().to_string())),

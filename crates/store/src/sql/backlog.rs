@@ -157,7 +157,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Returns true if a lease has expired. If the database has no clock, a lease of a process that still runs on this
-    /// machine may only seem to have expired, and does not count.
+    /// machine is valid for another hour, because the clocks of the two processes may differ.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }
@@ -178,7 +178,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn reclaim(&self, lease_id: Lease) -> Result<()> {
         let mut tx = self.begin().await?;
-        // If two workers reclaim it, the second waits for the lock, and then finds no lease.
+        // If two workers reclaim the lease, the second waits for the lock, and then finds no lease.
         if Self::find_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
             Self::reclaim_lease(&mut tx, lease_id.0).await?;
         }

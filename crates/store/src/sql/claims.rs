@@ -278,7 +278,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
-        // PostgreSQL has no empty list.
+        // `IN ()` is invalid in PostgreSQL.
         if hypotheses.is_empty() {
             return Ok(found);
         }

@@ -14,7 +14,7 @@ use topicmill_core::Timestamp;
 const BATCH: i64 = 10_000;
 
 impl DropTarget {
-    /// Returns the column that refers to it, and its key.
+    /// Returns the column that refers to the label set or model, and its key.
     fn column(self) -> (&'static str, i64) {
         match self {
             Self::LabelSet(id) => ("label_set_id", id),
@@ -22,7 +22,8 @@ impl DropTarget {
         }
     }
 
-    /// Returns the condition for its rows of `classifications`. It starts with the model, as the primary key does.
+    /// Returns the condition for its rows of `classifications`. The condition starts with the model, as the primary key
+    /// does.
     fn labels(self) -> &'static str {
         match self {
             Self::LabelSet(_) => "model_id IN (SELECT id FROM models) AND label_set_id = $1",
@@ -73,7 +74,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "drop labels";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
-        // A worker that has claimed posts under what is dropped can no longer write their labels without its lease.
+        // Without its lease, a worker that has claimed posts under the dropped label set or model cannot write labels.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE {column} = $1 AND lease_id IS NOT NULL)"
         )))
@@ -81,7 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&mut *tx)
         .await
         .context(WHAT)?;
-        // Without rows in the backlog, no worker can claim posts under what is dropped.
+        // Without rows in the backlog, no worker can claim posts under the dropped label set or model.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM backlog WHERE {column} = $1"
         )))

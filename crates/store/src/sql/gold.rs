@@ -254,8 +254,8 @@ impl<DB: Dialect> SqlStore<DB> {
         retry_on_conflict!(self.try_delete_answers_of(annotator, post))
     }
 
-    /// Removes answers, and the annotator's name from the label sets that were fitted to them, unless other answers
-    /// of the annotator are left.
+    /// Removes answers. If no other answers of the annotator are left, also removes the annotator's name from the label
+    /// sets that were fitted to them.
     async fn try_delete_answers_of(
         &self,
         annotator: &str,

@@ -19,9 +19,9 @@ struct UpsertPlan<'r> {
     new: Vec<&'r Row<'r>>,
     /// Stored posts whose text changes.
     edited: Vec<&'r str>,
-    /// Their previous text hashes.
+    /// Previous text hashes of the edited posts.
     old_hashes: Vec<&'r [u8]>,
-    /// Stored posts with the same text.
+    /// Stored posts whose text does not change.
     unchanged_text: Vec<&'r str>,
     /// By topic, stored posts of which only the topic is updated, because Reddit's own data is newer than this source.
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
@@ -50,7 +50,7 @@ impl<'r> UpsertPlan<'r> {
                 }
                 continue;
             }
-            // A post whose text retention deleted gets no new one.
+            // A post whose text retention deleted gets no new text.
             let Some(before) = &known.text_hash else {
                 continue;
             };
@@ -132,13 +132,12 @@ impl<DB: Dialect> SqlStore<DB> {
             Self::insert_sightings(&mut tx, round, new).await?;
         }
         for page in pages {
-            // Only listings and archives are read from a watermark on. Files have an import position.
+            // Only listings and archives are read from a watermark. Files have an import position.
             if let (Some(topic), Some(_)) = (page.topic, page.listing) {
                 Self::upsert_watermark(&mut tx, page, topic).await?;
             }
         }
-        // In the same transaction as the posts, so that a crash never leaves a position after posts that are not
-        // stored.
+        // In the same transaction as the posts, so that a crash never leaves a position past posts that are not stored.
         if let Some(state) = state {
             Self::upsert_import_state(&mut tx, state).await?;
         }
@@ -259,7 +258,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::reset_failures(tx, edited).await
     }
 
-    /// Makes posts claimable again whose text was changed by hand, but now matches its hash again.
+    /// Makes posts claimable again if their texts were changed by hand, and now match their hashes again.
     async fn unpark_restored(tx: &mut Transaction<'static, DB>, restored: &[&str]) -> Result<()> {
         let update = format!(
             "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL WHERE error = $2 AND fullname IN {}",

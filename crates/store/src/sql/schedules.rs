@@ -269,7 +269,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> Result<()> {
-        // With the new token, a renewal by the crashed process fails, which the network may deliver only now.
+        // The new token also rejects a renewal that the crashed process has sent, but that the network delivers late.
         let update = format!(
             "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, lease_until = started_at{UNDER_LEASE}"
         );

@@ -24,7 +24,7 @@ const NEWEST: i64 = 4_000;
 const STORED_LAST: i64 = 1_000;
 /// Maximum number of these unlabelled posts to check for labels under other targets.
 const WAITING_CHECKED: i64 = 20;
-/// Maximum count of a backlog.
+/// Number up to which the posts of a backlog are counted.
 const MOST_WAITING: i64 = 100_000;
 /// Subquery for the latest runs: a week with one run per minute.
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \

@@ -19,7 +19,7 @@ pub(super) const BULK_ROWS: usize = 200;
 const NOT_CONTENT: &str =
     "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
 
-/// SQL for all other columns as one text, separated by line breaks, which they do not contain.
+/// SQL for all other columns as one text, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
     let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);

@@ -76,8 +76,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept.
     ///
-    /// Keeps a post that came from Reddit itself if a file or an archive now names a purged parent, because these may
-    /// be wrong. The next `purge --check-deleted` checks such posts first.
+    /// Keeps a post that came from Reddit itself if a file or an archive now names a purged parent, because files and
+    /// archives may be wrong. The next `purge --check-deleted` checks such posts first.
     pub(super) async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
         refused: &[&Row<'_>],

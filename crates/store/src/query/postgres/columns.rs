@@ -1,4 +1,4 @@
-//! Reads columns: several statements in one snapshot, in the binary form of the server.
+//! Reads columns: runs several statements in one snapshot, and decodes the binary form of the server.
 
 use futures_util::TryStreamExt;
 use sqlx::postgres::PgRow;
