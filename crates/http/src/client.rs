@@ -315,7 +315,8 @@ impl PoliteClient {
                 self.quota.throttle(wait).await.map_err(quota_error)?;
             }
             match self.quota.check_budget(wait) {
-                // This error names the setting that allows a longer wait. For other failures, that would not help.
+                // This error names the setting that allows a longer wait. A longer wait would not help after other
+                // failures.
                 Err(over) if failure.is_rate_limit && next.is_some() => {
                     return Err(quota_error(over).into());
                 }

@@ -149,7 +149,8 @@ fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     Ok((head, Box::new(peeked)))
 }
 
-/// A reader that replays peeked bytes. Its first read returns further bytes too, to give format detection enough.
+/// A reader that replays peeked bytes. Its first read also returns bytes after these, because format detection needs
+/// more than the peeked bytes.
 struct Peeked {
     head: Cursor<Vec<u8>>,
     rest: ByteReader,

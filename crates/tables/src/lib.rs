@@ -214,12 +214,12 @@ pub enum TableError {
     /// The Parquet file is invalid.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
-    /// The file has an unsupported format: its name, and what to do.
+    /// The file has an unsupported format. The fields are its name, and advice.
     #[error("it is {0}: {1}")]
     UnsupportedFormat(&'static str, &'static str),
     /// The input is Parquet from a pipe, or compressed.
     #[error(
-        "Parquet can only be read from an uncompressed file: decompress it, or save the pipe to a file, first"
+        "Parquet can be read only from an uncompressed file: decompress it first, or save the piped data to a file"
     )]
     NotSeekable,
     /// The Parquet file has two columns with the same name.

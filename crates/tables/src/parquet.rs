@@ -208,7 +208,7 @@ impl Rows for Parquet {
                 // The library's message may quote content of the file.
                 let what = match &error {
                     ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
-                        "a text is not UTF-8, or it is damaged,"
+                        "a text is not UTF-8, or the file is damaged,"
                     }
                     _ => "it is damaged",
                 };

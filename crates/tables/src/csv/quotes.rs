@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
-/// The longest accepted row. A longer row must have an unclosed quote.
+/// The longest accepted row. A longer row probably has an unclosed quote.
 const MAX_ROW_BYTES: u64 = 32 << 20;
 
 /// A reader that fails after [`MAX_ROW_BYTES`] without a call of [`Self::next_row`], and records the positions of
