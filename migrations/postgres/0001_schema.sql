@@ -203,7 +203,7 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model in one configuration. A model with a shortlist of a small model has its own row.
+-- A row is a model in one configuration. With a small model that shortlists labels, a model has a separate row.
 CREATE TABLE models (
     id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also the small model and its settings
@@ -269,7 +269,7 @@ CREATE TABLE pair_logits (
     text_hash     BYTEA NOT NULL, -- the text, as in `posts.text_hash`
     hypothesis_id BIGINT NOT NULL, -- the hypothesis
     entailment    REAL NOT NULL, -- the logit of entailment; for a classifier or GLiClass model, the logit of the label
-    contradiction REAL, -- the logit that multi mode compares it with; NULL for a classifier or GLiClass model
+    contradiction REAL, -- the logit with which multi mode compares entailment; NULL for a classifier or GLiClass model
     neutral       REAL, -- the logit of the third class, if the model has one
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 );
@@ -348,7 +348,7 @@ CREATE TABLE gold (
     label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set of the offered labels
     text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
     chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label and score on the review page), or `import` (by a file)
-    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or selected otherwise and already passed by the random draw
+    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or skipped by the draw because it already had an answer
     source           TEXT NOT NULL, -- where the answer was given: `review`, `import` or `label-studio`
     answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
     note             TEXT, -- what the annotator wrote about the answer; NULL for nothing
@@ -597,8 +597,8 @@ SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on whi
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post, for any model and any version of a label set, and for its present text. Select a label
--- set: `WHERE label_set = 'trial'`.
+-- A row is a label of a post's present text, for any model and any version of a label set. Select a label set:
+-- `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname, -- text: Reddit's name of the post
        s.name AS label_set, -- text: the name of the label set

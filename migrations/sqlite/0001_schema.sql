@@ -187,7 +187,7 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model in one configuration. A model with a shortlist of a small model has its own row.
+-- A row is a model in one configuration. With a small model that shortlists labels, a model has a separate row.
 CREATE TABLE models (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     name           TEXT NOT NULL,
@@ -515,8 +515,8 @@ SELECT date(c.day * 86400, 'unixepoch') AS day,
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post, for any model and any version of a label set, and for its present text. Select a label
--- set: `WHERE label_set = 'trial'`.
+-- A row is a label of a post's present text, for any model and any version of a label set. Select a label set:
+-- `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname,
        s.name AS label_set,
