@@ -103,8 +103,8 @@ pub trait Dialect:
     const FOR_UPDATE: &'static str;
     /// Prevents the rows of a SELECT from being deleted until the transaction ends.
     const LOCK_KEY: &'static str;
-    /// Blocks all other transactions that store posts until this one ends. It conflicts with the `SELECT … FOR UPDATE`
-    /// on `tombstones` that each of them runs first.
+    /// Blocks all other transactions that store posts until this one ends. The lock conflicts with the
+    /// `SELECT … FOR UPDATE` on `tombstones` that each of them runs first.
     const LOCK_TOMBSTONES: Option<&'static str>;
     /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
     /// that were just purged.

@@ -26,7 +26,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let decode = |row: &DB::Row| -> Result<PostLabel, sqlx::Error> {
             let label: Option<String> = row.try_get(3)?;
             let state = match label {
-                // First, because retention keeps the label, but without the text, nobody can judge it.
+                // First, because retention keeps the label, but a label without its text cannot be judged.
                 _ if row.try_get(2)? => LabelState::WithoutText,
                 None => LabelState::Unlabelled,
                 Some(_) if !row.try_get::<bool, _>(6)? => LabelState::Outdated,
