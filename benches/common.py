@@ -1,4 +1,4 @@
-"""Helpers of the benchmarks: timing, medians of alternating runs, fitted exponents, and made-up texts."""
+"""Helpers for the benchmarks: timing, medians of alternating runs, fitted exponents, and made-up texts."""
 
 import math
 import os
@@ -15,7 +15,7 @@ WORDS = [word for word in (TOP / "LICENSE-APACHE").read_text(encoding="utf-8").l
 
 
 def timed(command: list, **options) -> tuple[float, float, int]:
-    """Runs a command; returns seconds, processor seconds, and the most MiB of memory."""
+    """Runs a command; returns wall-clock seconds, CPU seconds and peak memory in MiB."""
     begun = time.perf_counter()
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, **options)
     _, status, usage = os.wait4(process.pid, 0)
@@ -28,8 +28,8 @@ def timed(command: list, **options) -> tuple[float, float, int]:
 def in_turns(ways: dict[str, Callable], rounds: int, rows: int = 0) -> dict[str, float]:
     """Runs each way in turn, prints a table of medians, and returns the median seconds of each.
 
-    A way returns its seconds, first in a tuple of figures or alone. All rounds have the same disturbances, so the ratio
-    to the first way says more than the seconds.
+    A way returns its seconds alone, or a tuple of seconds, CPU seconds and peak MiB. Other work on the machine slows
+    all ways of a round alike, so the ratio to the first way is more reliable than the seconds.
     """
     found: dict[str, list[tuple]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -48,7 +48,7 @@ def in_turns(ways: dict[str, Callable], rounds: int, rows: int = 0) -> dict[str,
 
 
 def power(sizes: list[float], times: list[float]) -> tuple[float, float]:
-    """Slope and R² of log(time) over log(size), by least squares; NaN of a single size."""
+    """Slope and R² of log(time) over log(size), by least squares; NaN for a single size."""
     xs, ys = [math.log(one) for one in sizes], [math.log(max(one, 1e-4)) for one in times]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
     both = sum((a - x) * (b - y) for a, b in zip(xs, ys))

@@ -3,13 +3,12 @@
 
     PYTHON benches/embedding.py TOPICMILL MODEL TEXTS FOLDER [ROUNDS]
 
-TEXTS has a JSON object with `text`, or with `title` and `selftext`, per line. The weights are read from
-MODEL/model.onnx and written as a checkpoint to FOLDER/hf. The second table counts the labels that equal those of torch
-in float32. Times are CPU seconds without loading: of `encode` for sentence-transformers, and for topicmill the time of
-TEXTS minus that of its first text.
+TEXTS is NDJSON with `text`, or with `title` and `selftext`. The weights are read from MODEL/model.onnx and written as a
+checkpoint to FOLDER/hf. The second table counts the labels that equal those of torch in float32. Times are CPU seconds
+without loading. For sentence-transformers, they are those of `encode`; for topicmill, the time to score only the first
+text is subtracted from the time to score TEXTS.
 
 Needs what tools/requirements.txt lists, and `sentence-transformers[onnx,openvino]`; missing backends are skipped.
-OpenVINO's precisions are chosen by environment variables (docs/engines.md).
 """
 
 import json
@@ -98,8 +97,8 @@ def peers(hf: Path, window: int, rows: list[str]) -> dict:
     for name, make in made.items():
         try:
             found[f"sentence-transformers, {name}"] = make()
-        except Exception as problem:  # of many kinds, by what is not installed
-            print(f"left out: {name}: {problem}", file=sys.stderr)
+        except Exception as problem:  # the type depends on what is missing
+            print(f"skipped: {name}: {problem}", file=sys.stderr)
     return found
 
 

@@ -40,7 +40,7 @@ names = ["score_" + slug for slug in pandas.read_sql(labels, connection)["slug"]
 table = pandas.read_sql(query, connection)
 packed = table.pop("scores")
 if isinstance(packed.iloc[0], str):
-    # As one text of numbers: the fastest way in numpy.
+    # Parsing all scores as one string is the fastest way in numpy.
     flat = numpy.fromstring(packed.str[1:-1].str.cat(sep=","), sep=",")
 else:
     flat = numpy.concatenate(packed.to_numpy())
@@ -65,5 +65,5 @@ if __name__ == "__main__":
         in_turns({name: lambda command=command: timed(command) for name, command in ways.items()}, rounds, rows)
         both = [pyarrow.parquet.read_schema(path).names for path in (ours, theirs)]
         if both[0] != both[1]:
-            sys.exit(f"the two do not write the same columns: {both}")
+            sys.exit(f"topicmill and pandas wrote different columns: {both}")
         print(f"bytes: topicmill {os.path.getsize(ours):,}, pandas {os.path.getsize(theirs):,}")

@@ -1,4 +1,4 @@
-"""Evaluates `topicmill labels fit` on posts with known topics: it learns from random answers, and the others evaluate.
+"""Evaluates `topicmill labels fit` on posts with known topics: fits to random answers, evaluates on the other posts.
 
     python3 benches/fit.py target/release/topicmill POSTS.ndjson PIPELINE.toml [--draws 10] [--answers 20 50 100 200]
 
@@ -6,8 +6,8 @@ POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`. A t
 out of scope. For each number of answers, each draw fits the label set and labels all posts. The figures are means over
 the draws, on the posts that were not drawn; the right outcome also has its standard error.
 
-With `--select useful`, the program chooses the answers from a random half of the posts, as its review page does, and
-the other half evaluates. `--select half` draws random answers from the same halves, for comparison.
+With `--select useful`, the program chooses the answers from a random half of the posts, as its review page does; the
+other half is for evaluation. `--select half` draws random answers from the same halves, for comparison.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def halves(arguments: argparse.Namespace, posts: list[dict], gold: dict[str, str]) -> None:
-    """Judges answers from one half of the posts on the other half."""
+    """Fits to answers from one half of the posts, and evaluates on the other half."""
     print(HEAD)
     for answers in arguments.answers:
         found, took = [], []
@@ -92,7 +92,7 @@ def halves(arguments: argparse.Namespace, posts: list[dict], gold: dict[str, str
 
 
 class Runs:
-    """The program in a folder of its own."""
+    """Runs the program in one folder, with the database there."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.program = arguments.program.resolve()
@@ -116,7 +116,7 @@ class Runs:
         try:
             self(*command)
         except subprocess.CalledProcessError as problem:
-            if problem.returncode != 1:  # no better than the words: those stay
+            if problem.returncode != 1:  # 1: no better than the words, so they stay current
                 raise
 
     def judged(self, rows: list[tuple[str, str]]) -> list[float]:

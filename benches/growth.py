@@ -4,8 +4,9 @@
     benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
     benches/growth.py store BENCH URL [--posts N …]
 
-`score` varies one of the three and keeps the others at their middle value. The time is from the first text to the last
-score, without loading the model, the shorter of two rounds. A text is a repeated word of one token.
+`score` varies the number of posts, labels or tokens and keeps the other two at their middle values. The time is that
+of the shorter of two rounds, from the first text to the last score, without loading the model. A text is a repeated
+word of one token.
 
 `store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server on
 which a database may be created: `postgres://…/NAME`. For each number of posts, it fills FOLDER/growth_N.db or NAME_N,
@@ -60,7 +61,7 @@ def seconds(arguments: argparse.Namespace, posts: int, labels: int, tokens: int)
 
 
 def store(arguments: argparse.Namespace) -> None:
-    """Fills, times, and prints every result of the store benchmark at each number of posts."""
+    """Runs the store benchmark at each number of posts, and prints a table of times and powers."""
     times = {posts: measured(arguments, posts) for posts in arguments.posts}
     print("| ms | " + " | ".join(f"{posts:,}" for posts in times) + " | power |\n|---|" + "---|" * (len(times) + 1))
     for name in next(iter(times.values())):
@@ -69,10 +70,10 @@ def store(arguments: argparse.Namespace) -> None:
 
 
 def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
-    """Returns the results of the benchmark at this many posts: medians, and single times."""
+    """Returns the milliseconds of each operation at this many posts: a median, unless the operation runs only once."""
     sqlite = arguments.url.startswith("sqlite:")
     url = f"{arguments.url}/growth_{posts}.db" if sqlite else f"{arguments.url}_{posts}"
-    # Few texts have logits: storing them takes most of the time, and nothing timed here scans them.
+    # Only 10,000 texts get logits, because storing logits takes most of the time, and no timed operation scans them.
     done = subprocess.run([arguments.bench, url, str(posts), "10000"], check=True, stdout=subprocess.PIPE, text=True)
     found = (LINE.match(line) for line in done.stdout.splitlines())
     return {match[1]: float(match[2]) for match in found if match}

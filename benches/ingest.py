@@ -3,9 +3,10 @@
 
     PYTHON benches/ingest.py FOLDER [TOPICMILL]
 
-PYTHON has zstandard and psycopg. With TEST_DATABASE_URL, which scripts/with-postgres sets, it also measures PostgreSQL.
-FOLDER keeps two dumps in the format of Reddit's months, NDJSON in zstd with a long window: `few.zst`, in which 2 % of
-the rows are wanted, and `all.zst`. The same dumps are generated each time.
+PYTHON needs zstandard and psycopg. With TEST_DATABASE_URL, which scripts/with-postgres sets, the script also measures
+PostgreSQL. FOLDER keeps two dumps in the format of Reddit's monthly dumps, NDJSON in zstd with a long window. The
+imported subreddit has 2 % of the rows of `few.zst`, and all rows of `all.zst`. Missing dumps are generated, always with
+the same rows.
 """
 
 import io
@@ -19,7 +20,7 @@ from pathlib import Path
 import zstandard
 from common import in_turns, timed
 
-DUMPS = {"few": (1.1, 0.02), "all": (0.3, 1.0)}  # gigabytes, and the share of rows that are wanted
+DUMPS = {"few": (1.1, 0.02), "all": (0.3, 1.0)}  # gigabytes, and the share of rows in the imported subreddit
 WORDS = "the of a bread salt water and to was how my in it is for you oven with recipe that week new".split()
 # Fields of a dump row that are not imported.
 EMPTY = "all_awardings author_flair_richtext awarders link_flair_richtext treatment_tags".split()

@@ -5,14 +5,15 @@
     PYTHON benches/package.py FOLDER workers [ROUNDS]
     PYTHON benches/package.py FOLDER pipeline HF MODEL [ROUNDS]
 
-PYTHON has what python/requirements-clusters.txt lists, and the package; `pipeline` also needs torch and transformers.
+PYTHON needs what python/requirements-clusters.txt lists, and the package; `pipeline` also needs torch and transformers.
 Made-up texts are written to FOLDER as Parquet; the environment variable TEXTS sets their number. CPU seconds include
 all child processes.
 
-- program: the package and the program on one file, one thread each, whole processes with loading.
+- program: the package and the program on one file, with one thread each. Times include starting the process and loading
+  the model.
 - workers: Dask with one worker and with two, one thread each, the default model.
-- pipeline: Dask with one worker of one thread. HF is a classifier of transformers, MODEL the folder that
-  tools/model.py makes of it. `topicmill.dask.label` is compared with `map_partitions` over the transformers pipeline,
+- pipeline: Dask with one worker of one thread. HF is a transformers classifier, and MODEL is the folder that
+  tools/model.py makes from it. `topicmill.dask.label` is compared with `map_partitions` over the transformers pipeline,
   in batches of 25.
 """
 
@@ -97,7 +98,7 @@ def workers(folder: Path, rounds: int) -> None:
         return sum(one.scorer is not None for one in _labeler._process.loaded.values())
 
     def run(workers: int) -> tuple:
-        # One cluster at a time: an idle one takes a few percent of a core.
+        # One cluster at a time, because an idle cluster takes a few percent of a core.
         with Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
             client.compute(labeled.partitions[:workers], sync=True)
             client.compute(labeled.partitions[-workers:], sync=True)
@@ -106,11 +107,11 @@ def workers(folder: Path, rounds: int) -> None:
         return figures
 
     in_turns({"one worker": lambda: run(1), "two workers": lambda: run(2)}, rounds, count)
-    print(f"\nmodels of each worker's process: {models}")
+    print(f"\nmodels loaded by each worker process: {models}")
 
 
 def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
-    """Runs `map_partitions` over the pipeline of transformers, and over a labeler."""
+    """Compares the transformers pipeline in `map_partitions` with `topicmill.dask.label`."""
     import dask.dataframe as dd
     import topicmill.dask
     from distributed import Client
@@ -122,7 +123,7 @@ def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
         import torch
         from transformers import pipeline
 
-        if not hasattr(torch, "the_pipeline"):  # one a process, as a worker's global
+        if not hasattr(torch, "the_pipeline"):  # one pipeline per worker process
             torch.set_num_threads(1)
             torch.the_pipeline = pipeline("text-classification", model=hf, device="cpu", top_k=1)
         found = torch.the_pipeline(part["text"].tolist(), batch_size=batch, padding="longest", truncation=True)

@@ -20,22 +20,22 @@ WORDS = (
 
 
 class Numbers:
-    """A portable pseudo-random sequence, because recorded figures depend on its texts (Knuth's MMIX)."""
+    """Knuth's MMIX generator: the same texts on every Python version, because recorded figures depend on them."""
 
     def __init__(self) -> None:
         self.state = 7
 
     def below(self, end: int) -> int:
-        """Returns the next number, from 0."""
+        """Returns the next number, from 0 to `end` - 1."""
         self.state = (self.state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
         return (self.state >> 33) % end
 
     def fraction(self) -> float:
-        """Returns a number from 0 to 1."""
+        """Returns a number from 0 to below 1."""
         return self.below(1 << 24) / (1 << 24)
 
     def normal(self) -> float:
-        """Returns an approximately normal number: the sum of twelve fractions has a variance of 1."""
+        """Returns an approximately standard normal number: the sum of twelve fractions has a variance of 1."""
         return sum(self.fraction() for _ in range(12)) - 6
 
 
@@ -49,11 +49,11 @@ def main() -> None:
 
 
 def text(numbers: Numbers) -> str:
-    """Returns a title, and mostly a body."""
+    """Returns a title, in seven of ten cases followed by a body."""
     title = words(numbers, 8 + numbers.below(11))
     if numbers.fraction() < 0.3:
         return title
-    tokens = 120 * math.exp(0.868 * numbers.normal())  # ln(500 / 120) is 1.645 of these
+    tokens = 120 * math.exp(0.868 * numbers.normal())  # 5 % exceed 500: ln(500 / 120) = 1.645 × 0.868
     return f"{title}\n\n{words(numbers, min(max(int(tokens * 0.9), 4), 4_000))}"
 
 

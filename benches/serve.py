@@ -35,17 +35,17 @@ def main() -> None:
         threading.Thread(target=lambda: [None for _ in server.stderr], daemon=True).start()
         began = time.perf_counter()
         overview = ask_json(port, "/api/overview")
-        print(f"lists after {time.perf_counter() - began:.1f} s")
+        print(f"lists respond after {time.perf_counter() - began:.1f} s")
         while overview["searched"] < overview["posts"]:
             time.sleep(0.5)
             overview = ask_json(port, "/api/overview")
-        print(f"all texts searched after {time.perf_counter() - began:.1f} s, {cpu(server.pid):.1f} s of processor time")
+        print(f"all texts searchable after {time.perf_counter() - began:.1f} s, {cpu(server.pid):.1f} s of CPU time")
         pages_in_memory = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
         print(f"{overview['posts']:,} posts, {pages_in_memory // 256} MiB of memory")
         pages = pages_of(port, overview)
         for clients in (1, arguments.clients):
-            print(f"\n{clients} clients at once, load {os.getloadavg()[0]:.1f}\n")
-            print("| page | median | 95 % | 99 % | longest | requests/s | processor ms |\n|---|---|---|---|---|---|---|")
+            print(f"\n{clients} concurrent clients, load {os.getloadavg()[0]:.1f}\n")
+            print("| page | median | 95 % | 99 % | longest | requests/s | CPU ms |\n|---|---|---|---|---|---|---|")
             for name, paths in pages:
                 measure(server.pid, port, name, paths, clients, arguments.requests)
     finally:
@@ -63,7 +63,7 @@ def pages_of(port: int, overview: dict) -> list:
         if not after:
             break
         deep.append(f"/posts?after={after}")
-    # A time in the middle of the list.
+    # Samples from a page deep in the list.
     names = [post["fullname"] for post in page["posts"]]
     words = sorted({word for post in page["posts"] for word in post["title"].split() if word.isalpha() and len(word) > 4})
     random.Random(1).shuffle(words)
@@ -71,14 +71,14 @@ def pages_of(port: int, overview: dict) -> list:
     return [
         ("overview", ["/"]),
         ("posts, first page", ["/posts"]),
-        ("posts, a page further on", deep or ["/posts"]),
-        ("of a label, the surest", [f"/posts?outcome={label}&sort=surest"]),
+        ("posts, a later page", deep or ["/posts"]),
+        ("a label, highest scores", [f"/posts?outcome={label}&sort=surest"]),
         ("closest calls", ["/posts?sort=closest"]),
-        ("by Reddit score, of a subreddit", [f"/posts?sort=reddit_score&subreddit={quote(one)}" for one in subreddits]),
+        ("a subreddit, by Reddit's score", [f"/posts?sort=reddit_score&subreddit={quote(one)}" for one in subreddits]),
         ("four filters", [f"/posts?outcome={label}&subreddit={quote(subreddits[0])}&min_score=0.5&since=2026-10-01"]),
         ("search, one word", [f"/posts?q={quote(word)}" for word in words[:20]]),
         ("search, two words and a label", [f"/posts?q={quote(a)}+{quote(b)}&outcome={label}" for a, b in zip(words, words[1:])][:20]),
-        ("search, a beginning", [f"/posts?q={quote(word[:3])}*" for word in words[:20]]),
+        ("search, a prefix", [f"/posts?q={quote(word[:3])}*" for word in words[:20]]),
         ("a post", [f"/posts/{name}" for name in names[:50]]),
         ("the same as JSON", ["/api/posts"]),
     ]

@@ -4,14 +4,14 @@
     scripts/with-postgres python3 benches/soak.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
 
 `make soak` runs this. TEST_DATABASE_URL and TEST_POSTGRES_CONTROL name a server that only this script uses. Every few
-seconds, `import` adds posts of random length; some were imported before, unchanged, and some were edited since.
-Restarts are spread evenly, alternately clean and by a crash, and the server is down for half a minute each time. Every
-two seconds, the script reads resident memory, file handles and threads of `classify` from /proc. At the end, it stops
-the imports, waits until the backlog is empty, and sends SIGTERM.
+seconds, `import` reads new posts of random length, unchanged posts that it has already imported, and an edited one. The
+server's restarts are spread evenly: the first is clean, the next a crash, and so on. Each time, the server is down for
+half a minute. Every two seconds, the script reads resident memory, file handles and threads of `classify` from /proc.
+At the end, it stops the imports, waits until the backlog is empty, and sends SIGTERM.
 
-It prints a table. It exits with 1 if memory grew by more than a tenth from the first quarter to the last (medians,
-without the first two minutes), if file handles or threads grew, if a post has no label or the label of an earlier text,
-or if more posts were labelled than texts arrived.
+The script prints tables. It exits with 1 if memory grew by more than a tenth from the first quarter to the last
+(medians, without the first two minutes), if file handles or threads grew, if a post has no label or the label of an
+earlier text, if more posts were labelled than texts arrived, or if `classify` did not exit with 143.
 """
 
 import argparse
@@ -133,7 +133,7 @@ class Soak:
         subprocess.run([self.control, "start"], check=True)
 
     def run(self) -> None:
-        """Runs the hour."""
+        """Runs the test, and exits."""
         arguments = self.arguments
         self.call("db", "create")
         log = (arguments.folder / "classify.log").open("w")

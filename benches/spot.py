@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Simulate spot machines: the share of paid time that is wasted, by lease and window.
+"""Simulates spot machines: the share of paid time that is wasted, by lease and window.
 
     python3 benches/spot.py [--check]
 
-The simulation reads the program's constants from its source; the rest is arithmetic with a fixed seed. It needs only the
-standard library. `--check` simulates the defaults alone, and exits with 1 if one of them wastes 5 % or more.
+The simulation reads the program's constants from its source; the rest is arithmetic with fixed seeds. It needs only the
+standard library. `--check` simulates only the defaults, and exits with 1 if the worst run wastes 5 % or more.
 
-A machine is paid from its start to its end, or to the end of the job. All paid time is waste, except for the computation
-of posts in the result: `start` is the time until a machine's first post, `again` the computation that was lost with a
-machine, and `idle` the time without posts until the whole job is done.
+A machine is paid for from its start to its end, or to the end of the job. All paid time is waste, except for the
+computation of posts in the result: `start` is the time until a machine's first post, `again` the computation that was
+lost with a machine, and `idle` the time without posts until the whole job is done.
 
-Workers on PostgreSQL claim windows of posts, and hold a few at a time. The posts of a reclaimed machine are free when its
-lease expires. They are then claimed after all others, in small windows that do not overlap with writing.
+Workers on PostgreSQL claim windows of posts, and hold a few at a time. The posts of a reclaimed machine can be claimed
+again when its lease expires. Workers claim them after all other posts, in small windows, and wait for each write.
 """
 
 import argparse
@@ -30,10 +30,10 @@ SEEDS = (1, 2, 3)
 
 
 def constant(file: str, pattern: str) -> float:
-    """Returns a constant of the program's source; fails if the constant no longer exists."""
+    """Returns a constant from the program's source; exits if nothing matches the pattern."""
     found = re.search(pattern, (TOP / file).read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
-        sys.exit(f"{file} has nothing like {pattern!r}: say here where the number is now")
+        sys.exit(f"nothing in {file} matches {pattern!r}: update the file or the pattern in benches/spot.py")
     return float(found[1].replace("_", ""))
 
 
@@ -78,7 +78,7 @@ class World:
 
 @dataclass
 class Bill:
-    """Machine-seconds."""
+    """Machine-seconds, except for `ends`, the second in which the job ends, and `vanished`, the reclaimed machines."""
 
     paid: float = 0.0
     start: float = 0.0
@@ -100,11 +100,11 @@ class Bill:
 
 
 def crashes(world: World, chance: random.Random):
-    """Returns a function from the start of a machine to its end; in bursts, several machines share an end."""
+    """Returns a function that maps a machine's start to its end. In bursts, several machines share an end."""
     if world.lives == "exponential":
         return lambda now: now + chance.expovariate(1 / world.life_secs)
-    # A third of the machines disappear at once, on average every two thirds of a lifetime; the other half
-    # individually.
+    # Half of the machines disappear in bursts: every two thirds of a lifetime on average, each machine is reclaimed
+    # with a probability of a third. The other half disappear individually.
     bursts = [0.0]
 
     def burst_after(now: float) -> float:
@@ -117,12 +117,12 @@ def crashes(world: World, chance: random.Random):
 
 
 def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
-    """Workers that claim windows under leases."""
+    """Simulates workers that claim windows under leases."""
     chance = random.Random(seed)
     dies_at = crashes(world, chance)
     bill = Bill()
     left, done = world.posts, 0
-    # Posts by the number of workers that crashed on them, and those that become free later.
+    # Number of posts of reclaimed machines that can be claimed, by how often their machine was reclaimed.
     suspects: dict[int, int] = {}
     events: list = []
     order = itertools.count()
@@ -207,7 +207,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
             machine(now)
     for name in born:
         bill.paid += max(0.0, bill.ends - born[name])
-        # A part of the last machines' start is after the end.
+        # The part of a machine's start that is after the end of the job is not paid.
         bill.start -= max(0.0, min(born[name] + world.start_secs, dies[name]) - max(bill.ends, born[name]))
     return bill
 
@@ -220,8 +220,8 @@ def table(title: str, columns: str, rows) -> None:
         print(f"| {name} | {bill.row()} |")
 
 
-# Posts per second on two cores (docs/benchmarks.md), and posts per window, which has at most 4,096 rows. The number of
-# posts is reduced in proportion to the speed.
+# Posts per second on two cores (docs/benchmarks.md), and posts per window; a window has at most 4,096 rows. The number
+# of posts is reduced in proportion to the speed.
 MODELS = {
     "the default model": (109.0, 1_024),
     "BART-large's size, a shortlist of 4 of 16 labels": (0.60, 1_024),

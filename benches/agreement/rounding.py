@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how rounding to bfloat16 changes a model's logits: each place alone, and all places but one.
+"""Measures how rounding to bfloat16 changes a model's logits, at each place alone and at all places but one.
 
     .venv-tools/bin/python benches/agreement/rounding.py HF [--pairs 8] [--tokens 24]
 
@@ -18,8 +18,8 @@ computes in float32, and the script rounds numbers in between, so it runs on any
 | norms | the output of a normalization |
 | head | all of the above in the classifier at the end |
 
-The errors are the largest and the mean difference of the logits of random pairs from float32, in standard deviations
-of the logits.
+Each error is a difference from the float32 logits of random token pairs, in standard deviations of these logits. The
+table has the largest and the mean.
 """
 
 import argparse
@@ -67,13 +67,13 @@ class Rounding(TorchFunctionMode):
         found = func(*args, **kwargs)
         if place is None or not isinstance(found, torch.Tensor) or found.dim() < 3:
             return found
-        if place == "sums" and found.dim() == 4:  # scores and their mask
+        if place == "sums" and found.dim() == 4:  # attention scores plus their mask
             place = "attention"
         return self.out(found, here(place))
 
     @staticmethod
     def out(found: torch.Tensor, is_rounded: bool) -> torch.Tensor:
-        """Returns the rounded result."""
+        """Rounds the result if `is_rounded`."""
         return rounded(found) if is_rounded else found
 
 
@@ -124,7 +124,7 @@ def logits_of(model: torch.nn.Module, ids: torch.Tensor, places: set[str]) -> to
 
 
 def parse() -> argparse.Namespace:
-    """Returns the parser of the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hf", help="the model, as a Hugging Face folder")
     parser.add_argument("--pairs", type=int, default=8)

@@ -3,7 +3,8 @@
 
     compare.py FIRST SECOND [TOLERANCE]
 
-The exit code is 1 if a score differs by more than TOLERANCE (0.01, the tolerance of float16).
+The exit code is 1 if a score differs by more than TOLERANCE (default 0.01, the tolerance of float16), or if the outputs
+are empty or differ in length.
 """
 
 import json

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Runs, in one call, every benchmark and check that needs a GPU: weights, graphs, parity with the CPU, the ladder,
 # torch for comparison, the sweep, the search for a token budget, running out of memory, GPU utilisation, and a soak
-# that alternates models and lengths while it watches memory.
+# test that alternates models and lengths while it monitors memory.
 #
 #     benches/gpu/run.sh OUT
 #
-# OUT gets a log per step, the figures as JSON, CSV and SVG, and summary.md. A failed step is noted there, and the
-# next one runs. Environment variables:
+# OUT gets a log per step, the figures as JSON, CSV and SVG, and summary.md. A failed step is noted in summary.md. The
+# next step still runs, unless there is no model. Environment variables:
 #   TOPICMILL        the program [target/release/topicmill]
 #   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, with its providers next to it
 #   PYTHON           a Python with what tools/requirements.txt lists [python3]
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
-#   SHAPE            of the random weights: bart-large, or a tiny one to try the script [bart-large]
-#   POSTS            of the timed steps [2000]
-#   SOAK             seconds of the soak [600]
+#   SHAPE            shape of the random weights: bart-large, or a tiny one to try the script [bart-large]
+#   POSTS            number of posts in the timed steps [2000]
+#   SOAK             seconds of the soak test [600]
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -33,14 +33,14 @@ step() {
     shift
     if "$@" >"$out/$name.log" 2>&1; then
         echo "- $name: done in $((SECONDS - start)) s" >>"$summary"
-    else # Told, and gone on with the next one.
+    else
         echo "- $name: **failed** with $? after $((SECONDS - start)) s, see $name.log" >>"$summary"
         tail -n 3 "$out/$name.log" | sed 's/^/    /' >>"$summary"
         return 1
     fi
 }
 
-# Prints GPU utilisation while a command runs, and its average once the GPU is warm.
+# Runs a step, and appends mean GPU utilisation, peak memory and mean power to the summary, without idle samples.
 watched() {
     local name=$1 watch=
     shift
@@ -99,7 +99,7 @@ out_of_memory() {
 step out-of-memory out_of_memory
 watched busy score_all all
 
-# The same through a database, from the run record.
+# Labels posts through a database, and finds the bottleneck from the run record.
 database=sqlite:$work/demo.db
 step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
     step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&

@@ -3,13 +3,13 @@
 
     soak.py TOPICMILL DEVICE SECONDS MODEL...
 
-`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, in two rounds. The
-texts come in blocks of one window: short ones, long ones, then a mix. The script reads memory every second: on a GPU,
-what NVML lists for the process, or the memory in use if it lists none; on a CPU, resident memory. A CPU continues for
-some minutes with the texts that it has read, so use small models there.
+In each of two rounds, `topicmill score` runs once with each MODEL and reads texts from stdin; SECONDS is divided evenly
+among these runs. The texts come in blocks of one window: short ones, long ones, then a mix. The script reads memory
+every second: on a GPU, what NVML lists for the process, or the memory in use if it lists none; on a CPU, resident
+memory. On a CPU, scoring the texts that were already read takes some minutes more, so use small models.
 
-It prints a table. The exit code is 1 if a process used more memory in its last third than in its second, by a fiftieth
-and 32 MiB, or if a text has no score.
+The script prints a table. The exit code is 1 if the peak memory of a run's last third exceeds that of its second third
+by more than 2 % plus 32 MiB, or if a text has no score.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(program: str, device: str, seconds: float, model: str) -> dict:
-    """Runs one process; returns its memory in each third of its time, including the first texts."""
+    """Runs one process; returns its peak memory in each third of the time since the first score."""
     command = [program, "score", "-", "-", "--format", "ndjson", "--output-format", "ndjson"]
     command += ["--model", model, "--device", device]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -59,7 +59,7 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
     samples = []
     while child.poll() is None:
         taken = memory(child.pid, device)
-        if taken and counts["out"]:  # from the first scores on; before, the model is loaded
+        if taken and counts["out"]:  # before the first score, the model is still loading
             samples.append(taken)
         time.sleep(min(1.0, seconds / 30))
     for worker in workers:
@@ -75,7 +75,7 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
 
 
 def feed(child: subprocess.Popen, ends: float, counts: dict) -> None:
-    """Writes texts until the time is over; a full pipe makes it wait for the model."""
+    """Writes texts until the time is over. A full pipe blocks it until the model catches up."""
     numbers = random.Random(1)
     try:
         while time.monotonic() < ends:
@@ -87,7 +87,7 @@ def feed(child: subprocess.Popen, ends: float, counts: dict) -> None:
                     if time.monotonic() > ends:
                         return
     except BrokenPipeError:
-        pass  # its exit code says the rest
+        pass  # the child has exited, and its exit code is reported
     finally:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
@@ -100,7 +100,7 @@ def count(child: subprocess.Popen, counts: dict) -> None:
 
 
 def memory(pid: int, device: str) -> float:
-    """Returns the resident MiB of the process, or 0 if unknown."""
+    """Returns the memory in MiB: of the process, or of the GPU if NVML does not list the process; 0 if unknown."""
     if device == "cpu":
         try:
             pages = Path(f"/proc/{pid}/statm").read_text().split()[1]

@@ -2,8 +2,8 @@
 //!
 //!     bench-store URL POSTS SCORED
 //!
-//! Nine tenths of the posts are labelled. SCORED of them also have their 16 logits, which are most of the rows
-//! but are not scanned by any timed statement. The database is filled by bulk SQL and kept: a second
+//! Nine tenths of the posts are labelled. The first SCORED posts also have 16 rows of logits each. These are most of
+//! the rows of the database, but no timed statement scans them. The database is filled by bulk SQL and kept: a second
 //! run times it as it is.
 
 use std::error::Error;
@@ -37,11 +37,11 @@ const LABELS: usize = 16;
 /// Posts per claim and write.
 const WINDOW: u32 = 1_000;
 const LEASE: Duration = Duration::from_hours(1);
-/// Posts to be claimed.
+/// Selects the posts to be claimed.
 const UNLABELLED: &str = "SELECT fullname, title, selftext FROM posts p \
     WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.fullname = p.fullname)";
 
-/// $1: posts, $2 and $3: runs, $4: model, $5: label set, $6: posts with logits.
+/// Parameters: $1: number of posts, $2 and $3: runs, $4: model, $5: label set, $6: number of posts with logits.
 const FILL_SQLITE: [&str; 6] = [
     "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
        over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
@@ -95,11 +95,11 @@ const FILL_POSTGRES: [&str; 6] = [
        FROM generate_series(1, $6) i CROSS JOIN hypotheses h",
 ];
 
-/// Bytes of each table and index. For SQLite, `run.sh` uses the sqlite3 program.
+/// Selects the bytes of the largest tables and indexes. For SQLite, `run.sh` uses the sqlite3 program.
 const SIZES: &str = "SELECT relname::text, pg_relation_size(oid) FROM pg_class \
     WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace ORDER BY 2 DESC LIMIT 16";
 
-/// Returns the statement with which `claim` selects posts, from its source file.
+/// The statement with which `claim` selects posts (crates/store/src/sql/claims.rs), with literal values.
 const PICK: &str = "SELECT fullname FROM backlog WHERE model_id = 1 AND label_set_id = 1 AND lease_id IS NULL \
     AND crashes = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
 
@@ -131,7 +131,7 @@ async fn main() -> Outcome<()> {
         .filter(|a| a != "--bench")
         .collect();
     let [url, posts, scored] = &arguments[..] else {
-        return Err("say URL POSTS SCORED".into());
+        return Err("usage: bench-store URL POSTS SCORED".into());
     };
     let (posts, scored) = (posts.parse()?, scored.parse()?);
     let clock = SystemClock::shared();
@@ -195,7 +195,7 @@ fn label_set() -> LabelSet {
     }
 }
 
-/// Returns the default tokenizer with the outputs of an NLI model.
+/// Returns the folder of the default model, with the outputs of an NLI model.
 fn folder() -> Outcome<ModelFolder> {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/minilm-reddit-topics");
     let mut folder = ModelFolder::open(&dir, None)?;
@@ -220,7 +220,7 @@ fn model_row() -> Outcome<ModelRow> {
     })
 }
 
-/// An engine with a fixed cost per row, which sleeps instead of computing: any number of workers can run.
+/// An engine that sleeps for a fixed time per row instead of computing, so that workers do not share the CPU.
 struct Paced(Duration);
 
 impl Engine for Paced {
@@ -273,7 +273,7 @@ impl Bench {
                 let statement = connection.execute(AssertSqlSafe(sql));
                 self.time("filled", statement).await??;
             }
-            // A worker scores a text only if it matches its hash.
+            // A worker scores a text only if its hash is right.
             connection.execute("BEGIN").await?;
             for row in connection.fetch_all(UNLABELLED).await? {
                 let text = post_text(row.try_get(1)?, row.try_get(2)?);
@@ -284,7 +284,7 @@ impl Bench {
                     .await?;
             }
             connection.execute("COMMIT").await?;
-            // PostgreSQL does this by itself after a while; SQLite has no equivalent.
+            // PostgreSQL's autovacuum does this after a while; SQLite has no autovacuum of this kind.
             if !sqlite {
                 let settle = connection.execute("VACUUM ANALYZE");
                 self.time("VACUUM ANALYZE", settle).await??;
@@ -362,7 +362,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Texts whose labels and logits are all stored.
+    /// Returns the hashes of up to 1,000 texts with stored logits.
     async fn known_hashes(&self) -> Outcome<Vec<topicmill_core::TextHash>> {
         let sql = "SELECT DISTINCT text_hash FROM pair_logits LIMIT 1000";
         let mut hashes = Vec::new();
@@ -404,7 +404,7 @@ impl Bench {
         claim.posts.iter().map(one).collect()
     }
 
-    /// Runs the queries of users.
+    /// Times the queries that users run.
     async fn look(&self) -> Outcome<()> {
         let now = self.clock.now().into();
         let standing = self.store.status().labelling_state(3, now);
@@ -458,10 +458,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs several workers, each with its own pool, on the rest of the backlog.
+    /// Runs several workers on the rest of the backlog, each with its own connection pool.
     async fn scale(&self, set: &LabelSet, workers: u32) -> Outcome<()> {
         const POSTS: u64 = 10_000;
-        // The time of a row of a small model on a fast GPU.
+        // About the time that a small model takes per row on a fast GPU.
         let cost = Duration::from_micros(60);
         let stop = CancellationToken::new();
         let began = self.clock.elapsed();

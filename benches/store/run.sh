@@ -3,8 +3,8 @@
 #
 #     benches/store/run.sh FOLDER [POSTS [SCORED]]
 #
-# FOLDER keeps the SQLite database; with TEST_DATABASE_URL it measures PostgreSQL too (scripts/with-postgres
-# sets it). The sizes of SQLite's tables need the sqlite3 program.
+# FOLDER keeps the SQLite database. With TEST_DATABASE_URL, which scripts/with-postgres sets, the script also measures
+# PostgreSQL. The sizes of SQLite's tables need the sqlite3 program.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)

@@ -28,7 +28,7 @@ const BATCH: usize = 8;
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     let (Some(model), Some(posts)) = (args.next(), args.next()) else {
-        return Err("bench-vectors MODEL POSTS.ndjson".into());
+        return Err("usage: bench-vectors MODEL POSTS.ndjson".into());
     };
     let options = EngineOptions {
         device: Device::Cpu,
@@ -54,8 +54,8 @@ fn main() -> Outcome<()> {
     let exact: Vec<Vec<f64>> = vectors.iter().map(|raw| unit(raw)).collect();
     let dimensions = exact[0].len();
     let mut out = std::io::stdout();
-    let names = "| stored as | bytes a text | largest error of a logit | mean | of a score, single | multi | labels \
-        that differ |";
+    let names = "| stored as | bytes a text | largest logit error | mean logit error | largest score error, single \
+        | multi | labels that differ |";
     writeln!(out, "{names}\n|---|---|---|---|---|---|---|")?;
     let all = |round: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<Vec<f64>> {
         exact.iter().map(|vector| round(vector)).collect()
@@ -102,7 +102,8 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The effect of a kind of rounding.
+/// Errors of one kind of rounding: of logits, the largest and the mean; of scores, the largest in each mode; and the
+/// number of labels that differ.
 #[derive(Default)]
 struct Moved {
     logit: f64,
@@ -169,7 +170,7 @@ fn texts(path: &str) -> Outcome<Vec<String>> {
     std::fs::read_to_string(path)?.lines().map(text).collect()
 }
 
-/// A label's stored vector, with a buffer for sums.
+/// Returns a label's vector as float64, in which cosines are computed.
 fn wide(label: &LabelVector) -> Vec<f64> {
     let bytes = label.to_bytes();
     let (numbers, _) = bytes.as_chunks();
@@ -188,7 +189,7 @@ fn unit(raw: &[f32]) -> Vec<f64> {
     raw.iter().map(|x| f64::from(*x) / length).collect()
 }
 
-/// Rounds to integers from minus `most` to `most`, times a scale.
+/// Rounds to a scale times integers from `-most` to `most`.
 fn steps(vector: &[f64], most: f64) -> Vec<f64> {
     let greatest = vector
         .iter()

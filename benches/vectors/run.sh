@@ -3,9 +3,9 @@
 #
 #     benches/vectors/run.sh TOPICMILL URL POSTS
 #
-# TOPICMILL is the program, URL a new database: `sqlite:PATH` or a PostgreSQL URL (psql fills it then). The texts are
-# made up. The model embeds three of them; the others get random vectors, because their values do not affect the times,
-# and embedding 100,000 texts takes half an hour.
+# TOPICMILL is the program, and URL is a new database: `sqlite:PATH`, or a PostgreSQL URL, which needs psql. The texts
+# are made up. The model embeds three of them; the others get random vectors, because their values do not affect the
+# times, and embedding 100,000 texts takes half an hour.
 set -euo pipefail
 
 topicmill=$1 url=$2 posts=$3
@@ -29,7 +29,7 @@ sed 's/Global warming/Global warming, heat/' pipelines/sixteen-topics.toml > "$f
 "$topicmill" -q db create --database "$url"
 "$topicmill" -q import "$folder/posts.ndjson" --database "$url"
 TOPICMILL__CLASSIFY__BATCH_TOKENS=1024 "$topicmill" -q classify --limit 3 --database "$url"
-# A scale of four bytes that gives 384 random 16-bit numbers a length of about 1.
+# Inserts vectors of 384 random 16-bit numbers. Their four-byte scale gives them a length of about 1.
 case $url in
 sqlite:*)
     python3 - "${url#sqlite:}" <<'PYTHON'
