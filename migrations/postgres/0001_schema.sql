@@ -188,7 +188,7 @@ CREATE TABLE imports (
 -- A row is the tombstone of a purged post, which prevents it from being stored again. Nothing else of the post is kept.
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY, -- the post
-    reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: a crosspost of a purged post
+    reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: the post was a crosspost that showed a purged post
     purged_at TIMESTAMPTZ NOT NULL, -- when it was purged
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL -- the run that purged it
 );
@@ -215,12 +215,12 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background or label creates a
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit creates a
 -- new version.
 CREATE TABLE label_sets (
     id                BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key; later versions have larger ids
     name              TEXT NOT NULL, -- the name in the pipeline file; several versions may share it
-    hash              TEXT NOT NULL UNIQUE, -- the version: a hash of the labels, template, mode, threshold, temperature and background
+    hash              TEXT NOT NULL UNIQUE, -- the version: a hash of the labels, template, mode, threshold, temperature, background and fit
     template          TEXT NOT NULL, -- the hypothesis template
     mode              TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     threshold         DOUBLE PRECISION NOT NULL, -- posts with a lower best score get no label
@@ -306,7 +306,7 @@ CREATE TABLE classifications (
     label_set_id  BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
     text_hash     BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post was edited since
     label         TEXT NOT NULL, -- the slug of the best label
-    score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1
+    score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1 except in mode `raw`
     margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
     abstained     BOOLEAN NOT NULL, -- true if the post got no label
     other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than any label; `abstained` is then also true
@@ -375,7 +375,7 @@ CREATE TABLE backlog (
     model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
-    lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease that covers it
+    lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease of the worker that claimed the post
     attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
     crashes      BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
     error        TEXT, -- the error of the last failure
@@ -454,7 +454,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.title, -- text: its title
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       c.score, -- number or NULL: the score of the best label, 0 to 1
+       c.score, -- number or NULL: the score of the best label, 0 to 1 except in mode `raw`
        c.margin, -- number or NULL: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -488,7 +488,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.title, -- text: its title
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words; NULL if the model abstained
-       c.score, -- number: the score of the best label, 0 to 1
+       c.score, -- number: the score of the best label, 0 to 1 except in mode `raw`
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -518,7 +518,7 @@ SELECT p.fullname, -- text: the post
        p.model_id, -- integer: the model
        p.label_set_id, -- integer: the label set
        s.n - 1 AS position, -- integer: the position of the label in its set, from 0
-       s.score -- number: its score, 0 to 1
+       s.score -- number: its score, 0 to 1 except in mode `raw`
   FROM packed_scores p CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS s (score, n);
 
 -- A row is the score of one label for one post, for the current model and label set.
@@ -526,7 +526,7 @@ CREATE VIEW post_scores AS
 SELECT s.fullname, -- text: the post
        l.label, -- text: the slug of the label
        l.label_name, -- text: the label in words
-       s.score -- number: its score, 0 to 1
+       s.score -- number: its score, 0 to 1 except in mode `raw`
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
@@ -602,7 +602,7 @@ SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on whi
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname, -- text: Reddit's name of the post
        s.name AS label_set, -- text: the name of the label set
-       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
+       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 characters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
        m.number_format, -- text: the number format of the model; models may share a name
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
@@ -611,7 +611,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.title, -- text: its title
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       c.score, -- number: the score of the best label, 0 to 1
+       c.score, -- number: the score of the best label, 0 to 1 except in mode `raw`
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -625,7 +625,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
-       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models with the same name
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 characters of `models.manifest_hash`, which distinguish models with the same name
   FROM classifications c
   JOIN label_sets s ON s.id = c.label_set_id
   JOIN models m ON m.id = c.model_id
@@ -637,14 +637,14 @@ SELECT p.fullname, -- text: Reddit's name of the post
 CREATE VIEW post_scores_all AS
 SELECT p.fullname, -- text: the post
        s.name AS label_set, -- text: the name of the label set
-       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
+       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 characters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
        m.number_format, -- text: the number format of the model; models may share a name
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
        l.label, -- text: the slug of the label
        l.label_name, -- text: the label in words
-       e.score, -- number: its score, 0 to 1
-       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models with the same name
+       e.score, -- number: its score, 0 to 1 except in mode `raw`
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 characters of `models.manifest_hash`, which distinguish models with the same name
   FROM packed_scores p
   JOIN label_sets s ON s.id = p.label_set_id
   JOIN models m ON m.id = p.model_id

@@ -199,7 +199,7 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background or label creates a
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit creates a
 -- new version.
 CREATE TABLE label_sets (
     id                INTEGER PRIMARY KEY AUTOINCREMENT,
