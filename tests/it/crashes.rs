@@ -490,7 +490,14 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
             rest[0][..3],
             [json!("t3_p000777x"), json!(crashes), json!(0)]
         );
-        assert!(rest[0][3].as_str().unwrap().contains("crashed"), "{rest:?}");
+        let error = rest[0][3].as_str().unwrap();
+        assert!(error.contains("crashed"), "{rest:?}");
+        let failures = store.backlog().failures(MAX_ATTEMPTS).await.unwrap();
+        let failures: Vec<_> = failures
+            .iter()
+            .map(|one| (&*one.error, one.posts))
+            .collect();
+        assert_eq!(failures, [(error, 1)], "status shows the error");
 
         // The post is retried once its text changes.
         add_posts(

@@ -10,6 +10,7 @@ use sqlx::{QueryBuilder, Row};
 use super::super::dialect::Dialect;
 use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
 use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
+use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::reddit::post_text;
@@ -463,9 +464,11 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(
             "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
                  ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
-              WHERE b.attempts >= $1 GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $2",
+              WHERE b.attempts >= $1 OR b.crashes >= $2 \
+              GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $3",
         )
         .bind(i64::from(max_attempts))
+        .bind(max_crashes(max_attempts))
         .bind(FAILURES)
         .fetch_all(&self.pool)
         .await
