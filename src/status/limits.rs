@@ -79,11 +79,11 @@ impl Limits {
             .copied()
             .filter(|at| status.since(*at) >= -MAX_CLOCK_SKEW);
         let never = if good.is_empty() {
-            "`collect` never succeeded".to_owned()
+            "neither `collect` nor `import` ever succeeded".to_owned()
         } else {
-            future("the last successful run of `collect` ended")
+            future("the last successful run of `collect` or `import` ended")
         };
-        let ended = "the last successful run of `collect` ended";
+        let ended = "the last successful run of `collect` or `import` ended";
         let collect = older(
             status,
             "max_age_collect",
