@@ -104,7 +104,7 @@ pub enum CliError {
     #[error("{1}")]
     Message(Exit, String),
     #[error(transparent)]
-    Keep(#[from] BackupError),
+    Backup(#[from] BackupError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     #[error(transparent)]
@@ -206,7 +206,7 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Files(error) => error.kind(),
             Self::Import(error) => error.kind(),
-            Self::Keep(error) => error.kind(),
+            Self::Backup(error) => error.kind(),
             Self::Pull(error) => error.kind(),
             Self::Purge(error) => error.kind(),
             Self::Report(error) => error.kind(),
