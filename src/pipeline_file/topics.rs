@@ -149,7 +149,7 @@ fn short_topic(
 /// Derives the slug from the words of a label.
 fn slug_of_label(label: &str, at: usize, found: &mut Findings) -> Option<String> {
     if label.trim().is_empty() {
-        found.wrong(at, "the label is empty: give it a text");
+        found.wrong(at, "the label is empty: fill it in");
         return None;
     }
     if label.contains('\0') {
@@ -227,7 +227,7 @@ fn names(
     found: &mut Findings,
 ) -> Option<(String, String)> {
     if let Some(label) = label.as_ref().filter(|label| label.value.trim().is_empty()) {
-        found.wrong(label.at, "the label is empty: give it a text");
+        found.wrong(label.at, "the label is empty: fill it in");
         return None;
     }
     match (slug, label) {
