@@ -120,7 +120,8 @@ impl Background {
         Ok(())
     }
 
-    /// Removes topics by label, for topics that a label covers in other words or in another language.
+    /// Removes the topics with these names: topics that a label of the set covers in other words or in another
+    /// language, which [`BackgroundTopic::shares_word_with`] cannot detect.
     ///
     /// # Errors
     /// Returns [`BackgroundError::NoTopic`].

@@ -120,7 +120,7 @@ pub enum Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
-    /// ONNX Runtime; OpenVINO if only it supports the request, or if ONNX Runtime is not installed.
+    /// ONNX Runtime, or OpenVINO if only OpenVINO supports the precision, or if ONNX Runtime is not installed.
     #[default]
     Auto,
     /// ONNX Runtime, without a fallback.

@@ -95,7 +95,7 @@ pub struct ModelFolder {
     pub template: Option<String>,
     /// Token limit of a sequence, special tokens included.
     pub max_tokens: usize,
-    /// Rows of the embedding table; the graph must never receive this id or a higher one.
+    /// Number of rows of the embedding table; every id that the graph receives must be below it.
     pub vocab_size: Option<usize>,
     /// Padding id, if the configuration has one.
     pub pad_id: Option<u32>,
@@ -299,8 +299,8 @@ impl ModelFolder {
     }
 
     /// Returns true if a score depends on the other rows of its batch. Dynamic int8 uses one activation scale per
-    /// tensor. Under reduced precision, NLI and GLiClass models with their few rows are sensitive to the order of
-    /// summation.
+    /// tensor. Under reduced precision, the last layers of NLI and GLiClass models read only a few tokens of each row,
+    /// so the number of rows may change the order of summation.
     pub fn depends_on_batch(&self) -> bool {
         match &self.spec {
             _ if !self.rounding.is_exact() => {

@@ -38,8 +38,8 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     texts
 }
 
-/// Returns the texts to compare with: for each label a group with one list of [texts](texts), then, if any
-/// [background topic](LabelSet::background_for) remains, a group with one list per topic.
+/// Returns the texts that posts are compared with, in groups: one group per label, with a single list of
+/// [texts](texts), then, if any [background topic](LabelSet::background_for) remains, one group with a list per topic.
 pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let labels = set.labels.iter().map(|label| vec![texts(kind, set, label)]);
     let topics = set.background_for(kind).into_iter();
@@ -126,7 +126,8 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// Adds its position and a hash of the set to the texts of each label: the logit of a GLiClass model depends on both.
+/// Adds to the texts of each label the label's position and a hash of the set, because the logits of a GLiClass model
+/// depend on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
     let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
@@ -261,7 +262,7 @@ mod tests {
         assert_ne!(keys(&set)[0], keys(&set)[1]);
     }
 
-    /// An embedding model with learned vectors for these labels of [`set`].
+    /// Returns an embedding model with learned vectors for these labels of [`set`].
     fn having_learned(labels: &[&str]) -> ModelKind {
         let mut head = embedding(1.0, 1.0, 0.0);
         let (worded, set) = (ModelKind::Embedding(head.clone()), set(labels));

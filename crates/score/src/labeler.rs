@@ -56,7 +56,7 @@ pub enum PairState {
 /// States of a text's pairs, one per label, then the background's; empty if all are wanted.
 pub type Pairs = Vec<PairState>;
 
-/// Returns the state of a text and a label; wanted if there is none.
+/// Returns the state of a (text, label) pair: wanted, unless `pairs` has another state for it.
 fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
     let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
     of_text.copied().unwrap_or_default()
@@ -215,7 +215,8 @@ impl Labeler {
     pub fn shapes(&self) -> Shapes {
         let window = self.folder.max_tokens;
         if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
-            // An embedding is usually the mean of all tokens; the last layers of other models read a token per row.
+            // An embedding is usually the mean of all tokens. The last layers of other models read only a few tokens of
+            // each row, so with few rows the order of summation depends on their number.
             let min_rows = match self.folder.kind {
                 ModelKind::Embedding(_) => 1,
                 ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
@@ -322,7 +323,7 @@ impl Labeler {
         Ok(ended)
     }
 
-    /// Scores plain texts. Returns their results in order, or `None` if `stop` cancelled it.
+    /// Scores plain texts. Returns their results in order, or `None` if `stop` cancelled the scoring.
     ///
     /// # Errors
     /// The errors of [`score`](Self::score), and [`LabelerError::Tokenize`].

@@ -2,8 +2,8 @@
 //! fresh ones.
 //!
 //! The reference is the zero-shot pipeline of transformers. Single mode is a softmax of the entailment logits over the
-//! labels. Multi mode is a softmax of (contradiction, entailment) per label, and so is either mode with a single label.
-//! An embedding model uses its scaled cosine as the logit. A temperature divides the logits.
+//! labels. Multi mode is a softmax of (contradiction, entailment) per label; with a single label, single mode is the
+//! same. An embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
 //! A GLiClass model is scored as in the `gliclass` package: a softmax over the labels, even over a single one, or a
 //! sigmoid per label. A classifier is scored as in the text-classification pipeline: a softmax over its labels, even
@@ -104,8 +104,8 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
     evidence_with_background(kind, mode, logits, None)
 }
 
-/// Like [`evidence`], but the last logits are those of the background, if it has a
-/// [prior](crate::labels::LabelSet::prior_for).
+/// Like [`evidence`], but if there is a [prior](crate::labels::LabelSet::prior_for), the last entry of `logits` belongs
+/// to the background.
 ///
 /// # Panics
 /// As [`evidence`].

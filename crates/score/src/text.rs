@@ -20,8 +20,9 @@ use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 /// Number of characters to read per token. English has four to five; with eight, hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;
 
-/// Tokens at the end of a truncated text to discard, because a word may be split. `WordPiece` maps a word of more than
-/// 100 characters to one unknown token, but a part of such a word to up to 100 tokens.
+/// Number of extra tokens to compute and discard if only the first characters of a text are read, because the last word
+/// may be cut. `WordPiece` maps a word of more than 100 characters to one unknown token, but a part of such a word to
+/// up to 100 tokens.
 const MARGIN_TOKENS: usize = 128;
 
 /// Approximate limit of characters to read of a text with very few tokens, such as a megabyte of spaces.
@@ -341,7 +342,7 @@ impl Encoder {
             .collect()
     }
 
-    /// Tokenises a text without truncation. Used for label texts, because one that is too long is reported as an error.
+    /// Tokenises a text without truncation. Used for label texts, because one that is too long must be an error.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
@@ -375,7 +376,7 @@ impl Encoder {
         })
     }
 
-    /// Returns the length of [`Encoder::pair`].
+    /// Returns the length of the sequence that [`Encoder::pair`] builds.
     pub fn pair_len(&self, premise: &EncodedText, hypothesis: &EncodedText) -> usize {
         self.pair.specials()
             + premise.len().min(self.premise_room(hypothesis.len()))
@@ -388,7 +389,7 @@ impl Encoder {
         self.pair.splice(&premise.ids[..keep], &hypothesis.ids)
     }
 
-    /// Returns the length of [`Encoder::single`].
+    /// Returns the length of the sequence that [`Encoder::single`] builds.
     pub fn single_len(&self, text: &EncodedText) -> usize {
         self.single.specials() + text.len().min(self.room())
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for text and labels.
 const ARCHITECTURE: &str = "uni-encoder";
-/// Maximum number of labels of a model with a fixed number of them, if `config.json` does not give it.
+/// Default of `max_num_classes`, as in the `gliclass` package.
 const DEFAULT_MAX_LABELS: usize = 25;
 
 /// Prompt of a GLiClass model.

@@ -38,7 +38,7 @@ impl Labeler {
                 // At the front, so that started texts finish first; they hold memory until their last row.
                 queue.push_front(rows);
             };
-            // The batch was planned with a larger budget.
+            // The budget may have shrunk since the batch was planned.
             let padded = self.shapes().tokens(longest, rows.len());
             if rows.len() > 1 && padded > self.budget {
                 halve(rows);

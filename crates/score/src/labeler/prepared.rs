@@ -57,8 +57,8 @@ impl PreparedLabels {
         self.prior
     }
 
-    /// Returns the key to store each label's logits under, in the order of the set, then that of the background, if any
-    /// of its topics remains.
+    /// Returns the keys to store logits under: one per label, in the order of the set, then one for the background, if
+    /// any of its topics remains.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
@@ -532,7 +532,7 @@ pub fn prompt(
     })
 }
 
-/// Returns the first few names for a message, and the number of the rest.
+/// Lists the first few names for a message, and counts the others.
 fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
     const LISTED: usize = 5;
     let shown: Vec<String> = names
@@ -546,7 +546,7 @@ fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
     }
 }
 
-/// Returns the name of a label for messages: its slug.
+/// Returns the slug of a label for messages, or a description of a background topic.
 fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
     match set.labels.get(owners[owner]) {
         Some(label) => label.slug.clone(),

@@ -18,15 +18,15 @@ pub struct Prompt {
     head: GliclassHead,
     /// Texts of the two tokens, which no label may contain.
     tokens: [String; 2],
-    /// Tokenizer of texts that are not at the start of a row, if it differs.
+    /// Tokenizer for texts after the start of a row; `None` if the encoder's tokenizer is right for them.
     later: Option<Tokenizer>,
 }
 
 impl Encoder {
-    /// Adds the tokens of a prompt.
+    /// Prepares the encoder for the prompts of a GLiClass model.
     ///
     /// # Errors
-    /// [`TokenizeError::Rejected`] if the tokenizer does not have them.
+    /// [`TokenizeError::Rejected`] if the tokenizer lacks one of the prompt's special tokens.
     pub(super) fn with_prompt(
         mut self,
         head: &GliclassHead,
@@ -105,7 +105,7 @@ impl Encoder {
         self.room().saturating_sub(prompt)
     }
 
-    /// Returns the length of [`Encoder::prompted`].
+    /// Returns the length of the sequence that [`Encoder::prompted`] builds.
     pub fn prompted_len(&self, text: &EncodedText, prompt: &EncodedText) -> usize {
         self.single.specials() + prompt.len() + text.len().min(self.prompt_room(prompt.len()))
     }
