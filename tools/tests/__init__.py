@@ -1,1 +1,1 @@
-"""Tests of the tools, on tiny models of random weights."""
+"""Tests of the tools, on tiny models with random weights."""

@@ -1,4 +1,4 @@
-"""Checks that common programs can read the output of `topicmill export`: `make check-exports` runs it.
+"""Checks that common programs can read the output of `topicmill export`; `make check-exports` runs this script.
 
     python tools/tests/check_exports.py PROGRAM
 
@@ -37,7 +37,7 @@ def check(what, is_so, found=""):
 
 
 def same(left, right):
-    """True if two values are equal, allowing for the different nulls of formats."""
+    """True if two values are equal; null, NaN and the empty text count as equal, because formats differ in them."""
     nothing = (None, "")
     if isinstance(left, float) and math.isnan(left):
         left = None
@@ -74,7 +74,7 @@ def of_tables(out, rows):
                     value = None
                 if not same(row[column], value):
                     sys.exit(f"FAILED: {name} reads {column} of {row['fullname']} as {value!r}, not {row[column]!r}")
-        print(f"ok: {name} reads each value as JSON has it")
+        print(f"ok: {name} reads the same values as in JSON")
     table = pandas.read_csv(out / "a.csv", keep_default_na=False)
     check("pandas reads the CSV", list(table["title"]) == [row["title"] for row in rows])
 
@@ -86,10 +86,10 @@ def of_folders(out, rows):
 
     whole = load_dataset(str(out / "whole"), cache_dir=str(out / "cache"))
     check("load_dataset opens the folder", list(whole) == ["train"] and whole["train"].num_rows == len(rows), whole)
-    check("its texts are those of JSON", list(whole["train"]["title"]) == [row["title"] for row in rows])
+    check("the folder has the texts of the JSON file", list(whole["train"]["title"]) == [row["title"] for row in rows])
     classes = whole["train"].features["outcome"]
     outcomes = [classes.int2str(number) for number in whole["train"]["outcome"]]
-    check("its outcomes are classes", outcomes == [row["outcome"] for row in rows], classes)
+    check("the folder's outcomes are classes", outcomes == [row["outcome"] for row in rows], classes)
     vectors = pandas.read_parquet(out / "vectors.parquet")["vector"]
     lengths = numpy.linalg.norm(numpy.stack(vectors), axis=1)
     check("pandas reads vectors of length 1", len(vectors) == len(rows) and abs(lengths - 1).max() < 1e-3, lengths)
@@ -105,7 +105,7 @@ def of_folders(out, rows):
     check("each post is in one part, and no text in two", sum(sizes.values()) == len(rows), sizes)
     print(f"    {sizes}")
     unchecked = load_dataset(str(out / "unchecked"), cache_dir=str(out / "cache"))
-    check("load_dataset opens a split by gold without gold", list(unchecked) == ["train"], list(unchecked))
+    check("load_dataset opens a split by gold without gold labels", list(unchecked) == ["train"], list(unchecked))
 
 
 async def of_datasette(database):
@@ -120,7 +120,7 @@ async def of_datasette(database):
         answer = await served.client.get(f"/{Path(database).stem}/{view}")
         slowest = max(slowest, time.perf_counter() - begun)
         if answer.status_code != 200 or view not in answer.text:
-            sys.exit(f"FAILED: Datasette answers {answer.status_code} for {view}")
+            sys.exit(f"FAILED: Datasette returns {answer.status_code} for {view}")
     check(f"Datasette opens each of {len(views)} views, the slowest in {slowest:.2f} s", len(views) > 5)
 
 

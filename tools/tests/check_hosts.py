@@ -1,15 +1,15 @@
-"""Checks that several hosts label one backlog once, with the real program, real networks and a real PostgreSQL.
+"""Checks that several hosts label each post of a backlog once, with real networks and a real PostgreSQL.
 
     sudo python3 tools/tests/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
 
 PROGRAM is a built topicmill. Three network namespaces are three hosts, each with its own address, host name and process
-ids; a fourth has the server. The packet filter disconnects host `cut` while it works, and reconnects it after others
-have reclaimed its posts. Host `dead` is killed with SIGKILL. Each packet of host `far` is delayed by 200 ms. The clock
-of `cut` is five minutes fast, and that of `far` five minutes slow (libfaketime).
+ids; a fourth has the server. The packet filter disconnects host `cut` while it works, and reconnects it after other
+hosts have reclaimed its posts. On host `dead`, the program is killed with SIGKILL. Each packet from host `far` is
+delayed by 200 ms. The clock of `cut` is five minutes fast, and that of `far` five minutes slow (libfaketime).
 
 In the end, each post must have one label, written once, with the scores of a single process, and late results of `cut`
-must be rejected and counted. With `--broken`, the server also closes the connections of `cut` while it is disconnected,
-so `cut` must detect the lost connection itself.
+must be rejected and counted. With `--broken`, the server also closes the connections of `cut` while `cut` is
+disconnected, so `cut` must detect the loss itself.
 
 Needs root, Linux, and on Debian: apt install iproute2 nftables faketime
 """
@@ -38,7 +38,7 @@ WORDS = (TOP / "LICENSE-APACHE").read_text(encoding="utf-8").split()
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
 DELAY_SECS = 0.2
-# docs/python.md: the effect that other members of a batch may have on a score.
+# How much the other texts of a batch may change a score (docs/python.md).
 CLOSE = 1e-5
 TUNSETIFF, IFF_TUN, IFF_NO_PI, CLONE_NEWNET = 0x400454CA, 1, 0x1000, 0x40000000
 
@@ -63,12 +63,12 @@ def wait(what: str, until, hosts: "Hosts", secs: float = 180) -> None:
     ends = time.monotonic() + secs
     while not until():
         if time.monotonic() > ends:
-            sys.exit(f"not within {secs:.0f} s: {what}\n{hosts.report()}")
+            sys.exit(f"this did not happen within {secs:.0f} s: {what}\n{hosts.report()}")
         time.sleep(0.1)
 
 
 class Line:
-    """A link that delays packets in one direction, by a TUN device because netem is not in every kernel."""
+    """A link that delays packets in one direction. It uses TUN devices, because not every kernel has netem."""
 
     def __init__(self, near: str, far: str, far_space: str) -> None:
         here = self.device(near)
@@ -80,7 +80,7 @@ class Line:
                     sys.exit(f"failed to enter {far_space}: {os.strerror(ctypes.get_errno())}")
             there.append(self.device(far))
 
-        # Each thread has its own network namespace.
+        # In a thread, because `setns` changes only the network namespace of the calling thread.
         thread = threading.Thread(target=across)
         thread.start()
         thread.join()
@@ -108,7 +108,7 @@ class Line:
                 try:
                     os.write(target, packet)
                 except OSError:
-                    pass  # The other end is not up yet, or not any more.
+                    pass  # The other end is not up yet, or no longer.
 
         for step in (take, give):
             threading.Thread(target=step, daemon=True).start()
@@ -211,9 +211,9 @@ class Hosts:
     def unlabelled(self) -> int:
         return self.asked("SELECT COUNT(*) FROM posts WHERE fullname NOT IN (SELECT fullname FROM classifications)")[0][0]
 
-    def work_on(self, patience: float) -> None:
+    def work_on(self, secs: float) -> None:
         """Restarts `classify` when it exits, as a timer does, until every post has a label."""
-        ends = time.monotonic() + patience
+        ends = time.monotonic() + secs
         while self.unlabelled() or any(one.poll() is None for one in self.running.values()):
             for host, process in list(self.running.items()):
                 code = process.poll()
@@ -223,7 +223,7 @@ class Hosts:
                 if code is not None and self.unlabelled():
                     self.start(host)
             if time.monotonic() > ends:
-                sys.exit(f"still at work after {patience:.0f} s: " + self.report())
+                sys.exit(f"still at work after {secs:.0f} s: " + self.report())
             time.sleep(0.3)
 
     def report(self) -> str:
@@ -232,7 +232,7 @@ class Hosts:
 
 
 def posts(count: int, file: Path) -> None:
-    """Inserts made-up posts, each with its own text."""
+    """Writes made-up posts to a file, each with its own text."""
     chance = random.Random(16)
     with file.open("w", encoding="utf-8") as out:
         for number in range(count):
@@ -242,7 +242,7 @@ def posts(count: int, file: Path) -> None:
 
 
 def forget(hosts: Hosts) -> None:
-    """Terminates the sessions of `cut`, and makes the kernel stop retransmitting to it soon."""
+    """Terminates the sessions of `cut`, and makes the kernel soon stop retransmitting to `cut`."""
     Path("/proc/sys/net/ipv4/tcp_orphan_retries").write_text("1", encoding="utf-8")
     whose = f"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE client_addr = '{address('cut')}'"
     call("psql", "--quiet", "--tuples-only", hosts.urls["hosts"], "--command", whose)
@@ -250,9 +250,9 @@ def forget(hosts: Hosts) -> None:
 
 
 def disturb(hosts: Hosts) -> dict:
-    """Runs every failure; returns the observations."""
+    """Causes every failure; returns the observations."""
     seen = {}
-    # The slow one starts first, so that it gets some posts.
+    # The slow host starts first, so that it gets some posts.
     hosts.start("far")
     wait("`far` holds posts", lambda: hosts.held("far"), hosts)
     hosts.start("cut")
@@ -262,7 +262,7 @@ def disturb(hosts: Hosts) -> dict:
         host: hosts.asked(f"SELECT MIN(EXTRACT(EPOCH FROM started_at)) FROM runs WHERE worker LIKE '{host}:%'")[0][0]
         for host in HOSTS
     }
-    # The start of each run shows its host's clock: they began within seconds.
+    # The runs began within seconds of each other, so their recorded starts show the clocks of the hosts.
     seen["clocks_secs"] = {host: round(behind[host] - behind["dead"]) for host in HOSTS}
     for host, clock in CLOCKS.items():
         assert abs(seen["clocks_secs"][host] - int(clock[:-1])) < 60, seen
@@ -271,7 +271,7 @@ def disturb(hosts: Hosts) -> dict:
     begun = time.monotonic()
     hosts.kill("dead")
     held = hosts.held("cut")
-    assert held, "`cut` had given its posts back before it was cut off"
+    assert held, "`cut` had released its posts before it was disconnected"
     seen["held_by_dead"] = hosts.asked(
         "SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id WHERE l.worker LIKE 'dead:%'"
     )[0][0]
@@ -281,7 +281,7 @@ def disturb(hosts: Hosts) -> dict:
             hosts.start("far")
         return not held & hosts.held("cut")
 
-    wait("others take over what `cut` held", taken_over, hosts)
+    wait("other hosts reclaim the posts of `cut`", taken_over, hosts)
     if hosts.arguments.broken:
         forget(hosts)
     seen["cut_secs"] = round(time.monotonic() - begun, 1)
@@ -293,11 +293,11 @@ def disturb(hosts: Hosts) -> dict:
 
 
 def check(hosts: Hosts, seen: dict) -> None:
-    """Compares the hosts with a single process, and the run records with the labels."""
+    """Compares the labels of the hosts with those of a single process, and with the run records."""
     statement = "SELECT fullname, label, score FROM post_scores ORDER BY fullname, label"
     best = "SELECT fullname, label FROM classifications ORDER BY fullname"
     single, found = (hosts.rows(hosts.urls[name], statement) for name in ("single", "hosts"))
-    assert [row[:2] for row in found] == [row[:2] for row in single], "a post or a label is missing, or there twice"
+    assert [row[:2] for row in found] == [row[:2] for row in single], "a post or a label is missing or duplicated"
     seen["posts"] = hosts.arguments.posts
     seen["largest_difference"] = max(abs(a[2] - b[2]) for a, b in zip(single, found, strict=True))
     assert seen["largest_difference"] <= CLOSE, seen
@@ -317,13 +317,13 @@ def check(hosts: Hosts, seen: dict) -> None:
         # Every label belongs to the run that counted it: none was overwritten.
         assert host == "dead" or counts.get("posts", 0) == kept, seen
     refused = sum(one["refused"] for one in seen["runs"] if one["host"] == "cut")
-    assert refused > 0, f"nothing of `cut` was refused: {seen}\n{hosts.report()}"
+    assert refused > 0, f"no late result of `cut` was rejected: {seen}\n{hosts.report()}"
     assert all(one["refused"] == 0 for one in seen["runs"] if one["host"] != "cut"), f"{seen}\n{hosts.report()}"
-    assert hosts.asked("SELECT COUNT(*) FROM backlog")[0][0] == 0, "posts wait still"
+    assert hosts.asked("SELECT COUNT(*) FROM backlog")[0][0] == 0, "posts are left in the backlog"
 
 
 def inside(arguments: argparse.Namespace) -> None:
-    """Returns the server's address."""
+    """Runs the check in the server's network namespace."""
     hosts = Hosts(arguments)
     try:
         file = hosts.folder / "posts.ndjson"
@@ -361,8 +361,8 @@ def main() -> None:
         missing.append("libfaketime")
     if missing or os.geteuid() != 0:
         needed = "apt install iproute2 nftables faketime" + " postgresql-client" * arguments.broken
-        sys.exit(f"{', '.join(missing) or 'the right of root'} is missing: run as root (Debian: {needed})")
-    # So that `finally` removes the namespaces.
+        sys.exit(f"{', '.join(missing) or 'root access'} is missing: run as root (Debian: {needed})")
+    # Raises SystemExit, so that `finally` removes the namespaces.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     name = f"tm{os.getpid()}"
     spaces = [f"{name}-{host}" for host in ("server", *HOSTS)]

@@ -3,8 +3,9 @@
     python3 tools/tests/check_metrics.py PROGRAM
 
 PROGRAM is a built topicmill. Needs promtool and prometheus (Debian: apt install prometheus). The script runs a worker
-and a web server over sample posts. It checks that promtool accepts their metrics, that Prometheus scrapes both, that
-every query of the dashboard and of the alert rules has a result, and that numbers agree with the database.
+and a web server on a database of sample posts. It checks that promtool accepts their metrics, that Prometheus scrapes
+both, that the numbers of posts are right, and that every query of the dashboard and of the alert rules is valid. It
+lists the queries without a result.
 """
 
 import json
@@ -39,7 +40,7 @@ def started(command: list[str], says: str, log: pathlib.Path) -> tuple[subproces
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    sys.exit(f"{command[0]} does not say {says!r}:\n{log.read_text()}")
+    sys.exit(f"{command[0]} did not log {says!r}:\n{log.read_text()}")
 
 
 def expressions(rules: str, dashboard: dict) -> list[str]:
@@ -71,7 +72,7 @@ def main() -> None:
                 break
             time.sleep(0.2)
         else:
-            sys.exit(f"the worker did not come to its end:\n{text}")
+            sys.exit(f"the worker did not label all posts in time:\n{text}")
         for address in (worker_at, server_at):
             text = get(f"http://{address}/metrics")
             checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
@@ -79,7 +80,7 @@ def main() -> None:
             if checked.returncode != 0 or said.strip():
                 sys.exit(f"promtool check metrics: {said}")
             series = sum(1 for line in text.splitlines() if not line.startswith("#"))
-            print(f"promtool check metrics: {address}: {series} series, nothing to say")
+            print(f"promtool check metrics: {address}: {series} series, no complaint")
         config = (MONITORING / "prometheus.yml").read_text()
         config = config.replace("alerts.yml", str(MONITORING / "alerts.yml")).replace("15s", "1s")
         config = config.replace("127.0.0.1:9187", worker_at).replace("127.0.0.1:9188", server_at)
@@ -113,9 +114,9 @@ def main() -> None:
                     empty.append(query)
             except urllib.error.HTTPError as error:
                 sys.exit(f"{query}: {error.read().decode()}")
-        print(f"Prometheus scrapes both, and answers {len(queries)} queries of dashboard and rules, {len(empty)} of them with nothing")
+        print(f"Prometheus scrapes both; {len(empty)} of {len(queries)} queries of dashboard and rules have no result")
         for query in empty:
-            print(f"  nothing: {query}")
+            print(f"  no result: {query}")
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)

@@ -41,14 +41,15 @@ def main() -> None:
     }
     command = [program, "-q", "--database", f"sqlite:{folder}/t.db", "collect", "--source", "sample"]
     subprocess.run(command, check=True, env=environment, cwd=folder)
-    # In protobuf, a span's name is field 5 and its parent, of eight bytes, field 4: a key and a length precede each.
+    # In protobuf, a span's name is field 5, and the eight bytes of its parent's id are field 4. A tag and a length
+    # precede each field.
     body = b"".join(received)
     runs, requests, children = body.count(b"\x2a\x03run"), body.count(b"\x2a\x07request"), body.count(b"\x22\x08")
     print(f"{len(received)} requests; spans: {runs} run, {requests} request, {children} with a parent")
     if runs != 1 or requests < 10 or children < 10:
         sys.exit("expected one run with its requests below it")
     if not all(b"mill-7" in one for one in received):
-        sys.exit("the service has another name")
+        sys.exit("a request does not name the service `mill-7`")
 
 
 main()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from models import QUIET
 
-os.environ |= QUIET  # before any library reads it
+os.environ |= QUIET  # before any library reads the environment
 
 import model
 import random_model
@@ -26,7 +26,7 @@ atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
 
 @functools.cache
 def source_folder(shape: str) -> Path:
-    """Returns a read-only Hugging Face folder of random weights."""
+    """Returns a read-only Hugging Face folder with random weights."""
     folder = ROOT / f"hf-{shape}"
     random_model.write_model(shape, folder)
     return folder
@@ -34,7 +34,7 @@ def source_folder(shape: str) -> Path:
 
 @functools.cache
 def model_folder(shape: str) -> Path:
-    """Returns the read-only model folder made from it, with every graph."""
+    """Returns a read-only model folder made from `source_folder`, with every graph."""
     folder = ROOT / f"made-{shape}"
     code, said = run(source_folder(shape), folder)
     assert code == 0, said
@@ -42,7 +42,7 @@ def model_folder(shape: str) -> Path:
 
 
 def copy_of(shape: str) -> Path:
-    """Returns a writable copy of the Hugging Face folder."""
+    """Returns a writable copy of `source_folder`."""
     folder = Path(tempfile.mkdtemp(dir=ROOT)) / "hf"
     shutil.copytree(source_folder(shape), folder)
     return folder
@@ -56,7 +56,7 @@ def change_json(path: Path, **fields: object) -> None:
 
 
 def run(*words: object) -> tuple[int, str]:
-    """Runs the command in this process; returns exit code and stderr."""
+    """Runs tools/model.py in this process; returns exit code and stderr."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = model.main([str(word) for word in words])

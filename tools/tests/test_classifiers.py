@@ -6,14 +6,14 @@ from tests.support import ROOT, change_json, manifest_of, random_model, run
 
 
 def source(name: str, shape: str, labels: tuple[str, ...], problem: str | None = None):
-    """Returns a Hugging Face folder of random weights with these labels."""
+    """Returns a Hugging Face folder with random weights and these labels."""
     folder = ROOT / name
     random_model.write_model(shape, folder, labels=labels, problem=problem)
     return folder
 
 
 class Classifiers(unittest.TestCase):
-    """Each family is distinguished from NLI by its labels."""
+    """Classifiers are distinguished from NLI models by their labels."""
 
     def test_each_family_is_made_with_vectors_of_single_texts(self):
         """Kind, classes and vectors of the manifest; every graph is verified when it is made."""
@@ -33,7 +33,7 @@ class Classifiers(unittest.TestCase):
                     self.assertNotIn("hypothesis", vector)
                     self.assertEqual(len(vector["logits"]), len(labels))
 
-    def test_labels_without_names_have_to_be_asked_for(self):
+    def test_unnamed_labels_need_kind_classifier(self):
         """Default names may be those of an NLI model; a regression has one class, which needs no name."""
         folder = source("labels-unnamed", "tiny-bert", ("LABEL_0", "LABEL_1"))
         code, said = run(folder, ROOT / "made-unnamed", "--graphs", "cpu-fp32")
@@ -47,10 +47,10 @@ class Classifiers(unittest.TestCase):
         self.assertEqual(manifest_of(ROOT / "made-quality")["kind"], "classifier")
 
     def test_indistinguishable_labels_are_rejected(self):
-        """A gap in the numbers, and one name for two classes."""
+        """A gap in the numbers, one name for two classes, and more classes than weights."""
         for name, fields, words in [
             ("gap", {"id2label": {"0": "a", "2": "b"}, "label2id": None}, "without a gap"),
-            ("twice", {"id2label": {"0": "a", "1": "a"}, "label2id": None}, "one name"),
+            ("twice", {"id2label": {"0": "a", "1": "a"}, "label2id": None}, "the same name"),
             ("more", {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": None}, "do not have the shape"),
         ]:
             with self.subTest(name):

@@ -38,7 +38,7 @@ def post(number: int, subreddit: str, topic: str, body: str = "") -> dict:
 
 
 def read(known: list[dict], broad: list[dict]) -> subreddits.Posts:
-    """Writes two files, the second of them packed, and reads them."""
+    """Writes two files, the second compressed, and reads them."""
     folder = Path(tempfile.mkdtemp(dir=ROOT))
     (folder / "known.ndjson").write_text("\n".join(map(json.dumps, known)), encoding="utf-8")
     with gzip.open(folder / "broad.ndjson.gz", "wt", encoding="utf-8") as file:
@@ -47,7 +47,7 @@ def read(known: list[dict], broad: list[dict]) -> subreddits.Posts:
 
 
 def some_posts() -> subreddits.Posts:
-    """Two well-known subreddits, and eleven more of each topic."""
+    """Returns posts of two well-known subreddits, and of eleven more for each topic."""
     known = [post(n, name, name, "hot") for name in ("food", "travel") for n in range(4)]
     broad = [post(n, f"{topic}{k}", topic) for topic in ("food", "travel") for k in range(11) for n in range(2)]
     return read(known, broad)
@@ -59,7 +59,7 @@ def tokenizer() -> Tokenizer:
 
 
 def trainer(dtype: torch.dtype) -> topics.Trainer:
-    """Three steps with four texts each."""
+    """Returns a trainer of three steps with four texts each."""
     recipe = replace(topics.Recipe(), frozen=4, batch=4, others=1, dtype=dtype)
     stage = replace(topics.STAGES[0], texts=14)
     posts = some_posts()
@@ -75,7 +75,7 @@ class Default(unittest.TestCase):
     """Each part of train_default.py."""
 
     def test_a_folder_that_is_read_and_written_has_the_same_bytes(self):
-        """The data is the same each time, so nothing but training changes the weights."""
+        """Reading and writing change no weight; only training does."""
         out = Path(tempfile.mkdtemp(dir=ROOT))
         write_shipped(read_shipped(SHIPPED), SHIPPED, out)
         for path in SHIPPED.iterdir():
@@ -86,7 +86,7 @@ class Default(unittest.TestCase):
         self.assertEqual((out / "config.json").read_text(encoding="utf-8"), json.dumps(config, indent=1))
 
     def test_the_same_seed_gives_the_same_weights(self):
-        """The result is equal bit by bit, weights of each quarter are stored, and they move."""
+        """The weights are equal to the last bit, and are stored after each step; only the last two layers change."""
         for dtype in (torch.float32, torch.bfloat16):
             with self.subTest(dtype):
                 one, other = trainer(dtype), trainer(dtype)
@@ -103,7 +103,7 @@ class Default(unittest.TestCase):
                 self.assertEqual(moved, {"4", "5"})
 
     def test_packed_layers_give_the_vectors_of_the_network(self):
-        """Texts of any length, alone or together, from ids or from the states of a lower layer."""
+        """Texts of different lengths, from ids or from the states of a lower layer; bf16 differs little."""
         model, texts = read_shipped(SHIPPED), ["soup", "night train to a lake " * 9, "a", "garlic and onion soup"]
         ids = topics.encoded(tokenizer(), texts, 128)
         with torch.no_grad():
@@ -120,7 +120,7 @@ class Default(unittest.TestCase):
         self.assertGreater((rounded * vectors).sum(1).min().item(), 0.999)
 
     def test_weights_are_averaged_and_mixed(self):
-        """Numbers that are not weights stay."""
+        """Integers are not averaged or mixed."""
         one, two = ({"w": torch.tensor([value]), "n": torch.tensor(3)} for value in (1.0, 3.0))
         mean = topics.averaged([one, two])
         self.assertEqual((mean["w"].item(), mean["n"].item()), (2.0, 3))
@@ -136,7 +136,7 @@ class Default(unittest.TestCase):
         self.assertEqual(posts.known.tolist(), [True, False])
 
     def test_topics_are_drawn_equally_often_and_subreddits_left_out_never(self):
-        """A subreddit counts by the root of its posts, a well-known one four times that."""
+        """A subreddit's weight is the square root of its number of posts, times four if it is well known."""
         posts = some_posts()
         left_out = posts.subreddits == "food3"
         weights = subreddits.weights_of(posts, left_out, 0.5, 4.0)
@@ -150,7 +150,7 @@ class Default(unittest.TestCase):
         self.assertAlmostEqual(sum(is_title for _, is_title in order) / len(order), 0.5, delta=0.1)
 
     def test_folds_leave_out_whole_subreddits_but_no_well_known_one(self):
-        """Of eleven a topic, two a fold; each in one fold at the most."""
+        """A fold leaves out two of the eleven subreddits of each topic; no subreddit is left out twice."""
         posts = some_posts()
         folds = subreddits.folds_of(posts, LABELS)
         self.assertEqual([len(fold) for fold in folds], [4] * 5)
@@ -158,7 +158,7 @@ class Default(unittest.TestCase):
         self.assertFalse(set().union(*folds) & {"food", "travel"})
 
     def test_teachers_soften_a_topic_that_both_doubt(self):
-        """One subreddit is about the other topic: its target is that of the teachers alone."""
+        """One subreddit is really about the other topic: only the teachers determine its target."""
         posts = some_posts()
         numbers = np.random.default_rng(0)
         truth = np.where(posts.subreddits == "food3", 1, posts.labels)
@@ -170,8 +170,8 @@ class Default(unittest.TestCase):
         self.assertTrue((targets[posts.subreddits == "food3", 1] > 0.9).all())
         self.assertTrue((targets[posts.subreddits == "food1", 0] > 0.9).all())
 
-    def test_both_forms_of_posts_of_a_subreddit_have_one_part(self):
-        """A teacher never saw the subreddit whose posts it scores."""
+    def test_all_posts_of_a_subreddit_are_in_one_part(self):
+        """No teacher is trained on the subreddit whose posts it scores."""
         posts = some_posts()
         parts = teacher.parts_of(posts)
         for name in set(posts.subreddits[~posts.known]):

@@ -240,7 +240,7 @@ class Folder(unittest.TestCase):
         (folder / "README.md").write_text('Each text should start with "query: " or "passage: ".', encoding="utf-8")
         code, said = run(folder, folder.parent / "out")
         self.assertEqual(code, 0, said)
-        self.assertIn("writes `query: ` in its README.md", said)
+        self.assertIn("mentions `query: ` in its README.md", said)
 
 
 class Refused(unittest.TestCase):
@@ -266,7 +266,7 @@ class Refused(unittest.TestCase):
             (with_json("1_Pooling/config.json", {"pooling_mode": "lasttoken"}), "the pooling is lasttoken; use"),
             (without("1_Pooling/config.json"), "has no `config.json`"),
             (with_json("sentence_bert_config.json", {"max_seq_length": "long"}), "`max_seq_length`"),
-            (with_json(PROMPTS, DEFAULT_PROMPT), "the default prompt `query`, which stands"),
+            (with_json(PROMPTS, DEFAULT_PROMPT), "the default prompt `query`, which is put before"),
             (foreign_tokenizer, "belongs to another model: its ids go up to"),
         ):
             with self.subTest(expected):

@@ -178,7 +178,7 @@ def set_classes(*names: str) -> Callable[[Path], None]:
 
 
 def shrink_vocabulary(folder: Path) -> None:
-    """Reduces the model's positions to 16 fewer than its tokenizer's limit."""
+    """Removes the last 16 ids of the vocabulary from the model, but not from its tokenizer."""
     path = folder / "model.safetensors"
     weights = load_file(path)
     weights["model.shared.weight"] = weights["model.shared.weight"][:-16].contiguous()
