@@ -2,7 +2,7 @@
 """Times a post with 16 labels: the pipeline pair by pair, the exporter's graph, and the graphs of a model folder.
 
 Everything runs on one thread. The pipeline computes one pair at a time, its default; the graphs compute full batches.
-They alternate, so that other load affects them equally, and the shortest CPU time counts.
+Pipeline and graphs alternate, so that other load affects them equally, and the shortest CPU time counts.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from parity.cases import ABOUT, SIXTEEN
 
 
 def measure(source, sessions: dict, tokens: int, arguments: argparse.Namespace) -> None:
-    """One length: every pair is truncated to exactly `tokens`."""
+    """Measures one length: every pair is truncated to exactly `tokens`."""
     text = FILLER * (tokens // 10 + 1)
     pairs = [source.pair(text, ABOUT.format(label), tokens) for label in SIXTEEN]
     assert {len(pair.ids) for pair in pairs} == {tokens}
     expected = np.concatenate([torch_logits(source, pair) for pair in pairs])
-    source.tokenizer.model_max_length = tokens  # where the pipeline cuts
+    source.tokenizer.model_max_length = tokens  # where the pipeline truncates
     reference = pipeline("zero-shot-classification", model=source.model, tokenizer=source.tokenizer, device="cpu")
     runs = {"pipeline": lambda: reference(text, candidate_labels=SIXTEEN, hypothesis_template=ABOUT)}
     errors = {"pipeline": 0.0}
@@ -73,6 +73,6 @@ if __name__ == "__main__":
         save_graph(exported_source(source, "fp32"), graphs["exported, fp32"])
         save_graph(quantized(graphs["exported, fp32"]), graphs["exported, int8"])
         sessions = {name: open_session(path, threads=1) for name, path in graphs.items()}
-        print("| tokens a pair | what | s/post | against the pipeline | largest logit error |\n|---|---|---|---|---|")
+        print("| tokens per pair | graph | s/post | times as fast | largest logit error |\n|---|---|---|---|---|")
         for tokens in arguments.tokens:
             measure(source, sessions, tokens, arguments)

@@ -5,7 +5,7 @@
 
 A row is `[gold, best, score, abstained, best, score, abstained]`: the position of the right label (null: out of scope),
 and the predictions of two label runs. scikit-learn and SciPy compute all figures but the adjusted Wald interval. The
-bootstrap uses the generator of `crates/review/src/evaluate/intervals.rs`, so its result is the same.
+bootstrap uses the random generator of `crates/review/src/evaluate/intervals.rs`, so its result is the same.
 """
 
 import json
@@ -28,7 +28,8 @@ MASK = (1 << 64) - 1
 
 
 def make_rows(rng: random.Random) -> list:
-    """Returns rows that are right more often the higher the score; one label is never right, another never assigned."""
+    """Returns rows whose labels are right more often at higher scores. The last label is never right; label 5 is never
+    assigned wrongly."""
     rows = []
     for _ in range(ROWS):
         in_scope = rng.random() < 0.7

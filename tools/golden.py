@@ -8,7 +8,7 @@ from pathlib import Path
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "it" / "fixtures"
 
 if __name__ == "__main__":
-    # The libraries read these when they are imported.
+    # The libraries read these variables on import.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     from parity.write import write_fixtures
 

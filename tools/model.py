@@ -26,7 +26,7 @@ def main(words: list[str] | None = None) -> int:
     """Parses the arguments and runs the command; returns the exit code."""
     arguments = parse(words)
     os.environ |= QUIET
-    logging.disable(logging.WARNING)  # the quantizer advises what was already done
+    logging.disable(logging.WARNING)  # the quantizer recommends steps that were already done
     from models import GraphError, InputError
 
     try:
@@ -58,13 +58,13 @@ def make(arguments: argparse.Namespace) -> None:
         if scale is not None or most is not None:
             raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
         if kind == "gliclass" or (kind == "auto" and is_gliclass(arguments.model)):
-            from models.gliclass import read_gliclass  # its package is slow to load
+            from models.gliclass import read_gliclass  # imported here because the package `gliclass` loads slowly
 
             return make_folder(read_gliclass(arguments.model), arguments.out, names, say)
         return make_folder(read_source(arguments.model, kind), arguments.out, names, say)
     if arguments.graphs and names != [EMBEDDING_GRAPH]:
         raise InputError(
-            f"an embedding model has one graph, `{EMBEDDING_GRAPH}`, for GPUs, too: leave out --graphs"
+            f"an embedding model has one graph, `{EMBEDDING_GRAPH}`, which GPUs use too: leave out --graphs"
         )
     if scale is not None and not 0 < scale <= MOST_SCALE:
         raise InputError(f"--scale is {scale:g}: give a number above 0, at most {MOST_SCALE:g}")
@@ -79,7 +79,7 @@ def say(line: str) -> None:
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    """Returns the parser of the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     families = "BART, BERT, RoBERTa, DeBERTa, GLiClass or sentence-transformers"
     parser.add_argument("model", type=Path, metavar="MODEL", help=f"folder of {families}")
@@ -100,7 +100,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         "--scale",
         type=float,
         metavar="N",
-        help="for an embedding model: the factor of cosines before the softmax (default: 20)",
+        help="for an embedding model: factor by which cosines are multiplied before the softmax (default: 20)",
     )
     parser.add_argument(
         "--max-tokens",

@@ -7,12 +7,12 @@
 MODEL is a graph (MODEL.onnx), or a Hugging Face folder whose CUDA graphs are built first.
 
 ONNX Runtime places each node when it loads a graph, by the list of its kernels, before it computes anything. The script
-therefore loads its library over stubs of NVIDIA's libraries, which report success and use CPU memory for GPU memory.
-Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt, as `make placement`
-does.
+therefore loads ONNX Runtime's CUDA provider over stubs of NVIDIA's libraries, which report success and use CPU memory
+as GPU memory. Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt, as
+`make placement` does.
 
-It prints the placement of each graph. The exit code is 1 if ONNX Runtime places a node on the CPU in a graph without
-nodes of the kinds in `HOST_OPS`, and 2 if the library cannot be loaded. Needs a C compiler, `nm` and `readelf`.
+The script prints the placement of each graph. The exit code is 1 if a graph without the operators in `HOST_OPS` has a
+node on the CPU, and 2 if the provider is missing. Needs a C compiler, `nm` and `readelf`.
 """
 
 import argparse
@@ -38,7 +38,7 @@ GPU, HOST = "CUDAExecutionProvider", "CPUExecutionProvider"
 PROVIDER = "libonnxruntime_providers_cuda.so"
 NVIDIA = re.compile(r"lib(cuda|cublas|cudnn|cufft|curand|nvrtc|nvJitLink)")
 
-# Functions with a result. Every other stub is `long NAME(void) { return 0; }`, which means success in all of them.
+# Stubs that return more than success. Every other stub is `long NAME(void) { return 0; }`, where 0 means success.
 GIVING = """
 #include <stdlib.h>
 #include <string.h>
@@ -74,9 +74,9 @@ int cudaGetDeviceProperties(char *of, int device) {
     strcpy(of, "none");
     *(size_t *)(of + 288) = 80ull << 30;
     *(size_t *)(of + 296) = 48 << 10;
-    *(int *)(of + 308) = 32;    /* threads of a warp */
-    *(int *)(of + 320) = 1024;  /* threads of a block */
-    *(int *)(of + 360) = 9;     /* its generation: 9.0 */
+    *(int *)(of + 308) = 32;    /* threads per warp */
+    *(int *)(of + 320) = 1024;  /* threads per block */
+    *(int *)(of + 360) = 9;     /* compute capability 9.0 */
     return 0;
 }
 const char *cudaGetErrorString(int error) { return "none"; }
@@ -112,7 +112,7 @@ def main() -> int:
             print(f"{path.stem} of {path.parent.name}", flush=True)
             try:
                 runs = placed(path, optimized=True, strict=whole)
-            except Exception as problem:  # the runtime raises its own kinds
+            except Exception as problem:  # the runtime raises many kinds of exceptions
                 print(f"  rejected: {problem}")
                 runs, wrong = [], True
             for title, nodes in (("as it is", raw), ("as it runs", runs)):
@@ -126,7 +126,7 @@ def main() -> int:
 
 
 def graphs_of(models: list[Path], folder: Path) -> list[Path]:
-    """Returns the graphs themselves, and those of Hugging Face folders for CUDA in both precisions."""
+    """Returns the given graphs, and the CUDA graphs of the Hugging Face folders in both precisions."""
     graphs = [path for path in models if not path.is_dir()]
     folders = [path for path in models if path.is_dir()]
     # In a separate process, because torch loads NVIDIA's own libraries, which would take precedence over the stubs.
@@ -135,7 +135,7 @@ def graphs_of(models: list[Path], folder: Path) -> list[Path]:
 
 
 def build(source: Path, folder: Path) -> list[Path]:
-    """Writes the graphs of a Hugging Face folder for CUDA."""
+    """Writes the CUDA graphs of a Hugging Face folder, and returns their paths."""
     from models.make import built
     from models.source import read_source
     from training.mean import MEAN, POOLING
@@ -143,7 +143,7 @@ def build(source: Path, folder: Path) -> list[Path]:
     found, paths = read_source(source), []
     (folder / source.name).mkdir()
     for head in ("", "-mean") if found.family == "bert" else ("",):
-        if head:  # as the models of tools/train_default.py
+        if head:  # pooled like the models of tools/train_default.py
             setattr(found.config, POOLING, MEAN)
         for precision in ("fp16", "fp32"):
             paths.append(folder / source.name / f"cuda{head}-{precision}.onnx")
@@ -152,7 +152,7 @@ def build(source: Path, folder: Path) -> list[Path]:
 
 
 def write_stubs(provider: Path, folder: Path) -> None:
-    """Loads stubs for each library that the provider needs; they stay loaded."""
+    """Compiles and loads a stub of each NVIDIA library that the provider needs; the stubs stay loaded."""
     listed = subprocess.run(["readelf", "-d", provider], check=True, capture_output=True, text=True).stdout
     needed = [name for name in re.findall(r"NEEDED.*\[(.*)\]", listed) if NVIDIA.match(name)]
     symbols = subprocess.run(["nm", "-D", "--undefined-only", provider], check=True, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def write_stubs(provider: Path, folder: Path) -> None:
 
 
 def is_nvidia(line: str) -> bool:
-    """True if a line of `nm` is a function of NVIDIA's: system functions have a version."""
+    """True if a line of `nm` names a function of NVIDIA's libraries."""
     return " w " not in line and re.match(r"(__)?(cu[A-Zdbf]|cudnn|nvrtc|nvJit)", line.split()[-1]) is not None
 
 
@@ -184,11 +184,11 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
     options.log_severity_level = 3
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(DISABLED_OPTIMIZERS))
-    if strict:  # as topicmill loads a graph that was made for CUDA
+    if strict:  # as topicmill loads a CUDA graph
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # As the crate `ort` sets it; the runtime's own default is 1.
+    # TF32 is off, as topicmill sets it through the crate `ort`; the runtime's own default is on.
     session = onnxruntime.InferenceSession(path, options, providers=[(GPU, {"use_tf32": "false"})])
     if GPU not in session.get_providers():
         raise SystemExit("the provider was not loaded")
@@ -202,17 +202,18 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
 
 
 def as_list(kernels: set[str]) -> str:
-    """Hashes the file."""
+    """Returns the content of cuda_kernels.txt."""
     lines = [
-        f"{VERSION}{version('onnxruntime-gpu')}, opset {OPSET}: nodes that its provider for CUDA takes, with the types",
-        "# of what goes in and comes out. Made by placement.py from the graphs of model.py; not a list of all kernels.",
+        f"{VERSION}{version('onnxruntime-gpu')}, opset {OPSET}: nodes that its CUDA provider computes, with the types "
+        "of their inputs and outputs.",
+        "# Made by placement.py from the graphs of model.py; not a list of all kernels.",
         *sorted(kernels),
     ]
     return "\n".join(lines) + "\n"
 
 
 def parse() -> argparse.Namespace:
-    """Returns the parser of the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--write", action="store_true", help="write models/cuda_kernels.txt")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face classifier with random weights, to try the tools and measure speed without a download.
 
-It is an NLI model unless labels are given. Speed and parity do not depend on training; predicted labels do.
+The classifier is an NLI model unless labels are given. Speed and parity do not depend on training; predicted labels do.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def write_model(
     labels: tuple[str, ...] | None = None,
     problem: str | None = None,
 ) -> None:
-    """Writes config, tokenizer and weights of a shape; with `labels`, a classifier instead of an NLI model."""
+    """Writes an NLI model of a shape, or with `labels` a classifier: configuration, tokenizer and weights."""
     from transformers import logging
 
     from parity.models import TINY, Spec, base_spec, full_spec, level_logits, make_model, make_tokenizer, save_folder

@@ -3,7 +3,7 @@
     topicmill demo 2>&1 | python tools/terminal_svg.py "topicmill demo" > docs/demo.svg
 
 The argument is the command shown at the prompt. Terminal colours (SGR 1, 2, 31 to 36) are kept. Each word is drawn at
-its own terminal cells and at their width, so columns stay aligned in any font.
+the position and width of its terminal cells, so columns stay aligned in any font.
 """
 
 import html
@@ -16,7 +16,7 @@ SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
 
 def draw(lines, columns):
-    """Return the SVG of lines of text."""
+    """Returns the SVG of lines of text."""
     width, height = round(columns * CHAR_WIDTH + 2 * MARGIN), len(lines) * LINE_HEIGHT + 2 * MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
@@ -27,7 +27,7 @@ def draw(lines, columns):
     for number, line in enumerate(lines):
         y, column, style = MARGIN + (number + 0.75) * LINE_HEIGHT, 0, ""
         for part, text in enumerate(SGR.split(line)):
-            if part % 2:  # the numbers of an escape
+            if part % 2:  # the numbers of an escape sequence
                 codes = text.split(";")
                 style = "".join(f' fill="{COLOURS[code]}"' for code in codes if code in COLOURS)
                 style += ' opacity="0.6"' * ("2" in codes) + ' font-weight="bold"' * ("1" in codes)

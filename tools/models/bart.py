@@ -1,13 +1,13 @@
 """BART for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R rows, W width, D `d_model`; `blocks` has the blocks.
+R is the number of rows, W the width, D `d_model`. The layers are in the module `blocks`.
 
 | part | shape | computation |
 |---|---|---|
-| embedding | [R, W] → [R, W, D] | token + position, normalized; one table of tokens for both halves |
-| encoder layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
+| embedding | [R, W] → [R, W, D] | token + position, normalized; encoder and decoder share the token table |
+| encoder layer | [R, W, D] → [R, W, D] | self-attention to real ids, feed-forward |
 | decoder layer | [R, W, D] → [R, W, D] | causal self-attention, attention over the encoder, feed-forward |
-| last decoder layer | [R, W, D] → [R, 1, D] | the same for the last real id alone: only this state is read |
+| last decoder layer | [R, W, D] → [R, 1, D] | the same for the last real id, the only state that the head reads |
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
 The reference reads the state at a pair's last `</s>`. A pair ends with this token and has no other special token at its

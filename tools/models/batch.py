@@ -7,7 +7,7 @@ from models.inputs import INPUTS, MASKED
 
 
 class Batch:
-    """The values that a builder can request for its batch. Each is created once, on first use."""
+    """The values of a batch that a graph builder can use. Each is created once, on first use."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -21,15 +21,15 @@ class Batch:
         return self.made[name]
 
     def ids(self) -> str:
-        """int64 [rows, width]."""
+        """Token ids, int64 [rows, width]."""
         return self.input("input_ids")
 
     def type_ids(self) -> str:
-        """int64 [rows, width]."""
+        """Token types, int64 [rows, width]."""
         return self.input("token_type_ids")
 
     def lengths(self) -> str:
-        """int32 [rows]."""
+        """Number of real ids of each row, int32 [rows]."""
         return self.input("lengths")
 
     @staticmethod
@@ -42,7 +42,7 @@ class CpuBatch(Batch):
     """Computes every value from ids and lengths."""
 
     def positions(self) -> str:
-        """0, 1, …, width - 1."""
+        """Positions 0, 1, …, width - 1, int64 [width]."""
         if "positions" not in self.made:
             g = self.graph
             width = g.op("Gather", g.op("Shape", self.ids()), g.integer(1))
@@ -50,7 +50,7 @@ class CpuBatch(Batch):
         return self.made["positions"]
 
     def decoder_ids(self, start: int) -> str:
-        """int64 [rows, width]: the start token, then the ids without the last."""
+        """Decoder ids, int64 [rows, width]: the start token, then the row's ids without the last."""
         g = self.graph
         first = g.op("Slice", self.ids(), g.integers(0), g.integers(-1), g.integers(1))
         return g.op("Pad", first, g.integers(0, 1, 0, 0), g.integer(start))
@@ -65,8 +65,8 @@ class CpuBatch(Batch):
             self.made["mask"] = g.op("Unsqueeze", added, g.integers(1))
         return self.made["mask"]
 
-    def last(self, values: str, size: int) -> str:  # noqa: ARG002 - the other batch needs it
-        """Selects from values [rows, width, size] those of each row's last real id: [rows, 1, size]."""
+    def last(self, values: str, size: int) -> str:  # noqa: ARG002 - CudaBatch needs `size`
+        """Selects the values of each row's last real id: [rows, width, size] in, [rows, 1, size] out."""
         g = self.graph
         where = g.op("Unsqueeze", g.op("Sub", self.long_lengths(), g.integer(1)), g.integers(1))
         return g.op("Unsqueeze", g.op("GatherND", values, where, batch_dims=1), g.integers(1))
@@ -85,7 +85,7 @@ class CudaBatch(Batch):
         """See `CpuBatch`."""
         return self.input("positions")
 
-    def decoder_ids(self, start: int) -> str:  # noqa: ARG002 - the feeder has it from the manifest
+    def decoder_ids(self, start: int) -> str:  # noqa: ARG002 - the caller of the graph reads `start` from the manifest
         """See `CpuBatch`."""
         return self.input("decoder_ids")
 

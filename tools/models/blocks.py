@@ -1,7 +1,7 @@
-"""The layers of BART, BERT and RoBERTa, each with the fewest nodes that ONNX Runtime runs fast.
+"""The layers of BART, BERT and RoBERTa, each built from few nodes, for which ONNX Runtime has fast kernels.
 
-R rows, W width, D width of the model, N heads of H = D / N numbers, F inner width. A name is the prefix of a
-weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
+R is the number of rows, W the width of the batch, D that of the model, and F the inner width; N heads have H = D / N
+numbers each. A name is the prefix of a weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
 
 | block | in | out | nodes |
 |---|---|---|---|
@@ -11,7 +11,7 @@ weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
 | `feed_forward` | [R, W, D] | [R, W, D] | MatMul, BiasGelu, MatMul, `add_and_norm` |
 | `add_and_norm` | values and residual [R, W, D] | [R, W, D] | Add, Add, LayerNormalization |
 
-LayerNormalization sums in single precision, also in a float16 graph. ONNX Runtime would fuse it with the preceding Add
+LayerNormalization sums in float32, even in a float16 graph. ONNX Runtime would fuse it with the preceding Add
 into SkipLayerNormalization, which is slower on a CPU and, unless set to strict, less exact on CUDA. The manifest
 therefore disables this fusion.
 """
@@ -39,12 +39,12 @@ def linear(graph: Graph, values: str, name: str) -> str:
 
 
 def biased_linear(graph: Graph, values: str, name: str) -> str:
-    """A linear layer."""
+    """Adds a linear layer, with its bias."""
     return graph.op("Add", linear(graph, values, name), graph.weight(f"{name}.bias"))
 
 
 def norm(graph: Graph, values: str, name: str, epsilon: float) -> str:
-    """Layer normalization over the last axis."""
+    """Adds a layer normalization over the last axis."""
     weights = graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias")
     return graph.op("LayerNormalization", values, *weights, axis=-1, epsilon=epsilon)
 
@@ -70,11 +70,11 @@ def attention(
     lengths: str = "",
     causal: bool = False,
 ) -> str:
-    """Attention of every row's queries over its memory.
+    """Adds attention of every row's queries over its memory.
 
-    With `lengths` a key is seen if it stands before its row's length; a two-dimensional mask would cost CUDA
-    its fastest kernels. With `causal` it is seen if it does not stand after the query; right padding then needs
-    no mask, because only what fills a row sees what fills it.
+    With `lengths`, queries attend only to the real ids of their row; a two-dimensional mask would exclude CUDA's
+    fastest kernels. With `causal`, a query attends only to keys up to its own position. Padding is on the right, so
+    only padding attends to padding, and no mask is needed.
     """
     bias = graph.made_weight(
         f"{names.query}+key+value.bias",
@@ -93,12 +93,12 @@ def attention(
 
 
 def attention_of_one(graph: Graph, query: str, memory: str, names: Projections, heads: int, mask: str) -> str:
-    """Attention of one query a row, exact, without projecting the memory onto keys and values.
+    """Adds attention of one query per row, without projecting the memory onto keys and values. The result is exact.
 
-    A head's score is q · (M Wk)ᵀ = (q Wkᵀ) · Mᵀ and its mix p (M Wv) = (p M) Wv, so the projections move from the W
-    rows of the memory M to the one row of the query. The key's bias adds the same to every score of a head
-    and drops out in the softmax; the value's bias passes through it, since probabilities sum to 1. `mask` is
-    [R, 1, W], added to the scores.
+    A head's scores are q · (M Wk)ᵀ = (q Wkᵀ) · Mᵀ, and its weighted sum is p (M Wv) = (p M) Wv. The projections are
+    thus applied to the one row of the query instead of the W rows of the memory M. The key's bias adds the same number
+    to every score of a head, so the softmax cancels it. The value's bias is added after the sum, because probabilities
+    sum to 1. `mask` is [R, 1, W], added to the scores.
     """
     width = len(graph.tensors[f"{names.query}.bias"])
     size = width // heads
@@ -137,9 +137,9 @@ def head(graph: Graph, state: str, dense: str, out: str) -> str:
 
 
 def mean_head(graph: Graph, states: str, mask: str, out: str) -> str:
-    """The classifier on the mean of the states, of length 1: [R, W, D] in, logits [R, classes] out.
+    """Adds a linear classifier on the normalized mean of the states: [R, W, D] in, logits [R, classes] out.
 
-    The softmax of the mask is 1 / length for each real token and 0 for what fills the row.
+    The softmax of the mask is 1 / length for each real token and 0 for padding.
     """
     mean = graph.op("MatMul", graph.op("Softmax", mask, axis=-1), states)
     mean = graph.op("Squeeze", mean, graph.integers(1))

@@ -37,13 +37,13 @@ MODULES = "modules.json"
 OUTPUT = "sentence_embedding"
 TEMPLATE = "This text is about {}."
 SCALE = 20.0  # the default of MultipleNegativesRankingLoss, with which sentence-transformers trains
-FEWEST_TOKENS = 3  # two are special
+FEWEST_TOKENS = 3  # two special tokens and one of the text
 # Setting names of the module Transformer, in the order in which sentence-transformers looks for them.
 SETTINGS = [
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
-# Families that count positions from the padding id, so that two are never used: OFFSET_POSITIONS of
+# Families whose positions start after the padding id, so that two are never used. Equal to OFFSET_POSITIONS in
 # crates/score/src/folder/config.rs.
 OFFSET_FAMILIES = (
     "camembert",
@@ -65,10 +65,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Embedding:
-    """An encoder, its tokenizer, and how its states become the vector of a text.
+    """An encoder, its tokenizer, and the pooling that makes a text's vector from its states.
 
-    `root` has the licences and `folder` the encoder: often the same. `pooling` is `mean` (of the states of all real tokens) or `cls` (the state of the first). `lower` is whether
-    sentence-transformers writes a text in small letters before it is tokenised. `notes` are lines for the user.
+    `root` has the licences and `folder` the encoder; they are often the same folder. `pooling` is `mean` (of the states
+    of all real tokens) or `cls` (the state of the first token). `lower` is true if sentence-transformers lower-cases a
+    text before it is tokenized. `notes` are lines for the user.
     """
 
     root: Path
@@ -81,7 +82,7 @@ class Embedding:
     notes: list[str] = field(default_factory=list)
 
     def ids(self, text: str, limit: int | None = None) -> list[int]:
-        """Returns a text's ids as sentence-transformers makes them, at most `limit` (by default, the model's)."""
+        """Returns a text's ids as sentence-transformers makes them, at most `limit` (by default, the model's limit)."""
         text = text.strip().lower() if self.lower else text.strip()
         return self.tokenizer(text, truncation=True, max_length=limit or self.max_tokens)["input_ids"]
 
@@ -90,7 +91,7 @@ class Embedding:
         """Returns torch's vector [D] of length 1 for one text alone. Raises `InputError` if the model fails."""
         try:
             states = self.model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()
-        except Exception as problem:  # torch raises its own kinds
+        except Exception as problem:  # torch raises many kinds of exceptions
             raise InputError(
                 f"the model of `{self.folder}` cannot read {len(ids)} tokens: {one_line(problem)}; is `max_seq_length` "
                 "too large?"
@@ -100,7 +101,7 @@ class Embedding:
 
 
 class Pooled(torch.nn.Module):
-    """The exported module: the encoder with tensors in a fixed order, and one vector of length 1 per row."""
+    """The exported module: the encoder with inputs in a fixed order, and one vector of length 1 per row."""
 
     def __init__(self, source: Embedding, input_names: list[str]):
         super().__init__()
@@ -121,7 +122,7 @@ class Pooled(torch.nn.Module):
 
 
 def read_embedding(folder: Path, most: int | None = None) -> Embedding:
-    """Read and check the folder; `most` tokens of a text are read at the most.
+    """Reads and checks the folder; texts are truncated at `most` tokens, or at the model's limit if it is lower.
 
     Without `modules.json`, the pooling is `mean`. Raises `InputError`.
     """
@@ -161,8 +162,8 @@ def read_modules(folder: Path) -> tuple[Path, str]:
     unknown = own + [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
     if unknown:
         raise InputError(
-            f"`{folder / MODULES}` has the module `{unknown[0]}`; take a model that has Transformer, Pooling and "
-            "Normalize alone"
+            f"`{folder / MODULES}` has the module `{unknown[0]}`; take a model that has only Transformer, Pooling and "
+            "Normalize"
         )
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InputError(f"`{folder / MODULES}` has {', '.join(kinds)}; there must be Transformer, Pooling, Normalize")
@@ -170,7 +171,7 @@ def read_modules(folder: Path) -> tuple[Path, str]:
 
 
 def read_pooling(path: Path) -> str:
-    """Returns `mean` or `cls`. Raises `InputError` for any other pooling, and for several at once."""
+    """Returns `mean` or `cls`. Raises `InputError` for any other pooling, and for several combined."""
     config = read_json(path)
     if not isinstance(config, dict):
         raise InputError(f"`{path}` is not a JSON object: copy it from the model's source")
@@ -186,9 +187,9 @@ def read_pooling(path: Path) -> str:
 
 
 def prompt_notes(folder: Path) -> list[str]:
-    """What to know of a model that wants words before a text, which the program does not write.
+    """Returns a warning if the model may need a prompt before each text, because topicmill adds none.
 
-    Raises `InputError` where sentence-transformers writes them before every text: then the vectors would differ.
+    Raises `InputError` if sentence-transformers adds a prompt to every text, because the vectors would then differ.
     """
     config = first_json(folder, ["config_sentence_transformers.json"])
     prompts = config.get("prompts")
@@ -196,9 +197,9 @@ def prompt_notes(folder: Path) -> list[str]:
     default = config.get("default_prompt_name")
     if default is not None and prompts.get(default) != "":
         raise InputError(
-            f"`{folder / 'config_sentence_transformers.json'}` has the default prompt `{default}`, which stands before "
-            "every text, and topicmill writes none: take another model, or set `default_prompt_name` to null to go "
-            "without"
+            f"`{folder / 'config_sentence_transformers.json'}` has the default prompt `{default}`, which is put before "
+            "every text, but topicmill adds no prompt: take another model, or set `default_prompt_name` to null to "
+            "use the model without one"
         )
     named = [name for name, prompt in prompts.items() if prompt]
     page = folder / "README.md"
@@ -206,15 +207,15 @@ def prompt_notes(folder: Path) -> list[str]:
     written = [prefix for prefix in ("query: ", "search_document: ") if prefix in text]
     if not (named or written):
         return []
-    wants = f"has prompts ({', '.join(named)})" if named else f"writes `{written[0]}` in its README.md"
+    wants = f"has prompts ({', '.join(named)})" if named else f"mentions `{written[0]}` in its README.md"
     return [
-        f"warning: `{folder}` {wants}: it may want such words before a text. topicmill writes none: compare it with "
-        "another model by `topicmill labels evaluate` before you use it"
+        f"warning: `{folder}` {wants}: the model may need such a prompt before each text, but topicmill adds none. "
+        "Before you use the model, compare it with another by `topicmill labels evaluate`"
     ]
 
 
 def most_tokens(config: dict, tokenizer: PreTrainedTokenizerBase, settings: dict) -> int:
-    """Returns the most ids of a text: the minimum of `max_seq_length`, the tokenizer's limit and usable positions."""
+    """Returns the most ids of a text: the minimum of `max_seq_length`, the tokenizer's limit, and usable positions."""
     positions = config.get("max_position_embeddings") or 0
     if config.get("model_type") in OFFSET_FAMILIES:
         positions -= 2
@@ -226,10 +227,10 @@ def most_tokens(config: dict, tokenizer: PreTrainedTokenizerBase, settings: dict
 
 
 def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None:
-    """Make the folder `out`, or nothing at all; `scale` is the block's `softmax_scale`.
+    """Makes the folder `out` atomically; `scale` is the `softmax_scale` of the block `zero_shot`.
 
-    Raises `GraphError` where the graph gives other vectors than torch, `InputError` where `out` is taken or the
-    tokenizer is another one.
+    Raises `GraphError` if the graph's vectors differ from torch's, and `InputError` if `out` is not empty or if
+    `tokenizer.json` gives other ids than sentence-transformers.
     """
     with new_folder(out) as folder:
         for note in source.notes:
@@ -266,9 +267,9 @@ def block_of(source: Embedding, scale: float) -> dict:
 
 
 def middle(source: Embedding) -> float:
-    """The cosine halfway between texts with their own label and texts with the label of another: score 0.5 in `multi`.
+    """Returns the cosine that gets a score of 0.5 in `multi`, halfway between matching and unrelated texts and labels.
 
-    Models differ much in it: unrelated texts have a cosine near 0 in some, and of 0.7 in others.
+    Models differ widely: the cosine of unrelated texts is near 0 for some models, and 0.7 for others.
     """
     texts = np.stack([source.vector(source.ids(text)) for text, _ in LABELLED])
     labels = np.stack([source.vector(source.ids(TEMPLATE.format(label))) for _, label in LABELLED])
@@ -291,16 +292,17 @@ def built(source: Embedding) -> onnx.ModelProto:
         example["token_type_ids"] = torch.zeros_like(ids)
     try:
         return graph_of(Pooled(source, list(example)), example, OUTPUT)
-    except Exception as problem:  # the exporter raises its own kinds
+    except Exception as problem:  # the exporter raises many kinds of exceptions
         family = source.model.config.model_type
         raise GraphError(f"a model of the family {family!r} cannot be exported: {one_line(problem)}") from problem
 
 
 def verify(source: Embedding, folder: Path) -> float:
-    """Compare the folder with torch: each text alone, then all but the longest in one padded batch.
+    """Compares the folder with torch: each text alone, then all but the longest in one padded batch.
 
-    The texts are those of the manifest, one of a tenth of the most tokens, and one of all of them. Returns the largest
-    error of a number of a vector; raises `GraphError` where it is too large, `InputError` where the ids differ.
+    The texts are those of the manifest, one with about a tenth of the maximum number of tokens, and one with all of
+    them. Returns the largest error of a component of a vector. Raises `GraphError` if this error is too large, and
+    `InputError` if the ids differ.
     """
     embedder = Embedder(folder)
     long = FILLER * 200
@@ -309,7 +311,7 @@ def verify(source: Embedding, folder: Path) -> float:
         if embedder.tokenizer.encode(text).ids != row:
             raise InputError(
                 f"`{source.folder}`: `tokenizer.json` gives other ids than sentence-transformers for {text[:40]!r}: "
-                "take a model whose tokenizer does all that it needs itself"
+                "take a model whose `tokenizer.json` is complete"
             )
     rows += [source.ids(long, min(source.max_tokens, source.max_tokens // 10 + 16)), source.ids(long)]
     expected = np.stack([source.vector(row) for row in rows])
@@ -317,7 +319,7 @@ def verify(source: Embedding, folder: Path) -> float:
     for batch in batches_of(len(rows)):
         try:
             found = embedder.raw([rows[index] for index in batch])
-        except Exception as problem:  # the runtime raises its own kinds
+        except Exception as problem:  # the runtime raises many kinds of exceptions
             raise GraphError(f"{GRAPH} does not run: {one_line(problem)}") from problem
         if found.shape != expected[batch].shape:
             raise GraphError(f"{GRAPH} gives vectors {list(found.shape)}; torch gives {list(expected[batch].shape)}")
@@ -328,7 +330,7 @@ def verify(source: Embedding, folder: Path) -> float:
 
 
 def first_json(folder: Path, names: list[str]) -> dict:
-    """Returns the first existing file as an object, or an empty one."""
+    """Returns the JSON object in the first of the files that exists, or an empty object."""
     for name in names:
         if (folder / name).is_file():
             content = read_json(folder / name)

@@ -1,16 +1,16 @@
 """BERT and RoBERTa for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R rows, W width, D `hidden_size`; `blocks` has the blocks.
+R is the number of rows, W the width, D `hidden_size`. The layers are in the module `blocks`.
 
 | part | shape | computation |
 |---|---|---|
 | embedding | [R, W] → [R, W, D] | token + position + type, normalized; RoBERTa has one type, added to its positions |
-| layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
-| last layer | [R, W, D] → [R, 1, D] | the same for the first token alone: only this state is read |
+| layer | [R, W, D] → [R, W, D] | self-attention to real ids, feed-forward |
+| last layer | [R, W, D] → [R, 1, D] | the same for the first token, the only state that the head reads |
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
-A BERT of tools/train.py reads the mean of all tokens instead. Its last layer is like the others, and its head is one
-linear layer on the normalized mean.
+The head of a BERT trained by tools/train.py reads the mean of all tokens instead. The last layer is then like the
+others, and the head is one linear layer on the normalized mean.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def build(
     """Builds the whole classifier for one device, with its weights in one precision."""
     graph = Graph(tensors, precision)
     batch = Batch.of(device, graph)
-    kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights are named as RoBERTa's
+    kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights have the names of RoBERTa's
 
     of_mean = getattr(config, POOLING, None) == MEAN
     values = embedding(graph, config, kind, batch)
@@ -76,7 +76,7 @@ def embedding(graph: Graph, config: BertConfig | RobertaConfig, kind: str, batch
     if kind == "bert":
         tokens = graph.op("Add", tokens, graph.op("Gather", graph.weight(types), batch.type_ids()))
     else:
-        # RoBERTa counts from after its padding id, and all its tokens have type 0.
+        # RoBERTa's positions start after the padding id, and all its tokens have type 0.
         table = table[config.pad_token_id + 1 :] + graph.tensors[types][0]
     places = graph.op("Gather", graph.made_weight(f"{name}.places", table), batch.positions())
     return norm(graph, graph.op("Add", tokens, places), f"{name}.LayerNorm", config.layer_norm_eps)

@@ -1,4 +1,4 @@
-"""Exports a model in memory to an ONNX graph, unchanged.
+"""Exports a torch model to an ONNX graph, without optimizing it.
 
 ONNX Runtime fuses what it can when it loads such a graph. The graph computes shapes at run time, so some of its nodes
 run on the CPU even with CUDA.
@@ -24,7 +24,7 @@ from models.source import Source
 from models.texts import VECTORS
 
 OPSET = 17
-INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file ends at 2 GiB
+INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file has at most 2 GiB
 
 
 class LogitsOnly(torch.nn.Module):
@@ -56,7 +56,7 @@ def exported(model: PreTrainedModel, example: dict[str, torch.Tensor]) -> onnx.M
 
 
 def exported_source(source: Source, precision: str) -> onnx.ModelProto:
-    """Returns the model with the inputs of the model itself."""
+    """Exports the model of a source, with the model's own inputs."""
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_types else [])]
     pairs = source.proof_pairs()[: len(VECTORS)]
     example = {name: torch.from_numpy(values) for name, values in feed(names, pairs, source.filling).items()}
@@ -67,10 +67,10 @@ def exported_source(source: Source, precision: str) -> onnx.ModelProto:
 
 @contextmanager
 def constant_buckets(source: Source) -> Iterator[None]:
-    """Makes DeBERTa look up the bucket of a distance in a table, computed here, while the model is exported.
+    """Replaces DeBERTa's formula for the bucket of a distance by a table, while the model is exported.
 
-    The model rounds up a logarithm for each distance: an engine whose logarithm differs in the last bit takes another
-    bucket, and gives other logits.
+    The formula rounds up a logarithm: an engine whose logarithm differs in the last bit would use another bucket, and
+    return other logits.
     """
     config = getattr(source.config, "encoder_config", source.config)
     size, most = getattr(config, "position_buckets", -1), source.max_tokens
@@ -93,7 +93,7 @@ def constant_buckets(source: Source) -> Iterator[None]:
 
 
 def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: str) -> onnx.ModelProto:
-    """Exports a module with the tensors of `example` as inputs, in order, and `output` [batch, …]."""
+    """Exports a module with the tensors of `example` as inputs, in order, and one output `output` [batch, …]."""
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "raw.onnx"
         trace(module, example, raw, output)
@@ -103,7 +103,7 @@ def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: 
 
 
 def save_graph(graph: onnx.ModelProto, path: Path) -> None:
-    """Writes a graph to `path`; if it is large, its weights go into a file next to it and out of `graph`."""
+    """Writes a graph to `path`. The weights of a large graph are moved out of `graph` into a file next to it."""
     if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= INLINE_LIMIT_BYTES:
         onnx.save(graph, path)
         return
@@ -111,17 +111,17 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     data_file.unlink(missing_ok=True)  # onnx appends to a file that exists
     convert_model_to_external_data(graph, location=data_file.name)
     onnx.save(graph, path)
-    data_file.chmod(0o644)  # onnx makes it readable by its owner alone
+    data_file.chmod(0o644)  # onnx makes the file readable only by its owner
 
 
 def trace(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path, output: str) -> None:
-    """Runs the legacy exporter: ONNX Runtime's stock optimizer fuses only its graphs."""
+    """Runs the legacy exporter, because ONNX Runtime's stock optimizer fuses only graphs of this exporter."""
     names = list(example)
     axes = {name: {0: "batch_size", 1: "sequence_length"} for name in names}
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the legacy exporter warns of itself and of each shape that it traces
+        warnings.simplefilter("ignore")  # the exporter warns that it is legacy, and of each traced shape
         torch.onnx.export(
-            module.eval(),  # the exporter puts back the mode that it found, and a fresh module is in training mode
+            module.eval(),  # a new module is in training mode, which the exporter would restore
             tuple(example.values()),
             path,
             input_names=names,

@@ -20,8 +20,8 @@ PRECISIONS = {"fp32": np.float32, "fp16": np.float16}
 class Graph:
     """Nodes and initializers in the order in which they were added.
 
-    `tensors` are the model's weights by their names in the Hugging Face checkpoint; a weight that no node
-    asks for is left out.
+    `tensors` are the model's weights by their names in the Hugging Face checkpoint. The graph has only those that a
+    node uses.
     """
 
     def __init__(self, tensors: Mapping[str, np.ndarray], precision: str):
@@ -32,12 +32,12 @@ class Graph:
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def input(self, name: str, kind: type[np.generic], shape: list[str]) -> str:
-        """Declare an input; dimensions are names."""
+        """Declares an input; its dimensions are names."""
         self.inputs.append(helper.make_tensor_value_info(name, onnx_type(kind), shape))
         return name
 
     def op(self, kind: str, *values: str, domain: str = "", name: str = "", **attributes: object) -> str:
-        """Add a node with one output and return the output's name."""
+        """Adds a node with one output, and returns the output's name."""
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, values, [f"{name}:0"], name=name, domain=domain, **attributes))
         return f"{name}:0"
@@ -47,7 +47,7 @@ class Graph:
         return self.op(kind, *values, domain=CONTRIB, **attributes)
 
     def weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None, mark: str = "") -> str:
-        """Adds a weight of the checkpoint in the graph's precision, after `change`; `mark` distinguishes its name."""
+        """Adds a weight of the checkpoint in the graph's precision, after `change`; `mark` is appended to its name."""
         stored = f"{name}{mark}"
         if stored not in self.initializers:
             tensor = self.tensors[name]
@@ -108,5 +108,5 @@ class Graph:
 
 
 def onnx_type(kind: type[np.generic]) -> int:
-    """Returns ONNX's number of a numpy type."""
+    """Returns ONNX's number for a numpy type."""
     return helper.np_dtype_to_tensor_dtype(np.dtype(kind))

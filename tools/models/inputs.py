@@ -1,4 +1,4 @@
-"""The inputs of a graph: the contract between the builder of each kind of graph and its callers.
+"""The inputs of a graph: the contract between the builders of graphs and the programs that run them.
 
 A batch is `rows` pairs of token ids, each row padded on the right to `width`.
 
@@ -9,7 +9,7 @@ A batch is `rows` pairs of token ids, each row padded on the right to `width`.
 | `lengths` | int32 [rows] | the number of real ids of a row, at least 1 |
 | `attention_mask` | int64 [rows, width] | 1 for a real id, 0 for padding |
 | `decoder_ids` | int64 [rows, width] | `decoder_start_id`, then the row of `input_ids` without its last id |
-| `positions` | int64 [width] | 0, 1, …, width - 1, without the model's own offset |
+| `positions` | int64 [width] | 0, 1, …, width - 1, without the offset of the model's position table |
 | `last` | int64 [rows] | row * width + length - 1: the index of the last real id in the flattened batch |
 | `mask` | float32 [rows, 1, width] | 0 for a real id, -10000 for padding |
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MASKED = -10_000.0  # half precision holds it, and exp() of it is 0 in any precision
+MASKED = -10_000.0  # fits in float16, and its exp() is 0 in any precision
 
 
 @dataclass(frozen=True)
@@ -90,5 +90,5 @@ def padded(rows: list[list[int]], width: int, filler: int) -> np.ndarray:
 
 
 def shifted(ids: np.ndarray, start: int) -> np.ndarray:
-    """Shifts each row right by one after the start token; its last id is dropped."""
+    """Puts the start token before each row, and drops the row's last id."""
     return np.concatenate([np.full((len(ids), 1), start, np.int64), ids[:, :-1]], axis=1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-# Nodes that a session removes: see `blocks`.
+# Fusions that a session must not make: see `blocks`.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
 
-# Nodes whose result the host needs before a GPU may continue, or that compute shapes.
+# Operators whose result the CPU needs before the GPU can continue, or that compute shapes.
 HOST_OPS = frozenset({"Shape", "Size", "Range", "NonZero", "ConstantOfShape"})
 
 LIST = Path(__file__).with_name("cuda_kernels.txt")
@@ -32,7 +32,7 @@ def signature_of_each(graph: onnx.ModelProto) -> dict[str, str]:
     for node in graph.graph.node:
         operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
         given, made = ([types.get(name, "none") for name in names] for names in (node.input, node.output))
-        while given and given[-1] == "none":  # what is left out at the end is not given at all
+        while given and given[-1] == "none":  # optional inputs at the end that are not given
             given.pop()
         found[node.name] = f"{operator} {' '.join(given)} -> {' '.join(made)}"
     return found
@@ -46,13 +46,13 @@ def types_of(graph: onnx.ModelProto) -> dict[str, str]:
         numbers[value.name] = value.type.tensor_type.elem_type
     for node in graph.graph.node:
         for name in node.output:
-            if not numbers.get(name):  # operators of ONNX Runtime's own, which onnx does not know
+            if not numbers.get(name):  # ONNX Runtime's own operators, which onnx does not know
                 numbers[name] = cast_to(node) or numbers[node.input[0]]
     return {name: TensorProto.DataType.Name(number).lower() for name, number in numbers.items() if name}
 
 
 def without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns a copy with weights as inputs: type inference would copy the whole file, weights included."""
+    """Returns a copy with the weights as inputs, because type inference would copy the weights too."""
     constants = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.graph.initializer]
     inputs = [*graph.graph.input, *constants]
     light = helper.make_graph(graph.graph.node, "types", inputs, graph.graph.output)

@@ -25,9 +25,9 @@ Say = Callable[[str], None]
 
 
 def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
-    """Make the folder `out`, or nothing at all.
+    """Makes the folder `out` atomically.
 
-    Raises `GraphError` where a graph is wrong, `InputError` where `out` is taken.
+    Raises `GraphError` if a graph is wrong, and `InputError` if `out` exists and is not an empty folder.
     """
     with new_folder(out) as folder:
         copy_files(source.folder, folder, (*COPIED, *LICENCES))
@@ -38,9 +38,10 @@ def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes `out` at the end, unless something is raised; its parent is for steps on the way.
+    """Yields an empty folder that is renamed to `out` at the end, unless an exception is raised.
 
-    Raises `InputError` where `out` is taken.
+    The parent of the yielded folder is for intermediate files. Raises `InputError` if `out` exists and is not an empty
+    folder.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"`{out}` exists and is not an empty folder: give another path, or remove it")
@@ -53,7 +54,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copies those of the files that `source` has."""
+    """Copies the named files that `source` has."""
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
@@ -79,7 +80,7 @@ class Maker:
         return self.keep(name, graph, self.folder)
 
     def proved_fp32(self, device: str) -> Path:
-        """Returns the device's float32 graph, made for this purpose if the folder does not have it."""
+        """Returns the device's verified float32 graph; makes one in `work` if the folder has none."""
         name = f"{device}-fp32"
         path = self.folder / f"{name}.onnx"
         if path.exists():
@@ -96,13 +97,13 @@ class Maker:
         return built(self.source, device, precision, self.tensors)
 
     def keep(self, name: str, graph: onnx.ModelProto, folder: Path) -> Entry:
-        """Writes a graph into `folder` and verifies it there; a wrong graph never leaves the folder."""
+        """Writes a graph into `folder` and verifies it there. Raises `GraphError` if the graph is wrong."""
         device, precision = name.split("-")
         stopping = host_ops(graph)
         if device == "cuda" and stopping and self.source.family in BUILT:
-            raise GraphError(f"{name} has nodes that keep the GPU waiting: {', '.join(stopping)}")
+            raise GraphError(f"{name} has nodes that make the GPU wait: {', '.join(stopping)}")
         if device == "cuda" and self.source.family in BUILT and (missing := without_kernel(graph)):
-            raise GraphError(f"{name} has nodes without a kernel on a GPU: {', '.join(missing)}")
+            raise GraphError(f"{name} has nodes without a CUDA kernel: {', '.join(missing)}")
         ops, inputs = op_counts(graph), [entry.name for entry in graph.graph.input]
         path = folder / f"{name}.onnx"
         save_graph(graph, path)
@@ -110,7 +111,7 @@ class Maker:
         files = sorted(entry.name for entry in folder.glob(f"{name}.onnx*"))
         size = sum((folder / file).stat().st_size for file in files)
         listed = ", ".join(f"{kind} {count}" for kind, count in ops.items())
-        kept = "" if folder == self.folder else " (a step, not kept)"
+        kept = "" if folder == self.folder else " (intermediate, not kept)"
         self.say(f"{name}{kept}: {size / 1e6:,.1f} MB, within {error:.1e} of torch\n  {listed}")
         return Entry(name, device, precision, files, inputs, self.proof.tolerance(precision, error), error, stopping)
 

@@ -1,6 +1,6 @@
 """`manifest.toml`: the properties of a model folder, and the vectors that verify a loaded model.
 
-tools/README.md documents the file. Its order is chosen for readers.
+tools/README.md documents the file.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ FILE = "manifest.toml"
 
 @dataclass(frozen=True)
 class Entry:
-    """One graph of the folder: its inputs, its measured error, and the error allowed elsewhere."""
+    """One graph of the folder: its inputs, its measured error, and the error allowed on other machines."""
 
     name: str
     device: str
@@ -85,7 +85,7 @@ def input_table(name: str) -> dict:
 
 
 def vector(source: Source, proof: Proof, index: int) -> dict:
-    """Returns a row of texts, with its ids and torch's result."""
+    """Returns one entry of `[[vectors]]`: texts, ids and torch's logits."""
     pair = proof.pairs[index]
     types = {"token_type_ids": pair.type_ids} if source.has_types else {}
     logits = [short(logit) for logit in proof.logits[index]]
@@ -104,7 +104,7 @@ def sha256(path: Path) -> str:
 
 
 def toml(content: dict) -> str:
-    """Returns a TOML document of tables; a table within a table's table is inline."""
+    """Returns a TOML document of tables; tables nested deeper than two levels are inline."""
     plain = {key: value for key, value in content.items() if not is_table(value)}
     blocks = [pairs(plain)]
     for key, value in content.items():
@@ -138,6 +138,6 @@ def literal(value: object) -> str:
 
 
 def quoted(key: str) -> str:
-    """Returns a key, bare where that is allowed."""
+    """Returns a key, quoted only if TOML requires it."""
     bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
     return key if bare else json.dumps(key, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Int8 weights: one scale per column, activations scaled at run time."""
+"""Quantizes graphs to int8 weights: one scale per column, activations scaled at run time."""
 
 import tempfile
 from pathlib import Path
@@ -12,10 +12,10 @@ GLICLASS_HEADS = ("_projector/", "/scorer/", "/calibrator/")
 
 
 def quantized(path: Path) -> onnx.ModelProto:
-    """The graph of `path` with int8 weights, in memory.
+    """Returns the graph of `path` with int8 weights.
 
-    Left alone are the head, which costs nothing and decides, weights that are no matrix (one scale a column
-    means nothing there), and products of two activations.
+    These stay in float32: the head, which is cheap and sensitive to errors; weights that are not matrices, because they
+    have no columns to scale; and products of two activations.
     """
     graph = onnx.load(path, load_external_data=False)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -28,7 +28,7 @@ def quantized(path: Path) -> onnx.ModelProto:
             weight_type=QuantType.QInt8,
             nodes_to_exclude=left_alone(graph),
             use_external_data_format=True,
-            # The type of values that shape inference does not reach; without it a large graph is rejected.
+            # The type of values that shape inference cannot determine: without a default, a large graph is rejected.
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": True},
         )
         result = onnx.load(target)
@@ -43,4 +43,4 @@ def left_alone(graph: onnx.ModelProto) -> list[str]:
     products = [node for node in nodes if node.op_type == "MatMul"]
     left = [node.name for node in products if node.name.endswith("/head") or ranks.get(node.input[1]) != 2]
     heads = [node.name for node in nodes if any(part in node.name for part in GLICLASS_HEADS)]
-    return left + heads + [f"{name}_MatMul" for name in heads]  # so the quantizer names what was a Gemm
+    return left + heads + [f"{name}_MatMul" for name in heads]  # the quantizer's names of converted Gemm nodes

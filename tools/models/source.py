@@ -34,15 +34,14 @@ WEIGHT_FILES = (
 )
 COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json")
 DEFAULT_MAX_TOKENS = 512
-NO_LIMIT = 1_000_000  # a tokenizer without a limit says 1e30
+NO_LIMIT = 1_000_000  # a tokenizer without a limit reports 1e30
 
 
 @dataclass(frozen=True)
 class Source:
-    """The model, its tokenizer, and what its configuration says.
+    """A model, its tokenizer, and properties from its configuration.
 
-    `kind` is `nli` or `classifier`. `classes` are the names of the classes in the order of the logits, as the
-    configuration has them.
+    `kind` is `nli` or `classifier`. `classes` are the configured names of the classes, in the order of the logits.
     """
 
     folder: Path
@@ -64,7 +63,7 @@ class Source:
 
     @property
     def filling(self) -> Filling:
-        """Returns the padding id of this model."""
+        """Padding id, and for an encoder-decoder the id that starts the decoder."""
         start = self.config.decoder_start_token_id if self.config.is_encoder_decoder else None
         return Filling(self.config.pad_token_id or 0, start)
 
@@ -78,9 +77,9 @@ class Source:
         return {name: tensor.detach().float().numpy() for name, tensor in self.model.state_dict().items()}
 
     def pair(self, premise: str, hypothesis: str, limit: int | None = None) -> Pair:
-        """The ids of a pair, the premise cut so that there are at most `limit` (by default, the model's most).
+        """Returns the ids of a pair, at most `limit` (by default, `max_tokens`): the premise is truncated.
 
-        A classifier reads the premise alone.
+        A classifier reads only the premise.
         """
         encoded = self.tokenizer(
             *([premise, hypothesis] if self.kind == "nli" else [premise]),
@@ -91,7 +90,7 @@ class Source:
         return Pair(encoded["input_ids"], encoded["token_type_ids"])
 
     def proof_pairs(self) -> list[Pair]:
-        """Returns the pairs of the manifest, then one of a tenth of the longest pair and one of its full length."""
+        """Returns the pairs of the manifest, one with about a tenth of `max_tokens`, and one with `max_tokens`."""
         pairs = [self.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
         limits = (self.max_tokens // 10 + 16, self.max_tokens)
         return pairs + [self.pair(FILLER * 200, HYPOTHESIS, limit) for limit in limits]
@@ -103,7 +102,7 @@ class Source:
         return self.model(input_ids=torch.tensor([pair.ids]), **types).logits.numpy()
 
     def vector(self, index: int) -> dict:
-        """Returns the texts of a vector of the manifest."""
+        """Returns the texts of one vector of the manifest."""
         premise, hypothesis = VECTORS[index]
         return {"premise": premise} | ({"hypothesis": hypothesis} if self.kind == "nli" else {})
 
@@ -158,8 +157,8 @@ def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
         return "classifier", names
     if not entailed:
         raise InputError(
-            f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI, or say "
-            "`--kind classifier` where these are the labels"
+            f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI, or give "
+            "`--kind classifier` if the classes are labels"
         )
     if len(names) not in (2, 3):
         raise InputError(f"`config.json` does not have 2 or 3 classes numbered from 0: {', '.join(names)}")
@@ -167,7 +166,7 @@ def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
 
 
 def unnamed(names: list[str]) -> bool:
-    """True if several classes have the library's default names: it may be an NLI model."""
+    """True if there are several classes with the library's default names: the model may then be an NLI model."""
     return len(names) > 1 and names == [f"LABEL_{index}" for index in range(len(names))]
 
 
@@ -178,14 +177,14 @@ def class_names(config: dict, kind: str) -> list[str]:
         if kind == "classifier":
             return [f"LABEL_{index}" for index in range(config.get("num_labels") or 2)]
         raise InputError(
-            "`config.json` has no `label2id`, so nobody knows what a logit is of: name the classes, or say "
-            "`--kind classifier` where LABEL_0, LABEL_1 will do"
+            "`config.json` has no `label2id`, so the class of each logit is unknown: name the classes, or give "
+            "`--kind classifier` to name them LABEL_0, LABEL_1, …"
         )
     try:
         indices = {str(name): int(index) for name, index in (by_name or {}).items()}
         reverse = {str(name): int(index) for index, name in (by_index or {}).items()}
     except (AttributeError, TypeError, ValueError):
-        raise InputError("`label2id` or `id2label` of `config.json` does not map names and numbers") from None
+        raise InputError("`label2id` or `id2label` of `config.json` does not map between names and numbers") from None
     if by_index and len(reverse) < len(by_index):
         raise InputError("`id2label` of `config.json` gives two logits the same name")
     if indices and reverse and indices != reverse:
@@ -198,7 +197,7 @@ def class_names(config: dict, kind: str) -> list[str]:
 
 
 def check_shape(config: dict) -> None:
-    """Rejects configurations that the graph builders do not support: they need Gelu by erf and absolute positions."""
+    """Rejects configurations that the graph builders do not support: these need Gelu by erf and absolute positions."""
     family = config["model_type"]
     if family not in BUILT:
         return
@@ -211,7 +210,7 @@ def check_shape(config: dict) -> None:
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Returns the fast tokenizer, which reads special tokens in a text as text."""
+    """Returns the fast tokenizer, set to tokenize special tokens inside a text as ordinary text."""
     if not (folder / "tokenizer.json").is_file():
         raise InputError(
             f"`{folder}` has no `tokenizer.json`: save it with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
@@ -228,28 +227,28 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
     size, highest = config.get("vocab_size"), max(tokenizer.get_vocab().values())
     if size is not None and highest >= size:
         raise InputError(
-            f"`tokenizer.json` belongs to another model: its ids go up to {highest}, the model knows {size}"
+            f"`tokenizer.json` belongs to another model: its ids go up to {highest}, but `vocab_size` is {size}"
         )
 
 
 def read_model(folder: Path, classes: int, shape: type[PreTrainedModel] | None = None) -> PreTrainedModel:
-    """The classifier in single precision with every weight from the folder, ready to run.
+    """Returns the classifier in float32 and in evaluation mode; the folder must have every weight.
 
-    `shape` is its class where transformers does not have it.
+    `shape` is the Python class, if transformers has none for this model.
     """
     model, lacking = load(folder, shape or AutoModelForSequenceClassification, num_labels=classes)
     if lacking:
-        raise InputError(f"the weights lack {count_of(lacking)}: is it the model that was trained on NLI?")
+        raise InputError(f"the weights lack {count_of(lacking)}: take a trained classifier, not its base model")
     return model
 
 
 def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel, list[str]]:
-    """A model of the class `shape` in single precision, ready to run, and the names of weights that are not there.
+    """Returns a model of the class `shape` in float32 and in evaluation mode, and the names of missing weights.
 
-    Raises `InputError` where the weights cannot be read, or are not of the shape that `config.json` says.
+    Raises `InputError` if the weights cannot be read, or if a shape differs from `config.json`.
     """
     if not any((folder / name).is_file() for name in WEIGHT_FILES):
-        raise InputError(f"`{folder}` has no weights: there should be one of {', '.join(WEIGHT_FILES)}")
+        raise InputError(f"`{folder}` has no weights: copy them from the model's source ({', '.join(WEIGHT_FILES)})")
     logging.disable_progress_bar()
     try:
         model, report = shape.from_pretrained(
@@ -261,7 +260,7 @@ def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel,
             output_loading_info=True,
             **options,
         )
-    except Exception as problem:  # whatever a damaged file makes a library raise
+    except Exception as problem:  # damaged files cause many kinds of exceptions
         raise InputError(f"the weights of `{folder}` cannot be read: {one_line(problem)}") from None
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     if mismatched:

@@ -1,6 +1,6 @@
 """The pairs on which a graph is compared with torch, written for this project."""
 
-# Short, because they are in the manifest and run at every load of the model.
+# Short, because they are in the manifest and run whenever the model is loaded.
 VECTORS = [
     ("politics", "This text is about politics."),
     ("Is an index fund better than paying the loan early?", "This example is personal finance."),
@@ -12,7 +12,7 @@ VECTORS = [
     ("Größere Züge fahren wieder 🚆, and a literal </s> or [SEP] is text.", "The topic science is discussed here."),
 ]
 
-# Repeated up to a share of the model's longest pair: they are run when a graph is made.
+# Repeated to make long texts, which are run only when a graph is made.
 FILLER = (
     "The climate is changing faster than the models said it would, and the coast feels it first. "
     "The home team scored twice in the last minute and won in front of a silent crowd. "
@@ -30,5 +30,5 @@ LABELLED = [
     ("Which chords does the guitar play in the chorus of this song?", "music"),
 ]
 
-# The labels of the vectors of a GLiClass model: as many in each, so that all fit in one batch.
+# The labels of a GLiClass model's vectors: the same for each vector, so that all vectors fit in one batch.
 GLICLASS_LABELS = ("politics", "personal finance, loans", "Züge {und} Bahnhöfe")

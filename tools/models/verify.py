@@ -1,4 +1,4 @@
-"""Compares graphs with torch: every graph is verified here before it is written."""
+"""Compares graphs with torch. A model folder is complete only when each of its graphs has been verified here."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from models.inputs import Pair, feed
 from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
 
-# The largest error of a logit when a graph is made. In float32, only the order of sums differs; the error of
-# fewer bits is given in standard deviations of torch's own logits. An int8 graph's error cannot be distinguished
-# from a slightly wrong graph's, but it is made from the float32 graph, whose error can.
+# The largest error of a logit that is allowed when a graph is made. In float32, only the order of additions differs.
+# For fewer bits, the limit is in standard deviations of torch's logits. The error of an int8 graph does not show
+# whether the graph is slightly wrong, but int8 graphs are made from the float32 graph, which has been verified.
 FP32_ERROR = 1e-4
 SPREADS = {"fp16": 0.05, "int8": 1.5}
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Pairs with the logits that torch gives each of them alone, in single precision.
+    """Pairs, and the float32 logits that torch computes for each pair alone.
 
-    The first are those of the manifest; `logits` is [pairs, classes].
+    The first pairs are those of the manifest; `logits` is [pairs, classes].
     """
 
     pairs: list[Pair]
@@ -35,7 +35,7 @@ class Proof:
         return FP32_ERROR if precision == "fp32" else SPREADS[precision] * float(self.logits.std())
 
     def tolerance(self, precision: str, error: float) -> float:
-        """Returns the error allowed on other processors, given the graph's error here."""
+        """Returns the error allowed on other processors, given the graph's error on this one."""
         limit = self.limit(precision)
         return limit if precision == "fp32" else min(limit, 3 * error)
 
@@ -56,9 +56,9 @@ def open_session(path: Path, threads: int = 0) -> onnxruntime.InferenceSession:
 
 
 def verify(source: Source, path: Path, proof: Proof, limit: float) -> float:
-    """Run each pair alone, then all but the longest in one padded batch; returns the largest error.
+    """Runs each pair alone, then all but the longest in one padded batch; returns the largest error.
 
-    Raises `GraphError` where it exceeds the limit.
+    Raises `GraphError` if the error exceeds the limit.
     """
     try:
         onnx.checker.check_model(path)
@@ -66,7 +66,7 @@ def verify(source: Source, path: Path, proof: Proof, limit: float) -> float:
         error = max(batch_error(source, session, proof, batch) for batch in batches_of(len(proof.pairs)))
     except GraphError:
         raise
-    except Exception as problem:  # the runtime raises its own kinds
+    except Exception as problem:  # the runtime raises many kinds of exceptions
         raise GraphError(f"{path.stem} does not run: {one_line(problem)}") from problem
     if not error <= limit:
         raise GraphError(f"{path.stem} is wrong: its logits are {error:.2g} off torch's, {limit:.2g} is allowed")
@@ -85,7 +85,7 @@ def batch_error(source: Source, session: onnxruntime.InferenceSession, proof: Pr
     (found,) = session.run(["logits"], inputs)
     expected = proof.logits[batch]
     if found.shape != expected.shape:
-        raise GraphError(f"a graph gives logits {list(found.shape)} where torch gives {list(expected.shape)}")
+        raise GraphError(f"the graph gives logits {list(found.shape)}; torch gives {list(expected.shape)}")
     return float(np.nan_to_num(np.abs(found - expected), nan=np.inf).max())
 
 

@@ -1,1 +1,1 @@
-"""Parity fixtures: tiny NLI classifiers, their golden scores, and the comparison of the program with them."""
+"""Parity fixtures: tiny models with random weights, and golden scores with which the tests compare topicmill."""

@@ -1,4 +1,4 @@
-"""Texts written for this project to train the tokenizers, and the cases: combinations of texts and labels."""
+"""Texts written for this project to train the tokenizers, and the golden cases: combinations of texts and labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ class Case:
 
 
 def boundary_texts(window: int, prefix: Callable[[int], str]) -> dict[str, str]:
-    """Texts that just fit the window with short labels and are cut with long ones.
+    """Returns texts that just fit the window with short labels and are truncated with long ones.
 
     `prefix(n)` is the longest run of whole words of `LONG` that has at most n tokens.
     """

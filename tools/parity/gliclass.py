@@ -1,4 +1,4 @@
-"""Random GLiClass checkpoints, as their package saves them, and the package's own scores for a few texts."""
+"""Random GLiClass checkpoints, as the package `gliclass` saves them, and the package's scores for a few texts."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ def write_checkpoint(spec: Spec, folder: Path) -> None:
 
 @torch.no_grad()
 def level(model: GLiClassModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Moves and stretches the last layer, for logits of a mean near 0 and a spread near 2."""
+    """Shifts and scales the last layer, for logits with a mean near 0 and a standard deviation near 2."""
     labels = ["food", "travel by train", "music, live", "law"]
     rows = [row for text in LINES[:6] for row in pipe_of(model, tokenizer).get_embeddings(text, labels)]
     logits = np.stack([row["logits"] for row in rows])
@@ -117,7 +117,7 @@ def encoder_of(name: str, tokens: int) -> PreTrainedConfig:
 
 
 def tokenizer_of(spec: Spec) -> PreTrainedTokenizerBase:
-    """Returns the encoder's kind of tokenizer: WordPiece, byte-level BPE, or a unigram model of whole sentences."""
+    """Returns the encoder's kind of tokenizer: WordPiece, byte-level BPE, or a unigram model that keeps spaces."""
     if spec.encoder == "bert":
         tokenizer = BertTokenizer(vocab=wordpiece_vocabulary())
     elif spec.encoder == "modernbert":
@@ -140,7 +140,7 @@ def tokenizer_of(spec: Spec) -> PreTrainedTokenizerBase:
 
 
 def unigram_vocabulary() -> list[tuple[str, float]]:
-    """Returns pieces of the corpus with their scores: counted, because the trainer's result differs from run to run."""
+    """Returns the corpus's pieces with their scores, counted here because the trainer's result differs between runs."""
     words = [f"▁{word}" for line in LINES for word in line.split()]
     pieces = Counter(words)
     pieces.update(word[:length] for word in words for length in range(1, len(word)))
@@ -152,7 +152,7 @@ def unigram_vocabulary() -> list[tuple[str, float]]:
 
 
 def wrapped(inner: Tokenizer) -> PreTrainedTokenizerBase:
-    """Returns a tokenizer of transformers with the marks of BERT."""
+    """Returns a transformers tokenizer with BERT's special tokens."""
     inner.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -164,8 +164,8 @@ def wrapped(inner: Tokenizer) -> PreTrainedTokenizerBase:
 def golden(folder: Path) -> list[dict]:
     """Returns texts with the package's scores in both modes, for 1 to 40 labels.
 
-    Where a special token is text, or a text is cut in front of its labels, the package reads something else: there the
-    scores are those of its model for the ids that the text should have.
+    The package reads other ids if a text has a special token, or if it must be truncated before its labels. In these
+    cases, the scores are those of the package's model for the ids that topicmill uses.
     """
     source = read_gliclass(folder)
     tokenizer = type(source.tokenizer).from_pretrained(folder)
@@ -195,7 +195,7 @@ def case(
     labels: list[str],
     mode: str,
 ) -> dict:
-    """Returns one text with its scores, proved against the package where it reads the same ids."""
+    """Returns one text with its scores, verified with the package if it reads the same ids."""
     ids = source.prompt.ids(labels, text, source.max_tokens)
     logits = source.logits(Pair(ids, [0] * len(ids)))[0]
     scores = by_hand(logits, mode)

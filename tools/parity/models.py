@@ -29,7 +29,8 @@ from parity.cases import LINES
 BYTE_LEVEL_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 WORDPIECE_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
-# Wide enough that attention is not flat, and narrow enough that sharp attention does not amplify rounding.
+# Spread of the random weights: high enough that attention is not flat, and low enough that it does not amplify
+# rounding.
 GAIN = 1.4
 
 
@@ -37,10 +38,10 @@ GAIN = 1.4
 class Spec:
     """A classifier to make.
 
-    `labels` are the class names in class-index order. A pair is cut at `window` tokens (the tokenizer's
-    `model_max_length`); `positions` is the config's `max_position_embeddings`. With `own_limits`,
-    tokenizer.json carries truncation and padding of its own, which a caller must switch off. The graph's
-    logits may be `graph_tolerance` off torch's. In `made_folder` is put what tools/model.py makes of it.
+    `labels` are the class names in the order of the logits. A pair is truncated at `window` tokens (the tokenizer's
+    `model_max_length`); `positions` is the configuration's `max_position_embeddings`. With `own_limits`, tokenizer.json
+    sets truncation and padding, which a program must disable. The graph's logits may differ from torch's by
+    `graph_tolerance`. `made_folder` is the folder for the output of tools/model.py.
     """
 
     name: str
@@ -84,12 +85,12 @@ TINY = [
     ),
     Spec("tiny-bert-nli", "bert", ("entailment", "neutral", "contradiction"), 96, 96, 2, "model.onnx", own_limits=True),
     Spec("tiny-bert-2way", "bert", ("entailment", "not_entailment"), 64, 96, 3, "onnx/model.onnx"),
-    # The pipeline takes class 0 for the contradiction whatever its name: here that is NEUTRAL.
+    # The pipeline uses class 0 as the contradiction, whatever its name: here, class 0 is NEUTRAL.
     Spec("tiny-roberta-nli", "roberta", ("NEUTRAL", "ENTAILMENT", "CONTRADICTION"), 80, 82, 4, "model.onnx"),
 ]
 
 
-# One of each family, and one of each function from logits to scores.
+# A classifier of each family, and at least one for each function from logits to scores.
 CLASSIFIERS = [
     Spec("tiny-bart-moods", "bart", ("joy", "sadness", "anger"), 96, 96, 11, "onnx/model.onnx"),
     Spec(
@@ -119,7 +120,7 @@ CLASSIFIERS = [
 
 
 def full_spec(layers: int) -> Spec:
-    """Returns the shape of bart-large-mnli, with `layers` encoder and as many decoder layers."""
+    """Returns the shape of bart-large-mnli, with `layers` encoder layers and the same number of decoder layers."""
     return Spec(
         "bart-large-random",
         "bart",
@@ -158,7 +159,7 @@ def base_spec() -> Spec:
 
 def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
     """Trains the family's tokenizer on the corpus."""
-    if spec.family in ("bert", "deberta"):  # DeBERTa's own needs a SentencePiece model; any will do
+    if spec.family in ("bert", "deberta"):  # DeBERTa's own tokenizer needs a SentencePiece model, so BERT's is used
         return BertTokenizer(vocab=wordpiece_vocabulary(), model_max_length=spec.window)
     vocab, merges = train_byte_level_bpe()
     kind = BartTokenizer if spec.family == "bart" else RobertaTokenizer
@@ -166,9 +167,9 @@ def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
 
 
 def wordpiece_vocabulary() -> dict[str, int]:
-    """A lower-cased WordPiece vocabulary of the corpus: special tokens, characters, frequent words and endings.
+    """Returns a lower-cased WordPiece vocabulary of the corpus: special tokens, characters, frequent words and endings.
 
-    Counted here because the library's WordPieceTrainer gives another vocabulary each time it runs.
+    The pieces are counted here, because the library's WordPieceTrainer gives another vocabulary each time it runs.
     """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     words = [word for line in LINES for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line))]
@@ -262,13 +263,13 @@ def deberta(spec: Spec, vocab_size: int) -> PreTrainedModel:
 
 @torch.no_grad()
 def fill_weights(model: PreTrainedModel, seed: int) -> None:
-    """Draw each weight from numpy's generator.
+    """Draws each weight from numpy's generator.
 
-    torch's own generator is not used: its normal numbers depend on the processor's vector width.
+    torch's own generator is not used, because its normal numbers depend on the processor's vector width.
     """
     generator = np.random.default_rng(seed)
     for name, weight in sorted(model.named_parameters()):
-        if not weight.dim():  # a factor: the default will do
+        if not weight.dim():  # a scalar keeps its default
             continue
         mean, spread = distribution(name, weight)
         values = generator.standard_normal(tuple(weight.shape), dtype=np.float32)
@@ -288,9 +289,10 @@ def distribution(name: str, weight: torch.Tensor) -> tuple[float, float]:
 
 @torch.no_grad()
 def level_logits(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]]) -> None:
-    """Move and stretch the last layer so that each class has logits of mean 0 and spread 1 over the batches.
+    """Shifts and scales the last layer so that the logits of each class have mean 0 and standard deviation 1.
 
-    The figures are rounded, so that the weights do not depend on how a processor rounds.
+    The shift and the scale, measured over the batches, are rounded, so that the weights do not depend on how a
+    processor rounds.
     """
     logits = torch.cat([model(**batch).logits for batch in batches])
     means, spreads = logits.mean(0).round(decimals=2), logits.std(0).round(decimals=2)
@@ -310,7 +312,7 @@ def save_folder(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
 
 
 def set_own_limits(path: Path) -> None:
-    """Adds truncation and padding to tokenizer.json, as sentence models on the hub have."""
+    """Adds truncation and padding to tokenizer.json, as sentence models on the Hugging Face Hub have."""
     content = json.loads(path.read_text(encoding="utf-8"))
     content["truncation"] = {"direction": "Right", "max_length": 32, "strategy": "LongestFirst", "stride": 0}
     content["padding"] = {

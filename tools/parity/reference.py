@@ -21,12 +21,12 @@ from parity.cases import LONG, TEXTS, Case
 from parity.models import Spec
 
 SCORE_TOLERANCE = 1e-6
-FUNCTIONS = {"single": "softmax", "multi": "sigmoid", "raw": "none"}  # topicmill's modes, and the pipeline's
+FUNCTIONS = {"single": "softmax", "multi": "sigmoid", "raw": "none"}  # topicmill's modes, and the pipeline's functions
 PACKAGES = ["numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformers"]
 
 
 class Reference:
-    """The pipeline over a model in memory and the tokenizer of its saved folder."""
+    """The zero-shot pipeline with a model in memory and the tokenizer of its saved folder."""
 
     def __init__(self, model: PreTrainedModel, folder: Path):
         # split_special_tokens: a `</s>` in a text stays four characters of text.
@@ -67,7 +67,7 @@ class Reference:
             options = {"hypothesis_template": case.template, "multi_label": multi}
             result = self.pipe(case.text, candidate_labels=case.labels, **options)
         else:
-            # The pipeline rejects an empty text; its steps, given a list, do not.
+            # The pipeline rejects an empty text, but its steps accept one.
             chunks = self.pipe.preprocess([case.text], case.labels, case.template)
             result = self.pipe.postprocess([self.pipe.forward(chunk) for chunk in chunks], multi)
         by_label = dict(zip(result["labels"], result["scores"], strict=True))
@@ -108,7 +108,7 @@ class Reference:
 
 
 class ClassifierReference:
-    """The pipeline over a model in memory and the tokenizer of its saved folder."""
+    """The text-classification pipeline with a model in memory and the tokenizer of its saved folder."""
 
     def __init__(self, model: PreTrainedModel, folder: Path, spec: Spec):
         # split_special_tokens: a `</s>` in a text stays four characters of text.
@@ -183,7 +183,7 @@ def by_hand(logits: np.ndarray, mode: str) -> np.ndarray:
 
 
 def classifier_texts(reference: ClassifierReference) -> dict[str, str]:
-    """Returns every text, and two that end around the window."""
+    """Returns every text, one that just fills the window, and one that is a token longer."""
     room = reference.tokenizer.model_max_length - 2
     return TEXTS | {f"{tokens} tokens": prefix(reference.plain, LONG, tokens) for tokens in (room, room + 1)}
 
@@ -196,7 +196,7 @@ def prefix(tokenizer: Tokenizer, text: str, tokens: int) -> str:
 
 
 def plain_tokenizer(path: Path) -> Tokenizer:
-    """Reads tokenizer.json as another program does: without its own limits, splitting special tokens in a text."""
+    """Reads tokenizer.json as topicmill does: without its own limits, and with special tokens in a text as text."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -205,10 +205,10 @@ def plain_tokenizer(path: Path) -> Tokenizer:
 
 
 def scores_from_logits(logits: np.ndarray, label2id: dict[str, int], mode: str) -> np.ndarray:
-    """The pipeline's rule in double precision: logits [labels, classes] in, scores [labels] out.
+    """Applies the pipeline's rule in double precision: logits [labels, classes] in, scores [labels] out.
 
-    The contradiction is not looked up by name: it is class 0, or the last class where class 0 is the
-    entailment. A single label is scored as in multi mode.
+    The contradiction is not found by name: it is class 0, or the last class if class 0 is the entailment. A single
+    label is scored as in mode `multi`.
     """
     entailment = next(index for label, index in label2id.items() if label.lower().startswith("entail"))
     contradiction = -1 if entailment == 0 else 0
@@ -230,13 +230,13 @@ def short(value: float) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions that produced the scores."""
+    """Returns the versions of Python and of the libraries that compute the scores."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python} | {name: version(name) for name in PACKAGES}
 
 
 def write_golden(path: Path, head: dict, cases: list[dict]) -> None:
-    """Returns one JSON object with one case per line."""
+    """Writes one JSON object, with one case per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(case) for case in cases)
     path.write_text(f'{json.dumps(head)[:-1]}, "cases": [\n{lines}\n]}}\n', encoding="utf-8")

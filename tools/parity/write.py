@@ -21,8 +21,8 @@ from parity.cases import ABOUT, DISCUSSED, LONG, POST, SIXTEEN, TEXTS, TITLE, pi
 from parity.models import CLASSIFIERS, TINY, Spec, level_logits, make_model, make_tokenizer, save_folder
 from parity.reference import ClassifierReference, Reference, classifier_texts, versions, write_golden
 
-# The text after the labels, read from its first token; and before them, read as a whole, by a tokenizer that marks the
-# start of a text.
+# The first model has the text after the labels, and reads the text from the row's first state. The second has the text
+# before the labels, averages the states, and has a tokenizer that marks the start of a text.
 GLICLASS = [
     gliclass.Spec("tiny-gliclass-bert", "bert", 21, graphs=["cpu-fp32", "cpu-int8"]),
     gliclass.Spec(
@@ -39,7 +39,7 @@ MAX_GOLDEN_BYTES = 400_000
 
 def write_fixtures(root: Path) -> None:
     """Writes every tiny model and its golden file under `root`, replacing earlier ones."""
-    torch.set_num_threads(1)  # with more, sums are made in another order
+    torch.set_num_threads(1)  # with more threads, the order of additions differs
     for spec in TINY:
         write(spec, root, Reference, sample_batches, proof_batches, nli_golden)
     classifiers = root / "classifiers"
@@ -65,13 +65,13 @@ def write_gliclass(spec: gliclass.Spec, root: Path) -> None:
 
 
 def nli_golden(reference: Reference) -> dict:
-    """Writes the golden file of an NLI model; some texts are truncated to just fit its window."""
+    """Returns the golden cases of an NLI model; some texts are truncated to just fit its window."""
     cases = tiny_cases(reference.tokenizer.model_max_length, lambda tokens: reference.prefix(LONG, tokens))
     return {"cases": [reference.golden(case) for case in cases]}
 
 
 def text_golden(reference: ClassifierReference) -> dict:
-    """Writes the golden file of a classifier."""
+    """Returns the golden cases of a classifier, with its kind and default mode."""
     return reference.golden(classifier_texts(reference))
 
 
@@ -81,7 +81,7 @@ def text_batches(reference: ClassifierReference) -> list[dict[str, torch.Tensor]
 
 
 def write(spec: Spec, root: Path, refer: Callable, samples: Callable, proofs: Callable, golden_of: Callable) -> None:
-    """Makes one model: its folder, its graph compared with torch, its golden file."""
+    """Writes the folder and the golden file of one model, and compares its graph with torch."""
     folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = make_tokenizer(spec)
@@ -114,7 +114,7 @@ def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenize
         make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
     if spec not in TINY:
         return
-    # With the wrong model type, BERT for BART, it fuses some attention wrongly, without a message.
+    # With the wrong model type, BERT instead of BART, the stock optimizer fuses some attention wrongly, and silently.
     exported, spoiled = root / "models" / spec.name / spec.onnx_file, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
     heads, size = model.config.encoder_attention_heads, model.config.d_model
     optimizer = optimize_model(str(exported), model_type="bert", num_heads=heads, hidden_size=size)
@@ -129,9 +129,9 @@ def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenize
 
 
 def write_odd(folder: Path) -> None:
-    """Write graphs that are odd in one way each, which the program must take, or reject with a reason.
+    """Writes graphs that are each unusual in one way, and that topicmill must accept, or reject with a reason.
 
-    Each counts the tokens of a row and multiplies the number with one weight a label.
+    Each graph multiplies the number of tokens in a row by one weight per label.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, labels, kind, shape, flat in (
@@ -161,14 +161,14 @@ def write_odd(folder: Path) -> None:
 
 
 def sample_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:
-    """Returns pairs that represent all: texts of each kind and length, each with three labels."""
+    """Returns representative pairs: texts of each kind and length, each with three labels."""
     names = ["title", "one word", "post", "empty", "bart specials", "emoji", "japanese", "german"]
     texts = list(pick(TEXTS, *names).values())
     return [reference.batch(texts, ABOUT.format(label)) for label in SIXTEEN[:3]]
 
 
 def proof_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:
-    """Returns batches of different shapes: one pair, two and five of different length, two that fill a tiny window."""
+    """Returns batches of different shapes: one pair, two and five of different lengths, and two that fill a window."""
     return [
         reference.batch([TITLE], ABOUT.format("science")),
         reference.batch([TITLE, POST], ABOUT.format("science")),
