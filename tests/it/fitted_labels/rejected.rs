@@ -23,7 +23,7 @@ async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         let version = scene.json(&fit)["hash"].as_str().unwrap()[..12].to_owned();
         database.run(damage).await;
 
-        let remedy = format!("drop it with `topicmill labels drop {version}`");
+        let remedy = format!("then run `topicmill labels drop {version}`");
         for command in [
             "labels use first-fit24",
             "labels fit",
@@ -33,7 +33,7 @@ async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
             let ran = scene.run(&words(command));
             ran.expect_exit(
                 4,
-                &format!("`first-fit24` (version {version}) learned was edited"),
+                &format!("`first-fit24` (version {version}) was edited or damaged"),
             );
             ran.expect_stderr(&remedy);
         }

@@ -187,7 +187,7 @@ fn a_wrong_clock_removes_no_texts() {
         );
         program
             .ok(&words("purge --retention 48 --yes"))
-            .expect_stderr_all(&["stored by a clock in the future", "texts=1"]);
+            .expect_stderr_all(&["storage time is in the future", "texts=1"]);
         assert_ne!(count(), all);
     }
 }
