@@ -235,7 +235,11 @@ mod tests {
             read(text, Mode::Multi).unwrap(),
             [("t3_a1".to_owned(), vec![0, 1])]
         );
-        assert!(read(text, Mode::Single).is_err());
+        let error = read(text, Mode::Single).unwrap_err();
+        assert!(error.contains("1 row contradicts"), "{error}");
+        let twice = "id,label\na1,food\na1,none\na1,none\n";
+        let error = read(twice, Mode::Single).unwrap_err();
+        assert!(error.contains("2 rows contradict"), "{error}");
         assert!(read("id,label\na1,\na1,food\n", Mode::Multi).is_err());
     }
 }

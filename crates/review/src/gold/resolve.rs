@@ -61,9 +61,12 @@ pub fn resolve(
         }
     }
     if !conflicts.is_empty() {
+        let contradict = match conflicts.len() {
+            1 => "1 row contradicts".to_owned(),
+            rows => format!("{rows} rows contradict"),
+        };
         return Err(GoldError::Labels(format!(
-            "{} rows contradict an earlier row of the same post: {}; keep one row per post",
-            conflicts.len(),
+            "{contradict} an earlier row of the same post: {}; keep one row per post",
             conflicts[..conflicts.len().min(EXAMPLES)].join("; ")
         )));
     }
