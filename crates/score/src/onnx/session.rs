@@ -64,8 +64,9 @@ impl Source {
             } else if missing.is_empty() {
                 message
             } else {
+                let verb = if missing.len() == 1 { "is" } else { "are" };
                 let missing = missing.join(", ");
-                format!("{message}; {missing} is missing, next to ONNX Runtime and in the system's library path: \
+                format!("{message}; {missing} {verb} missing next to ONNX Runtime and in the system's library path: \
                          install CUDA 13 and cuDNN 9, for example with `pip install onnxruntime-gpu[cuda,cudnn]`")
             };
             OnnxError::Cuda {
