@@ -4,7 +4,7 @@
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f roles.sql
 --
 -- These are group roles, which cannot log in. docs/postgres.md explains how to add people and services as members.
--- Roles belong to the whole server, so the first run needs the privilege CREATEROLE.
+-- Roles belong to the whole server, so the first run needs a user with CREATEROLE.
 
 DO $$
 DECLARE role text;
@@ -37,8 +37,8 @@ GRANT INSERT, UPDATE ON run_days TO topicmill_collector;
 -- schedule run: the state of schedules. Stages need the privileges of their own roles.
 GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;
 
--- classify: labels, scores and the backlog, but no posts. The privilege on one column allows it to lock a post while
--- labelling it.
+-- classify: labels, scores and the backlog, but no posts. UPDATE on one column allows `classify` to lock a post
+-- while labelling it.
 GRANT INSERT, UPDATE ON runs, meta, models, label_sets, labels, hypotheses, current_target TO topicmill_worker;
 GRANT INSERT, UPDATE, DELETE ON leases, backlog, classifications, packed_scores, pair_logits, text_vectors, label_vectors
     TO topicmill_worker;
