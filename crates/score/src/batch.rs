@@ -58,9 +58,9 @@ const STEPS: usize = 8;
 const BLOCK: usize = 8;
 /// Widths of `OneWidth` are multiples of this: coarse enough that rows share a width, fine enough for little padding.
 const STEP: usize = 4;
-/// Minimum width of `OneWidth`: matrix products of four rows or fewer use a kernel with another order of summation.
+/// Minimum width of `OneWidth`: matrix products over four tokens or fewer use a kernel with another order of summation.
 const MIN_WIDTH: usize = 16;
-/// Minimum number of rows, for the same reason, where the last layers read one token per row.
+/// Minimum number of rows of a model whose last layers read one token per row, for the same reason.
 pub(crate) const MIN_ROWS: usize = 8;
 
 impl Shapes {

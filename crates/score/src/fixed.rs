@@ -69,7 +69,8 @@ impl FixedShape {
     }
 }
 
-/// Returns `real` rows from index `first` on, padded to `width`, and then copies of the first one up to `rows` rows.
+/// Returns a batch of `rows` rows, padded to `width`: `real` rows from index `first` on, then copies of the row at
+/// `first`.
 fn part(batch: &Batch, first: usize, real: usize, rows: usize, width: usize, pad_id: u32) -> Batch {
     let mut part = Batch {
         ids: Vec::with_capacity(rows * width),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn open_sizes_stay_unpadded_and_a_row_that_is_too_long_is_an_error() {
+    fn dynamic_sizes_stay_unpadded_and_a_row_that_is_too_long_is_an_error() {
         let mut shapes = Vec::new();
         let mut compute = |part: &Batch| {
             shapes.push((part.rows(), part.width));

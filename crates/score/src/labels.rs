@@ -11,7 +11,7 @@ use crate::background::{Background, BackgroundError, BackgroundTopic, Words, wor
 use crate::fitted::{Fitted, FittedError};
 use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
 
-/// Placeholder template of a classifier's label set, which has no hypotheses. Unlikely to be in a pipeline file.
+/// Placeholder for the template of a classifier's label set, which has no hypotheses; unlikely in a pipeline file.
 const CLASS_TEMPLATE: &str = "class {}";
 
 /// Scoring mode: the function that turns logits into scores.

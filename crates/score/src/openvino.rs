@@ -1,7 +1,8 @@
 //! OpenVINO as an [`Engine`]. No other module names the `openvino` crate.
 //!
-//! It runs the graphs of the same model folders on CPUs, in float32 or on request in a [reduced precision](Rounding).
-//! The library is loaded on first use, once per process, from the path that [`library`](crate::onnx::library) finds.
+//! OpenVINO runs the graphs of the same model folders as ONNX Runtime, but only on CPUs: in float32, or on request in a
+//! [reduced precision](Rounding). The library is loaded on first use, once per process, from the path that
+//! [`library`](crate::onnx::library) finds.
 //!
 //! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
 //! 8-bit weights. A score then depends on its batch, so both settings are always given explicitly.

@@ -79,7 +79,8 @@ pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     whole
 }
 
-/// Returns a title or body without zero-width characters, escapes, images and Markdown syntax. Placeholders are kept.
+/// Returns a title or body without zero-width characters, escapes, images and most Markdown syntax. Links, list markers
+/// and placeholders are kept.
 ///
 /// ```
 /// use topicmill_score::reddit::reddit_text;

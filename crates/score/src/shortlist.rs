@@ -116,7 +116,8 @@ impl Shortlist {
         pairs
     }
 
-    /// Marks all labels but the best ones of a ranking as skipped, and the background if those all rank before it.
+    /// Marks all labels but the best ones of a ranking as skipped; also the background, if it ranks below all of the
+    /// best labels.
     pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;

@@ -26,7 +26,7 @@ pub fn slug(label: &str) -> String {
         } else if separates(c) {
             words.push(String::new());
         } else if !matches!(c, '\'' | '’') {
-            let word = words.last_mut().expect("there is one from the start");
+            let word = words.last_mut().expect("`words` is never empty");
             word.extend(c.to_lowercase());
         }
     }

@@ -35,11 +35,11 @@ const EIGHT_BITS: [u64; 2] = [2, 3];
 
 /// The input whose shape determines the batch shape.
 const IDS: &str = "input_ids";
-/// Limit of the dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const MAX_DIMENSIONS: usize = 64;
 /// Limit of the padded tokens of a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
-/// Nesting depth of the inputs, nodes and tensors of the main graph: in the graph, which is in the model.
+/// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph depth 1.
 const OWN_DEPTH: u32 = 2;
 
 /// The fixed sizes of a batch; `None` for a dynamic size.
@@ -175,7 +175,7 @@ pub(crate) struct StoredTensor {
     pub(crate) dims: Vec<i64>,
     /// Type, as numbered by the format.
     pub(crate) data_type: u64,
-    /// Offset and length of its numbers in the graph file.
+    /// Offset and length of the tensor's numbers in the graph file.
     pub(crate) raw: (u64, u64),
     /// Key-value pairs that locate external numbers.
     pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,

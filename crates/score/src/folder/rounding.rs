@@ -29,7 +29,8 @@ impl Rounding {
         std::iter::once(Self::Bf16).chain(groups)
     }
 
-    /// Returns the mode with this precision name. `int8` is a mode if the folder has no int8 graph.
+    /// Returns the mode with this precision name. `int8` stands for the most accurate int8 mode; callers use it only if
+    /// the folder has no int8 graph.
     pub fn from_name(precision: &str) -> Option<Self> {
         let [group, _] = Self::GROUPS;
         let int8 = (precision == "int8").then_some(Self::Int8 { group });

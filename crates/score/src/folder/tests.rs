@@ -244,7 +244,7 @@ fn int8_graphs_are_recognised_by_their_operators() {
     assert_eq!(int8.manifest_hash, hashes[2]);
     hashes.sort_unstable();
     hashes.dedup();
-    assert_eq!(hashes.len(), 4, "scores that must not be mixed");
+    assert_eq!(hashes.len(), 4, "each precision has its own hash");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_text_that_runs_out_of_memory_or_yields_nan_fails_alone() {
 }
 
 #[test]
-fn texts_that_fail_the_engine_fail_alone() {
+fn texts_on_which_the_engine_fails_fail_alone() {
     let set = set(&["sports", "food"]);
     let mut texts = texts();
     let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);

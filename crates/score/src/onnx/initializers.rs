@@ -15,11 +15,11 @@ const PACKING_OPERATORS: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulIn
 /// A matrix operand of a graph's products.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
-    /// Its name in the graph.
+    /// The name in the graph.
     pub name: String,
     /// Rows and columns.
     pub shape: [i64; 2],
-    /// Its numbers, row by row.
+    /// The numbers, row by row.
     pub numbers: StoredNumbers,
 }
 
@@ -80,7 +80,7 @@ fn read_at(file: &mut File, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 impl StoredTensor {
-    /// Returns the size of its data; `None` unless it is a large matrix of a supported type.
+    /// Returns the size of the data in bytes; `None` unless the tensor is a large matrix of a supported type.
     fn bytes(&self) -> Option<usize> {
         // `FLOAT`, `UINT8` and `INT8`, as numbered by the format.
         let size = match self.data_type {
@@ -116,7 +116,7 @@ impl StoredTensor {
         })
     }
 
-    /// Reads its data from an external file; `None` if the location is outside the folder or invalid.
+    /// Reads the data from an external file; `None` if the location is outside the folder or invalid.
     fn read_external(
         &self,
         folder: &Path,

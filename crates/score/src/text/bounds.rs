@@ -8,7 +8,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Maximum growth factor of a text. Known models need less: a charsmap entry has at most 33 bytes, a visible space 3.
+/// Maximum growth factor of a text. Known models need less: a charsmap entry has at most 33 bytes, and the sign that
+/// replaces a space, such as `▁`, has 3.
 const MAX_GROWTH: usize = 256;
 
 /// A value with at most `MOST` nested values, which are counted and discarded.
