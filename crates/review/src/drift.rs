@@ -96,7 +96,8 @@ pub fn is_significant_change(before: (u64, u64), after: (u64, u64), labels: usiz
     both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
 
-/// Returns true if the first of `labels` counts is significantly larger than the second.
+/// Returns true if the count `first` is significantly larger than `second`, with a Bonferroni correction for `labels`
+/// counts.
 pub fn is_significantly_larger(first: u64, second: u64, labels: usize) -> bool {
     // The counts are from one sample, so the variance of their difference is about their sum.
     let z = as_f64(first.saturating_sub(second)) / as_f64(first + second).max(1.0).sqrt();

@@ -6,7 +6,7 @@
 //! `weights`. For a model without vectors, the fitted logit is `scale[k] * l[k] + bias[k]`, with `scale` drawn to 1:
 //! Platt scaling for each label.
 //!
-//! With vectors, no scale is learned: learned from few answers, it would be too imprecise to help. Without a scale, the
+//! With vectors, no scale is learned, because few answers would determine it too imprecisely. Without a scale, the
 //! calibration error of labels after 100 answers is .048 instead of .058, at the same accuracy
 //! (benches/results/fit.md).
 //!
@@ -27,8 +27,8 @@ const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0
 /// chooses among weak penalties by chance (with 20 answers, accuracy is .871 with all strengths, and .877 without the
 /// weak ones).
 const WEAKEST_TIMES_ANSWERS: f64 = 20.0;
-/// Penalty on `scale - 1`. Like the penalty on the bias, it is the inverse variance of a normal prior; halving or
-/// doubling both changes accuracy with 100 answers by less than its standard error.
+/// Penalty on `scale - 1`. Like the penalty on the bias, it is the inverse variance of a normal prior. If both are
+/// halved or doubled, the accuracy with 100 answers changes by less than its standard error.
 const SCALE_PENALTY: f64 = 4.0;
 /// Penalty on the bias.
 const BIAS_PENALTY: f64 = 1.0;
@@ -242,7 +242,7 @@ fn held_out_rows(fold_of: &[usize], fold: usize) -> impl Iterator<Item = usize> 
     (0..fold_of.len()).filter(move |row| fold_of[*row] == fold)
 }
 
-/// The answers as matrices, with a row for each.
+/// The answers as matrices, with one row per answer.
 #[derive(Debug, Clone)]
 struct Problem {
     link: Link,

@@ -10,7 +10,8 @@ use topicmill_score::{LabelSet, hypothesis};
 
 use topicmill_store::{Store, StoreError};
 
-/// Returns the keys of the stored hypotheses that `label_set` uses with some model, and no other stored label set does.
+/// Returns the keys of the stored hypotheses that `label_set` uses with some model, and that no other stored label set
+/// uses.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

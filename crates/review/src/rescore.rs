@@ -100,7 +100,7 @@ impl<'a> Rescorer<'a> {
             found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
             texts.retain(|text| !found.contains_key(text));
         }
-        // An earlier model folder may have stored logits of pairs instead of vectors.
+        // A text without a stored vector may still have stored logits of pairs.
         if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
             let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
             let whole = texts.into_iter().zip(logits);
@@ -222,7 +222,7 @@ pub async fn stored_logits(
         .filter(|(_, logits)| logits.is_none())
         .map(|(text, _)| *text)
         .collect();
-    // An earlier model folder may have stored logits of pairs instead of vectors.
+    // A text without a stored vector may still have stored logits of pairs.
     let of_pairs = store
         .computed()
         .pair_logits(model, hypotheses, &without)

@@ -122,7 +122,7 @@ fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
         fit_threshold(&wrong.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.5),
         None
     );
-    // Rows with one score pass a threshold together or not at all.
+    // Rows with equal scores pass a threshold together or not at all.
     let even = two_labels(1.0, 25, 50);
     assert_eq!(
         fit_threshold(&even.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.6),

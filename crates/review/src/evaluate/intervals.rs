@@ -6,7 +6,7 @@ use crate::calibrate::Z95;
 
 /// Resamples of the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;
-/// Minimum number of resamples, used with many posts, for which intervals are narrow.
+/// Minimum number of resamples, for gold labels of many posts: their intervals are narrow anyway.
 const FEWEST: usize = 200;
 /// Maximum number of posts drawn in all resamples together, so that a million gold posts take seconds.
 const MOST_DRAWS: usize = 100_000_000;

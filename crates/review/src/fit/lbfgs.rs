@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Number of pairs of a step and a gradient change that approximate the curvature.
+/// Number of latest (step, gradient change) pairs from which the curvature is approximated.
 const MEMORY: usize = 10;
 /// Maximum number of steps. A fit to 1,000 answers takes about 40.
 const MOST_STEPS: usize = 500;
@@ -11,7 +11,8 @@ const SUFFICIENT: f64 = 1e-4;
 /// Maximum number of halvings of a step; a function that has not decreased by then is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
-/// Returns a point near the minimum, at which no component of the gradient is larger than `tolerance`.
+/// Returns a point near the minimum. No component of the gradient there is larger than `tolerance`, unless a limit of
+/// steps or halvings is reached first.
 ///
 /// `function` returns the value at a point, and writes the gradient into its second argument.
 pub fn minimise(
@@ -62,7 +63,7 @@ pub fn minimise(
             .zip(&gradient)
             .map(|(new, old)| new - old)
             .collect();
-        // Because of rounding, a pair may have no curvature; it would make the direction point uphill.
+        // Because of rounding, a pair may have no curvature; such a pair would make the direction point uphill.
         if dot(&by, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();

@@ -23,7 +23,7 @@ pub struct PairAgreement {
 }
 
 /// Returns the agreement of each pair of annotators with a common post, the pairs with the most posts first. Answers
-/// about an earlier text of their post are ignored.
+/// about an earlier version of a post's text are ignored.
 pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
@@ -109,7 +109,7 @@ mod tests {
         let found = agreement(&answers);
         let names: Vec<&[String; 2]> = found.iter().map(|pair| &pair.annotators).collect();
         assert_eq!(names, [&["ben", "carl"], &["ada", "ben"]]);
-        // Neither observed agreement nor agreement by chance.
+        // The observed agreement and the agreement by chance are both 0.
         assert_eq!(found[0].kappa, Some(0.0));
         assert_eq!(found[1].kappa, None);
     }

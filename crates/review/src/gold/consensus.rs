@@ -35,7 +35,7 @@ pub struct Consensus {
     pub annotators: BTreeSet<String>,
     /// The posts on which annotators disagree; these are not in `rows`.
     pub disagreements: Vec<Disagreement>,
-    /// Number of answers about an earlier text of their post; these are ignored.
+    /// Number of answers about an earlier version of a post's text; these are ignored.
     pub before_an_edit: usize,
 }
 

@@ -15,7 +15,7 @@ const SAME: f32 = 0.1;
 const CUTS: (u8, u8) = (50, 90);
 /// The step between cuts, in hundredths.
 const STEP: u8 = 2;
-/// The cut if none of these gives two clusters: the best cut for the 1,311 posts.
+/// The cut if none of the tried distances gives two clusters: the best cut for the 1,311 posts.
 const DEFAULT_CUT: f32 = 0.8;
 
 /// Cluster means, largest cluster first.
@@ -27,7 +27,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Returns the cluster that a vector belongs to, and the mean distance to its members; `None` if there is none.
+    /// Returns the cluster that a vector belongs to, if any, and the mean distance to the cluster's members.
     pub fn nearest(&self, vector: &[f32]) -> Option<(usize, f32)> {
         let distances = self.means.iter().map(|mean| 1.0 - dot(mean, vector));
         let (place, distance) = (0..)
