@@ -1,7 +1,5 @@
 //! Terminal control characters in untrusted texts.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -9,6 +7,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::server;
+use crate::support::terminal::on_a_terminal;
 
 /// Clears the screen, rings the bell, sets a colour with a C1 code, deletes, and reverses the direction of text.
 const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e}txt\u{2066}\u{200f}\u{61c}\u{8}\r";
@@ -74,32 +73,6 @@ async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
     }
 }
 
-/// Runs in a terminal made by `script` of util-linux.
-fn on_a_terminal(program: &Program, args: &[&str]) -> Option<String> {
-    let command = program.command(args);
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
-    let mut script = Command::new("script");
-    script
-        .args(["-qec", &words.join(" "), "/dev/null"])
-        .current_dir(program.folder.path());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => script.env(name, value),
-            None => script.env_remove(name),
-        };
-    }
-    let output = script.stdin(std::process::Stdio::null()).output().ok()?;
-    assert!(output.status.success(), "{output:?}");
-    Some(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .replace("\r\n", "\n"),
-    )
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn csv_on_a_terminal_is_escaped() {
     let program = Program::new();
@@ -112,9 +85,10 @@ async fn csv_on_a_terminal_is_escaped() {
         "--format",
         "csv",
     ];
-    let Some(text) = on_a_terminal(&program, &args) else {
+    let Some((text, code)) = on_a_terminal(&program, 80, &args) else {
         return; // `script` is not installed.
     };
+    assert_eq!(code, 0, "{text}");
     assert_harmless("csv", &text);
     assert!(text.contains("evil␛[2J"), "{text}");
 }
