@@ -54,7 +54,7 @@ fn learned(program: &Program) -> Value {
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
+async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
     for database in databases() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
@@ -247,7 +247,7 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
                 .run(&["labels", "evaluate", "--gold", gold])
                 .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         }
-        // The label set before the fit learned from no answers, so all of them measure it.
+        // The label set without the fit learned from no answers, so all answers can measure it.
         let before = scene.json(&[&evaluate[..], &["--label-set", "first"]].concat());
         assert_eq!(before["posts"], 24);
 
@@ -302,7 +302,7 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
         "{}",
         ran.stdout
     );
-    // The label set before the fit has no target.
+    // The label set without the fit has no target.
     let ran = fit(&all, &["--label-set", "first"]);
     assert!(!ran.stdout.contains("is chosen for"), "{}", ran.stdout);
 }
@@ -370,7 +370,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_meanwhile() {
     let answers = first(&scene, "answers.csv", 24);
     let other = scene.write("other.toml", pipeline("other", "", &LABELS[..2]));
     scene.ok(&["classify", "--pipeline", &other]);
-    // The fit reads, and waits for its first write.
+    // Another connection has the write lock: the fit can read, but waits at its first write.
     let mut holder = sqlx::SqliteConnection::connect(&database.url)
         .await
         .unwrap();

@@ -353,7 +353,7 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_after_an_edit() {
+async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let rows: String = (0..4).map(|i| format!("k{i:05},food\n")).collect();

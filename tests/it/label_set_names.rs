@@ -55,7 +55,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
                 stored("first", 31, true)
             ]
         );
-        // A daily run with the current file logs nothing about this.
+        // A daily run with the current file logs neither notice.
         let message = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
         assert!(
             !message.contains(IN_ADDITION) && !message.contains(STILL),
@@ -192,7 +192,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
             .expect_exit(2, "minilm");
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
-        // The current model gave no label under this set.
+        // The current model has no labels of `other`, so `labels use` selects the model that has.
         scene.ok(&["classify", "--pipeline", &other]);
         scene.ok(&["labels", "use", "other"]);
         scene.ok(&["labels", "use", "first"]);
@@ -201,7 +201,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
 }
 
 #[test]
-fn the_labels_of_one_of_two_first_runs_become_current_and_the_other_reports_it() {
+fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
     for database in databases() {
         let program = Program::new();
         let url = ["--database", database.url.as_str()];

@@ -23,7 +23,7 @@ async fn answer_slowly(State(load): State<Arc<Load>>) -> axum::Json<Value> {
 }
 
 #[tokio::test]
-async fn topics_share_one_request_at_a_time() {
+async fn topics_read_concurrently_send_one_request_at_a_time() {
     let load = Arc::new(Load::default());
     let router = axum::Router::new()
         .fallback(answer_slowly)

@@ -13,7 +13,7 @@ const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
 #[test]
-fn backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
+fn a_backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
     for scene in Scene::each() {
         scene.import(6);
         let two = scene.program.write("two.toml", TWO);
