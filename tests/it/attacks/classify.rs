@@ -159,7 +159,7 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
     for sql in ["BEGIN", "SELECT 1 FROM posts FOR UPDATE"] {
         sqlx::query(sql).execute(&mut reader).await.unwrap();
     }
-    // The write holds its lease and waits for the posts.
+    // The write has its lease, and waits until the posts are unlocked.
     let writing = f.complete(&claim, 1);
     let meanwhile = async {
         let waits = "SELECT COUNT(*) FROM pg_stat_activity \
@@ -179,7 +179,11 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
             .into_iter()
             .map(|post| post.fullname)
             .collect();
-        assert_eq!(others.len(), 1, "not the one unclaimed post: {others:?}");
+        assert_eq!(
+            others.len(),
+            1,
+            "only the unclaimed post is claimed: {others:?}"
+        );
         sqlx::query("COMMIT").execute(&mut reader).await.unwrap();
     };
     let both = async { tokio::join!(writing, meanwhile) };

@@ -107,7 +107,8 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
             "added_tokens",
             json!(vec![one; 200_000]),
         ),
-        // The size of a 4 GiB table without the table; half of a size; a small table with 30,000 bytes of text.
+        // Three charsmaps: the size of a 4 GiB table without the table, half of a size, and a small table with 30,000
+        // bytes of text.
         (
             "a truncated charsmap",
             "normalizer",

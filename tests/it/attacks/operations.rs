@@ -102,7 +102,7 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
 #[tokio::test]
 async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     let program = Program::new();
-    // A missing database is not an error. Missing credentials are one for Reddit, but not for an archive.
+    // A missing database is not an error. Missing credentials are an error for Reddit, but not for an archive.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
     assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
     let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);

@@ -383,7 +383,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         assert_eq!(scene.purge(&plan).await.texts, 1);
         let mut fates = deleted();
         fates["name"] = json!("t3_p");
-        // One response has all fields of the parent, and the others only its name.
+        // For `x`, Reddit shows all fields of the parent, and for the others only its name.
         scene
             .gone(&[
                 ("x", json!({"crosspost_parent_list": [fates]})),

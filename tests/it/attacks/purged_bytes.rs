@@ -266,7 +266,8 @@ async fn happen(
                 ..PurgePlan::default()
             };
             scene.purge(&plan).await;
-            // Ask the database which texts are gone: age counts from a post's first insert, which the model lacks.
+            // Ask the database which texts are gone: retention counts from a post's first insert, which the model does
+            // not track.
             let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
             for fullname in scene.rows(taken).await {
                 // The neighbouring posts have none of the words.

@@ -305,15 +305,15 @@ impl Scene {
         }
     }
 
-    /// Pauses one stage after `steps` steps while the other one runs. Returns where it paused and whether the other
-    /// one waited for it, or `None` if it finished without a pause.
+    /// Pauses `first` after `steps` steps while `second` runs. Returns the statement at which `first` paused, and
+    /// whether `second` waited for it; `None` if `first` finished without a pause.
     async fn meet(&self, first: Stage, second: Stage, steps: usize) -> Option<(String, bool)> {
         self.begin_round().await;
         self.gate.pause_after(steps);
         let what = format!("{first:?} paused after {steps} steps, and {second:?}");
         let held = async {
             let ended = self.run(&self.held, first).await;
-            // End the wait for a pause.
+            // If this stage finished without a pause, `running` must stop waiting for one.
             self.gate.resume();
             ended
         };

@@ -34,7 +34,7 @@ async fn with_a_row(database: &TestDatabase) {
 
 const ROW: &str = "SELECT COUNT(*) AS n, MIN(worker) AS w FROM runs";
 
-/// Creates a role for the test, and returns the URL with which it logs in.
+/// Creates a role; returns the URL with which it logs in, and its name.
 async fn role(url: &str, terms: &str) -> (String, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -200,7 +200,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     // `Program` permits superusers through a variable.
     let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
     assert_eq!(program.ok(&args).stdout, "n,w\n1,w\n");
-    // Privileges inherited from another role, even one that needs `SET ROLE`, and the privilege of replication.
+    // Also rejected: privileges of another role, inherited or only available through `SET ROLE`, and replication.
     for terms in [
         "NOINHERIT IN ROLE pg_read_server_files",
         "IN ROLE pg_execute_server_program",

@@ -207,7 +207,7 @@ async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader()
         drop(stdout);
         let ran = finished(child.wait_with_output().unwrap());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", database.url);
-        let Ok(status) = status else { continue }; // The system does not report this.
+        let Ok(status) = status else { continue }; // This system has no `/proc`.
         let peak = status
             .lines()
             .find(|line| line.starts_with("VmHWM:"))
