@@ -19,7 +19,7 @@ fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
 
 const BACKGROUND: &str = "background = \"reddit\"";
 
-/// Returns NDJSON of posts about games, food, and music, which has no label.
+/// Returns NDJSON of posts about games, food and music. No label fits those about music.
 fn posts() -> String {
     let titles = [
         "a new boss fight in this game",
@@ -141,7 +141,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             let plan = scene.json(&["sql", plan]).to_string();
             assert!(plan.contains("INDEX classifications_uncertain"), "{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-            // The index on topics counts posts, but is not used for a list ordered by time.
+            // The index on topics is used to count posts, but not to list them by time.
             let plan = |select: &str| {
                 let plan = format!("EXPLAIN QUERY PLAN {select}");
                 scene.json(&["sql", &plan]).to_string()
@@ -238,8 +238,8 @@ fn a_shortlist_excludes_labels_and_keeps_the_background() {
             small.to_str().unwrap(),
         ],
     );
-    // One pair per text for its shortlisted label, and another one if the small model ranks the background first: for
-    // the ten texts about music, and for a few others.
+    // Each text costs one pair, for its shortlisted label. The ten texts about music, and a few others, cost another
+    // pair, because the small model ranks the background first.
     let pairs = done["pairs"].as_u64().unwrap();
     let texts = POSTS as u64 - 1;
     assert!((texts + 10..texts + 15).contains(&pairs), "{done}");

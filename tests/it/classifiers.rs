@@ -336,7 +336,7 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
         let off: f64 = graph(name)["scores off"].as_str().unwrap().parse().unwrap();
         assert!(off < 0.5 && graph(name)["state"] == "ok", "{table:?}");
     }
-    // The labels of the manifest no longer match those of the configuration.
+    // The changed configuration no longer has the hash in the manifest.
     let config = fs::read_to_string(copy.join("config.json")).unwrap();
     fs::write(
         copy.join("config.json"),

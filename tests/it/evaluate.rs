@@ -367,7 +367,11 @@ async fn two_models_are_compared_without_changing_current_labels() {
     let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
     let before = scene.json(&["sql", dump]);
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
-    assert_eq!(ran.code, 2, "the model never labelled: {}", ran.stderr);
+    assert_eq!(
+        ran.code, 2,
+        "the model has labelled no post: {}",
+        ran.stderr
+    );
     // `--compute` stores nothing, and gives the results that `classify` stores later.
     let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");

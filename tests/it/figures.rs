@@ -150,7 +150,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         !page.contains("of posts are labelled as their topic"),
         "{page}"
     );
-    // Both halves are named with their posts: 90 posts, three hours apart.
+    // Both halves are shown with their numbers of posts: there are 90 posts, three hours apart.
     let seconds = "CAST(strftime('%s', created_at) AS INTEGER)";
     let half = format!(
         "{seconds} < (SELECT (MIN({seconds}) + MAX({seconds})) / 2.0 FROM posts) AND outcome IS NOT NULL"

@@ -1,5 +1,5 @@
-//! Tests GLiClass models: scores equal those of the package `gliclass`, in any batch, and logits, which depend on the
-//! whole label set, are stored for it.
+//! Tests GLiClass models: in any batch, scores equal those of the package `gliclass`; each logit depends on the whole
+//! label set, and is stored for that set only.
 //!
 //! `tools/golden.py` made the models (tiny, with random weights) and recorded the package's scores.
 

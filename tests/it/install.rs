@@ -9,7 +9,7 @@ use crate::support::program::{RunOutput, finished};
 
 const MODEL: &str = "models/minilm-reddit-topics";
 
-/// A prefix with the program in `bin`, an empty home, an empty working directory, and a PATH with nothing else.
+/// A prefix with the program in `bin`, an empty home, an empty working directory, and an empty folder as `PATH`.
 struct Installed {
     top: tempfile::TempDir,
 }

@@ -1,5 +1,5 @@
-//! Tests learned label vectors: they apply to all labels of a set or to none, are never mixed with vectors of words,
-//! and an invalid file is rejected.
+//! Tests learned label vectors: they apply to all labels of a set or to none, are never mixed with vectors of label
+//! texts, and an invalid file is rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,8 +56,8 @@ fn configure(dir: &Path, file: Option<&str>) {
     fs::write(dir.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Returns the word vectors of the first three topics, each shifted by one topic, so that a learned vector shows in
-/// every score. `described` adds the labels' descriptions.
+/// Returns a vectors file in which each of the first three topics has the text vector of the next one, so that learned
+/// vectors change every score. `described` adds the labels' descriptions.
 fn exchanged(program: &Program, described: bool) -> Value {
     let labels = LEARNED.map(|place| {
         let (slug, label, description) = TOPICS[place];
@@ -171,7 +171,8 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     assert!(message.contains(NOTICE), "{message}");
     are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
 
-    // With one more label, no learned vector is used. If no label has one, nothing is logged.
+    // If only some labels have learned vectors, none is used, and the reason is logged. If no label has one, nothing is
+    // logged.
     for places in [&[0, 1, 2, 3][..], &[3]] {
         let (words, _) = score(&by_words, places, "");
         let (found, message) = score(&learned, places, "");
@@ -285,7 +286,7 @@ fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     if !has_onnx_runtime("learned label vectors") {
         return;
     }
-    // Vectors are found by label text: after a changed description, none of them would apply.
+    // A vector is found by the texts of its label, so one changed description would disable all vectors.
     let program = Program::new();
     let topics = repository("pipelines/sixteen-topics.toml");
     let pipeline = ["--pipeline", topics.to_str().unwrap()];

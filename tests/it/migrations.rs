@@ -1,4 +1,4 @@
-//! Tests that opening a database migrates an earlier schema, and that one of an earlier build is
+//! Tests that opening a database migrates its schema, and that a database of an earlier, incompatible build is
 //! rejected. Only one schema exists yet, so the tests invent the next one.
 
 use std::sync::Arc;

@@ -60,7 +60,7 @@ impl Watched {
         read(&body)
     }
 
-    /// Waits for metrics that contain a value, and returns them.
+    /// Waits until the metrics satisfy a condition, and returns them.
     fn until(
         &self,
         condition: impl Fn(&BTreeMap<String, Family>) -> bool,
@@ -73,7 +73,7 @@ impl Watched {
             std::thread::sleep(Duration::from_millis(200));
         }
         panic!(
-            "the metrics lack the value after a minute: {:#?}",
+            "the condition is still false after a minute: {:#?}",
             self.metrics()
         );
     }

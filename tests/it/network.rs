@@ -30,7 +30,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 const LONG: Duration = Duration::from_mins(1);
-/// A timeout that really elapses, and is long enough for a token from a busy machine.
+/// A timeout that tests wait for in real time. A busy machine can still fetch a token within it.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn with_short_timeouts(

@@ -183,10 +183,13 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
                 );
             }
             if budget == 1 {
-                assert_eq!(found, expected, "{name}: alone, every bit is the same");
+                assert_eq!(
+                    found, expected,
+                    "{name}: with a budget of one token, every bit is the same"
+                );
             }
         }
-        // Where a batch has the rows of one post only, as for int8, the order of posts changes no bit.
+        // For int8, a batch has the rows of only one post, so the order of posts changes no bit.
         let mut folder = ModelFolder::open(&folder, None).unwrap();
         folder.precision = "int8".into();
         let [one, other] = [(1, 1_024), (2, 1_024)].map(|(seed, budget)| {
@@ -195,7 +198,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
         });
         assert_eq!(one, other, "{name}");
     }
-    // Nor does the token budget if the graph itself is int8, whose activations have one scale per batch.
+    // With an int8 graph, whose activations have one scale per batch, the token budget changes no bit either.
     let int8 = repository("tests/it/fixtures/models/tiny-bart-made");
     let int8 = ModelFolder::open(&int8, Some("int8")).unwrap();
     let [one, other] = [(1, 1), (2, 50_000)].map(|(seed, budget)| {

@@ -244,8 +244,8 @@ const PER_MINUTE: u32 = 240;
 /// Pages that each process reads, after one request for the token.
 const PAGES: usize = 8;
 
-/// Uses up the burst of both processes. Returns the time from which later reservations, a quarter of a second
-/// each, are counted.
+/// Uses up the burst that both processes share. Returns the current time, which later reservations follow at intervals
+/// of a quarter of a second.
 async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     let quota = client_with(settings(url)).0.quota_id();
     let terms = QuotaTerms {
@@ -337,7 +337,8 @@ async fn a_killed_process_does_not_stall_the_other() {
         let arrivals = log.arrivals();
         assert!(arrivals.len() > PAGES, "{}", arrivals.len());
         assert_paced(&arrivals, used_up);
-        // The killed process leaves one unused reservation: the next one is no further ahead than that.
+        // The killed process leaves at most one unused reservation, so the next one is at most two intervals later than
+        // the requests that arrived account for.
         let ahead = store
             .query("SELECT next_at FROM quotas")
             .await

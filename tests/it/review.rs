@@ -172,7 +172,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         browser.check().await;
     }
     assert_eq!(random, 2, "one post in five is random");
-    // Nine agree with their labels; one of the ten fits none of them.
+    // Nine answers agree with the assigned labels; the third answer is none of these.
     let found = right(&scene);
     assert_eq!(found[0], "random");
     assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
@@ -315,7 +315,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
     }
 }
 
-/// Checks that the page says so if every post was skipped, and offers them again.
+/// Checks that the page reports when only skipped posts are left, and offers them again.
 async fn skipped_posts_are_offered_again(served: &Served) {
     let mut page = served.get("/review").await;
     let token = field(&page, "token");

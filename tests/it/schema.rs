@@ -146,7 +146,7 @@ fn linked(text: &str) -> String {
     linked
 }
 
-/// Tables that Datasette lists; it hides the others, which only serve the views.
+/// Tables that Datasette lists. It hides the others, which are internal to topicmill or its views.
 const LISTED: [&str; 6] = ["posts", "gold", "runs", "models", "label_sets", "labels"];
 
 /// Returns the descriptions of views, tables and columns for Datasette.
@@ -155,7 +155,7 @@ fn datasette() -> String {
                     # `make schema` makes this file from the comments of migrations/postgres.\n\
                     databases:\n  topicmill: # the name of the database file, without .db\n    tables:\n"
         .to_owned();
-    // A string in JSON is one in YAML, too.
+    // A JSON string is also a YAML string.
     let text = |comment: &str| {
         let mut parts = comment.split(" (docs/");
         let first = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Tests a signal while another program holds a lock: the command exits soon and stores nothing of its current step;
-//! repeated once the lock is free, it completes.
+//! Tests a signal while another program holds a lock: the command exits soon and stores nothing of its current step.
+//! When it is run again after the lock is free, it completes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -64,10 +64,13 @@ async fn wait_until_blocked(child: &mut Child, url: &str) {
     let pause = Duration::from_millis(25);
     if let Some(file) = url.strip_prefix("sqlite:") {
         while Path::new("/proc/self/fd").exists() && !has_open(child, file) {
-            assert!(child.try_wait().unwrap().is_none(), "it does not wait");
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "the command ended without waiting"
+            );
             clock.sleep(pause).await;
         }
-        // SQLite does not report waiters. A program that reaches the lock later is stopped there as well.
+        // SQLite does not report waiters. A program that reaches the lock only after the signal stops there as well.
         return clock.sleep(Duration::from_secs(1)).await;
     }
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
@@ -79,7 +82,10 @@ async fn wait_until_blocked(child: &mut Child, url: &str) {
         .unwrap()
         == 0
     {
-        assert!(child.try_wait().unwrap().is_none(), "it does not wait");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the command ended without waiting"
+        );
         clock.sleep(pause).await;
     }
 }
@@ -175,7 +181,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
         assert_eq!(scene.count("tombstones"), 0);
         assert_eq!(scene.count("leases"), 0);
         assert!(!scene.program.folder.path().join("posts.csv").exists());
-        // On PostgreSQL, the runs could be recorded: they were stopped, and did not fail.
+        // The lock on PostgreSQL does not block run records. They show stopped runs, not failed ones.
         let ended = scene.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
         let expected = if is_file {
             json!([])

@@ -136,7 +136,7 @@ fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
         assert_eq!(all["is_estimate"], false);
         assert!(all["newest"]["collected_at"].is_string(), "{all:#}");
 
-        // 80 columns and 24 lines; a narrower terminal has more lines, none of them too long.
+        // The screen fits 80 columns and 24 lines. A narrower terminal gets more lines, but none that is too long.
         for columns in [40, 80] {
             let Some((shown, code)) = on_a_terminal(&scene.program, columns, &["status"]) else {
                 continue;

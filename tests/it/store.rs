@@ -395,7 +395,7 @@ async fn a_late_renewal_does_not_shorten_a_lease_but_one_after_a_clock_correctio
         assert!(renew(20).await);
         assert!(f.claim(1, 99).await.posts.is_empty(), "{}", database.url);
         assert!(renew(160).await);
-        // A renewal after a clock that was far ahead is corrected shortens the lease, so that others need not wait.
+        // Once a clock that was far ahead is corrected, a renewal shortens the lease, so that others need not wait.
         assert!(renew(90).await);
         assert_eq!(f.claim(1, 151).await.posts.len(), 1, "{}", database.url);
     }

@@ -183,7 +183,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
         let title = example["title"].as_str().unwrap();
         assert!(
             !text.contains(title),
-            "a purged post would stay in the file"
+            "the file contains a title, which a purge would not remove"
         );
     }
     scene.refused(

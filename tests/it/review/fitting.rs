@@ -120,7 +120,7 @@ async fn fit_now_keeps_the_target_of_the_last_fit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_fit_reports_why_and_changes_nothing() {
     let database = sqlite();
-    // The model has no stored results: the labels are another model's.
+    // The model's logits are deleted, so a fit has nothing to learn from.
     let scene = Scene::new(&database, 40).await;
     database.run("DELETE FROM pair_logits").await;
     let served = Served::start(&scene, &[]);

@@ -7,8 +7,8 @@ use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
-/// Sorts rows of name and score as the pages do: by score in single precision, in which two may be
-/// equal, then by descending name.
+/// Sorts rows of name and score as the pages do: by descending score, rounded to single precision, then by descending
+/// name.
 fn rows_of(csv: &str, by_score: bool) -> Vec<&str> {
     let rows = csv.lines().skip(1);
     let mut rows: Vec<(&str, &str)> = rows.map(|line| line.split_once(',').unwrap()).collect();

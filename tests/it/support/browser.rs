@@ -363,7 +363,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     wanted
 }
 
-/// Script that describes elements wider than the window, and texts of charts that are cut off, too small, or overlap.
+/// Script that describes elements wider than the window, and chart texts that are cut off, too small or overlapping.
 const FAULTS: &str = r#"
 const faults = [];
 const root = document.documentElement;

@@ -32,7 +32,8 @@ pub fn sqlite() -> TestDatabase {
     }
 }
 
-/// Returns a new database on the server of `TEST_DATABASE_URL`, which is created when a store opens it.
+/// Returns a new database on the server of `TEST_DATABASE_URL`; it is created when a store opens it. Without the
+/// variable, panics on CI, and prints a notice and returns `None` elsewhere.
 pub fn postgres() -> Option<TestDatabase> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
@@ -87,7 +88,7 @@ impl OwnServer {
         })
     }
 
-    /// Returns a new database on this server, which is created when a store opens it.
+    /// Returns a new database on this server; it is created when a store opens it.
     pub fn database(&self, name: &str) -> TestDatabase {
         let (base, _) = self.url.rsplit_once('/').unwrap();
         TestDatabase {
