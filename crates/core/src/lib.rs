@@ -81,8 +81,8 @@ pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 /// The largest backward clock step that the scheduler waits out.
 ///
-/// If the clock is set back by more, it was wrong before: a scheduled run that is due further ahead than this was
-/// planned by a wrong clock.
+/// A larger step back means that the clock was wrong before. Therefore a scheduled run whose due time is further ahead
+/// than this was planned by a wrong clock.
 pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 
 string_enum! {
@@ -200,7 +200,7 @@ string_enum! {
 }
 
 impl Outcome {
-    /// Returns true if the outcome concerns this subreddit alone, so that another subreddit is worth a try.
+    /// Returns true if the outcome concerns only this subreddit, so that another subreddit may still be readable.
     pub fn is_subreddit_specific(self) -> bool {
         matches!(
             self,

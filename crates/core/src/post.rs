@@ -8,7 +8,7 @@ use crate::{Fullname, SourceKind, TextHash, Timestamp, hex};
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "Reddit has as many independent flags on a post"
+    reason = "a post on Reddit has this many independent flags"
 )]
 pub struct Post {
     /// The key of the post.

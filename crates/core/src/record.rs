@@ -14,7 +14,8 @@ use topicmill_score::labeler::{BatchTimes, ComputeStats};
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
 
-/// The largest share of its time that an engine may spend waiting and still count as the bottleneck.
+/// The engine counts as the bottleneck if its waits for posts and for the writer each take at most this share of its
+/// time.
 const MAX_WAITING_SHARE: f64 = 0.03;
 
 /// The counts of a classify run.

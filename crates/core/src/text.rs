@@ -1,4 +1,4 @@
-//! Defines the hash of a text. By their hashes, equal texts are recognised and scored only once.
+//! Defines the hash of a text. Equal texts have the same hash, so each distinct text is scored only once.
 
 use std::fmt;
 use std::str::FromStr;

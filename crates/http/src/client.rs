@@ -175,7 +175,7 @@ pub struct RetryableFailure {
     pub wait: Option<Duration>,
     /// True for a rate limit, whose wait applies to all requests.
     pub is_rate_limit: bool,
-    /// Wait before one additional try when the usual tries are used up.
+    /// Allows another try although the usual tries are used up, after this wait unless `wait` is set.
     pub last_resort: Option<Duration>,
     /// Cause, if there was no response.
     pub source: Option<reqwest::Error>,

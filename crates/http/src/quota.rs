@@ -28,7 +28,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{QuotaReservation, QuotaTerms, Timestamp};
 
-/// The largest difference between the ends of two reported windows that counts as the same window.
+/// Two reported windows whose ends differ by at most this duration are the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
 
 /// The rate limiter of a client.
@@ -305,7 +305,7 @@ mod tests {
         }
         assert_eq!(
             taken, 33,
-            "one more than half; then each would have to wait"
+            "one more than half are sent; after that, each would have to wait"
         );
     }
 

@@ -223,7 +223,7 @@ pub struct PurgeCounts {
     pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
-    /// Sightings deleted by thinning.
+    /// Rows of `sightings` deleted by thinning.
     pub sightings: u64,
     /// Run records compacted into `run_days`.
     pub runs: u64,
