@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> io::Result<ByteReader> {
 /// Decodes bytes to UTF-8 text. Bytes that are neither UTF-8 nor UTF-16 pass through.
 ///
 /// # Errors
-/// When they cannot be read.
+/// When the bytes cannot be read.
 pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
     Ok(decode_compressed(bytes)?.1)
 }
@@ -47,7 +47,7 @@ pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
 /// Decodes bytes as [`decode`] does, and also returns their compression.
 ///
 /// # Errors
-/// When they cannot be read.
+/// When the bytes cannot be read.
 pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextReader)> {
     let (head, bytes) = peek(bytes)?;
     let compression = detect_compression(&head);

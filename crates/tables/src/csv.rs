@@ -1,7 +1,7 @@
 //! Reads and writes CSV and TSV with a header row.
 //!
-//! The delimiter is detected from the header row. A row is returned with a problem, and does not end the table, if its
-//! number of values differs from the header or if it is not UTF-8.
+//! The delimiter is detected from the header row. A row that is not UTF-8, or that has more or fewer values than the
+//! header, is returned with a problem, and reading continues.
 
 mod header;
 mod quotes;

@@ -28,7 +28,7 @@ pub(super) fn looks_like_json(start: &[u8]) -> bool {
 
 /// Quotes text as a JSON string.
 pub fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text is JSON")
+    serde_json::to_string(text).expect("a string can be written as JSON")
 }
 
 /// Puts JSON on one line: if it has line ends, removes the white space between values.

@@ -214,7 +214,7 @@ impl<R: Read> Header<R> {
     /// Reads a zigzag number, whose lowest bit is the sign.
     fn number(&mut self) -> io::Result<i64> {
         let value = self.varint()?;
-        let half = i64::try_from(value >> 1).expect("one bit less");
+        let half = i64::try_from(value >> 1).expect("63 bits fit into an i64");
         Ok(if value & 1 == 1 { !half } else { half })
     }
 

@@ -106,7 +106,7 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     }
     // Reversed, because `max_by_key` returns the last of equal elements, which should be the comma.
     let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
-    DELIMITERS[best.expect("there are some")]
+    DELIMITERS[best.expect("there are delimiters")]
 }
 
 /// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names get a
@@ -145,5 +145,5 @@ fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let mut numbered = (2..).map(|n: usize| format!("{name}_{n}"));
     numbered
         .find(|name| !taken(name))
-        .expect("one of all numbers is free")
+        .expect("there are more numbers than names")
 }

@@ -63,5 +63,6 @@ pub fn to_csv<'r>(rows: impl IntoIterator<Item = &'r Vec<Value>>, safe: bool) ->
         .into_iter()
         .try_for_each(|row| writer.write_row(row.iter().map(|value| value_text(value, safe))));
     let bytes = written.and_then(|()| writer.finish());
-    String::from_utf8(bytes.expect("memory takes rows of equal length")).expect("texts are UTF-8")
+    let bytes = bytes.expect("writing rows of equal length to memory cannot fail");
+    String::from_utf8(bytes).expect("texts are UTF-8")
 }
