@@ -19,7 +19,7 @@ const ALONE_AFTER: u32 = 5;
 pub(super) const HASH_MISMATCH: &str =
     "its text does not match its hash: collect or import the post again";
 
-/// Returns the crashes after which a post is parked: `max_attempts` of them while it was claimed alone.
+/// Returns the number of crashes after which a post is parked: `max_attempts` of them while it was claimed alone.
 pub(super) fn max_crashes(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
@@ -66,15 +66,15 @@ impl<DB: Dialect> SqlStore<DB> {
             limit,
         };
         loop {
-            // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, the claim is
-            // retried. Each round removes rows from the backlog, so the loop ends.
+            // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, or are
+            // parked, the claim is retried. Each round reduces the number of claimable posts, so the loop ends.
             if let Some(claim) = self.try_claim(&wanted, claimant, now).await? {
                 return Ok(claim);
             }
         }
     }
 
-    /// Claims posts; `None` if all of them turned out to be labelled, and there may be more.
+    /// Claims posts; `None` if all of them turned out to be labelled, or were parked, and there may be more.
     async fn try_claim(
         &self,
         wanted: &ClaimFilter,
@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
-    /// Returns the lowest number of crashes among the claimable posts. The lock prevents others from claiming the last
-    /// of these posts.
+    /// Returns the lowest number of crashes among the claimable posts. Locks one of these
+    /// posts, so that others cannot claim all of them in between.
     async fn fewest_crashes(
         tx: &mut Transaction<'static, DB>,
         wanted: &ClaimFilter,
@@ -141,8 +141,8 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Assigns posts with the same number of crashes to a lease, and returns how many. The number of crashes determines
     /// how many posts may share a lease.
     ///
-    /// MATERIALIZED makes the inner SELECT run only once. It could select other rows each time, so that the claim would
-    /// exceed its limit.
+    /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select other rows each time, and the
+    /// claim would exceed its limit.
     async fn assign_posts(
         tx: &mut Transaction<'static, DB>,
         wanted: &ClaimFilter,

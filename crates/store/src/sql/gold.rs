@@ -78,7 +78,8 @@ impl<DB: Dialect> SqlStore<DB> {
                     Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                // Random posts are drawn in order of the hashes of their texts. The text may have changed since.
+                // Random posts are drawn in order of the hashes of their texts. An answer about an earlier text does
+                // not show how far the draw has come.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
                 // Only topicmill draws in this order. A random selection that was imported implies nothing about posts

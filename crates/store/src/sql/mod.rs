@@ -9,7 +9,7 @@ macro_rules! row_as {
     ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
         |row: DB::Row| -> Result<$kind, sqlx::Error> {
             let mut columns = 0..;
-            $(let $field = row.try_get(columns.next().expect("numbers do not end"))?;)+
+            $(let $field = row.try_get(columns.next().expect("the range is endless"))?;)+
             Ok($kind { $($field,)+ $($other: $value,)* })
         }
     };
@@ -282,7 +282,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns true if the first migration of the database differs from that of this program.
     async fn is_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
-        let first = migrator.iter().next().expect("there is a schema");
+        let first = migrator.iter().next().expect("a migration exists");
         sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM _sqlx_migrations WHERE version = 1 AND checksum <> $1",
         )

@@ -120,7 +120,7 @@ pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
 /// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](super::super::dialect::Dialect::IN_JSON_ARRAY).
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
-    serde_json::to_string(&names).expect("texts are JSON")
+    serde_json::to_string(&names).expect("a list of strings can be written as JSON")
 }
 
 /// Returns the statement that inserts sightings.

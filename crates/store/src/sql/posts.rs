@@ -23,7 +23,7 @@ struct UpsertPlan<'r> {
     old_hashes: Vec<&'r [u8]>,
     /// Stored posts whose text does not change.
     unchanged_text: Vec<&'r str>,
-    /// By topic, stored posts of which only the topic is updated, because Reddit's own data is newer than this source.
+    /// Stored posts, by topic, whose topic alone is updated, because Reddit's own data is newer than this source.
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
     /// Crossposts of a post whose text retention deleted.
     show_purged_text: Vec<&'r str>,
@@ -82,8 +82,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut bulk = true;
         loop {
             match self.try_save_pages(pages, &rows, state, bulk).await {
-                // Another writer stored one of the new posts meanwhile. The retry is not in bulk, because others may be
-                // stored before it.
+                // Another writer stored one of the new posts meanwhile. The retry is not in bulk, because other
+                // writers may store more of the posts before it.
                 Err(error) if bulk && is_taken(&error) => bulk = false,
                 Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
@@ -115,7 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // Tombstones are locked before posts, in the same order as in a purge.
             let purged = Self::tombstoned(&mut tx, &round).await?;
             // Posts that show a purged post are rejected too. One of these may be stored already, because its parent
-            // was unknown at that time.
+            // was unknown when it was stored.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;

@@ -203,7 +203,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Returns the crossposts of posts, and the crossposts of these.
+    /// Returns the crossposts of posts, the crossposts of these crossposts, and so on.
     pub(super) async fn crossposts_of(
         tx: &mut Transaction<'static, DB>,
         shown: impl Iterator<Item = &str>,

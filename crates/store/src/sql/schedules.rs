@@ -58,8 +58,8 @@ const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'r
 const ROW: &str = "\
 SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM scheduled_runs ";
 
-/// Condition for the latest run of each schedule, if it failed. Ignores skipped runs, and runs due after `$2`, which a
-/// wrong clock planned years ahead.
+/// Condition for the latest run of each schedule, if it failed. Ignores runs that were skipped, missed or stopped,
+/// that have not started, or that are due after `$2` because a wrong clock planned them.
 const LATEST_FAILED: &str = "\
 WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
   AND NOT EXISTS (SELECT 1 FROM scheduled_runs l WHERE l.schedule = scheduled_runs.schedule \

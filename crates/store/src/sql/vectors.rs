@@ -123,8 +123,8 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
         // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
-        // page. Scalar subqueries are searched once per post. In a join, PostgreSQL's planner would consider the table
-        // of labels empty while labels are being written, and would read the whole table repeatedly.
+        // page. A scalar subquery is an index lookup for each post. In a join, PostgreSQL's planner would consider the
+        // table of labels empty while labels are being written, and would read the whole table repeatedly.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
