@@ -176,8 +176,8 @@ facade! {
     fn link_run(&self, run: RunId, scheduled_run: i64) -> ();
     /// Returns the latest runs of a schedule that are due at `until` or earlier, the latest first.
     fn latest_scheduled_runs(&self, name: &str, until: Timestamp, limit: u32) -> Vec<ScheduledRunRow>;
-    /// Returns the latest started run of each schedule, if it failed at `since` or later. Ignores runs due after
-    /// `until`.
+    /// Returns the latest run of each schedule, if it failed at `since` or later. Ignores runs that were skipped,
+    /// missed or stopped, that have not started, or that are due after `until`.
     fn failed_scheduled_runs(&self, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunRow>;
     /// Counts, by status, the runs of a schedule that are due from `since` to `until`, both included.
     fn count_scheduled_runs(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunCount>;
@@ -200,8 +200,8 @@ facade! {
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
-    /// Returns a replacement for a watermark that is in the future because of a post with a date after `latest`: the
-    /// time of the newest post that was created before the first such post was stored.
+    /// Returns the watermark to use instead of one that a post with a date after `latest` moved into the future: the
+    /// creation time of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records a gap.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
@@ -213,7 +213,7 @@ facade! {
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// Returns the key with which author names are hashed in this database.
     fn author_key(&self) -> String;
-    /// Recomputes the text hashes of posts if this version builds texts by another rule. Returns the number of changed
+    /// Recomputes the text hashes of posts if the rule that builds texts has changed. Returns the number of changed
     /// hashes.
     fn apply_text_rule(&self) -> u64;
     /// Returns those posts that are stored, with the hashes of their texts.
@@ -406,7 +406,8 @@ facade! {
     fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` made, latest first.
     fn fits(&self) -> Vec<FitRow>;
-    /// Returns up to `limit` labelled posts without an answer of `annotator`, or of anyone, lowest margin first.
+    /// Returns up to `limit` labelled posts without an answer by `annotator`, lowest margin first. If `annotator` is
+    /// `None`, returns posts without any answer.
     fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by the
     /// hashes of their texts.
@@ -432,8 +433,8 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the backlogs of targets other than the current one, latest first.
     fn other_backlogs(&self) -> Vec<OtherBacklog>;
-    /// Returns a target other than the current one under which all of the newest posts without a current label are
-    /// labelled.
+    /// Looks at the latest stored posts without a current label, and returns another target under which they all have
+    /// labels; `None` if there is none.
     fn other_labels(&self) -> Option<OtherLabels>;
     /// Returns the sums of a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;

@@ -316,5 +316,5 @@ fn add(
 
 /// Formats numbers as a JSON array, without loss.
 fn json(list: &[f64]) -> String {
-    serde_json::to_string(list).expect("numbers are JSON")
+    serde_json::to_string(list).expect("a list of numbers can be written as JSON")
 }

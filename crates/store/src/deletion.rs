@@ -29,7 +29,7 @@ pub struct Dependents {
 /// Counts of thinned rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Thinned {
-    /// Deleted sightings.
+    /// Deleted rows of `sightings`.
     pub sightings: u64,
     /// Runs replaced by sums.
     pub runs: u64,

@@ -27,8 +27,8 @@ use topicmill_core::{Timestamp, redact_url};
 /// Maximum number of connections of one process.
 const CONNECTIONS: u32 = 8;
 
-/// Helper of [`Implies`]. Code that requires a trait gets the bounds on the associated types of its supertraits, but
-/// not its bounds on types other than `Self`.
+/// Helper of [`Implies`]. A bound `T: Dialect` implies the bounds that `Dialect` puts on associated types of its
+/// supertraits, but not the bounds in its `where` clause on other types.
 pub trait Same<T> {
     /// `T`.
     type Is;
@@ -170,7 +170,7 @@ pub trait Dialect:
         async { Self::insert_returning(connection, insert).await.map(drop) }
     }
     /// Inserts rows whose keys did not exist a moment ago, in order. Fails with a duplicate key (see `is_taken`) if
-    /// another writer has stored one since. Ignores `on_conflict`.
+    /// another writer has stored one of the keys since. Ignores `on_conflict`.
     fn insert_new(
         connection: &mut Self::Connection,
         insert: Insert<'_>,

@@ -72,7 +72,7 @@ fn sqlite_class(code: u32) -> ErrorClass {
     match code {
         // I/O errors of `write`, `fsync` and `ftruncate`.
         778 | 1034 | 1546 => ErrorClass::Refused,
-        // SQLITE_IOERR_SHMSIZE: SQLite returns only this if the disk has no space for its shared memory.
+        // SQLITE_IOERR_SHMSIZE, which SQLite returns instead of FULL if the disk has no space for its shared memory.
         4874 => ErrorClass::Full,
         // Extended codes have the primary code in their low byte.
         _ => match code & 0xff {

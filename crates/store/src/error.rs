@@ -141,7 +141,7 @@ pub enum StoreError {
     /// The database did not respond in time.
     #[error("the database does not respond; check that it runs, then run the command again")]
     NotResponding,
-    /// The index of posts for the pages could not be read, and no earlier one is available.
+    /// The index of posts for the web pages could not be built, and no earlier one is available.
     #[error("the list of posts is not available: {0}")]
     ListsUnavailable(String),
     /// Databases are copied only from SQLite to PostgreSQL.
@@ -186,7 +186,7 @@ pub enum StoreError {
         /// The problem.
         detail: String,
     },
-    /// The server user has privileges that a read-only transaction does not restrict.
+    /// The database user has privileges that a read-only transaction does not restrict.
     #[error(
         "run a query as {who}: even in a read-only transaction, this user may read and write the server's files or run \
          programs there; connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO \

@@ -2,8 +2,8 @@
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
 //! back, and the call is repeated. If the token given to [`Store::open_cancellable`] is cancelled, the call returns
-//! [`StoreError::Cancelled`] instead. A running statement always finishes, so a call that returns this error has
-//! changed nothing, and any other call has ended as usual.
+//! [`StoreError::Cancelled`] instead. A cancellation takes effect only after such a rollback, so a call that returns
+//! this error has changed nothing, and any other call has ended as usual.
 
 use std::error::Error;
 use std::time::Duration;

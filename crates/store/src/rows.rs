@@ -333,7 +333,7 @@ pub struct LabellingState {
     /// Labelled posts with the outcome `unsure`: the best score is below the threshold.
     pub unsure: i64,
     pub unlabelled: i64,
-    /// Posts that failed too often.
+    /// Posts that failed, or crashed their workers, too often.
     pub parked: i64,
     /// Posts claimed by a running worker.
     pub claimed: i64,

@@ -8,7 +8,7 @@ use topicmill_core::{ScheduledRunStatus, Timestamp};
 
 /// Error of a scheduled run that crashed too many processes.
 pub const CRASHED_TOO_OFTEN: &str =
-    "each process that ran it crashed: see its log, or the kernel log if it ran out of memory";
+    "each process that ran it crashed: see their logs, or the kernel log if memory ran out";
 
 /// The state of a schedule at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

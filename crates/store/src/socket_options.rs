@@ -2,7 +2,7 @@
 //!
 //! **No delay.** TCP holds back a small message until the previous one is acknowledged (Nagle's algorithm), and the
 //! peer delays that by up to 40 ms. This happened at the end of each COPY, and took a quarter of an import. The next
-//! version of sqlx disables it (<https://github.com/transact-rs/sqlx/pull/4336>).
+//! version of sqlx sets this option (<https://github.com/transact-rs/sqlx/pull/4336>).
 //!
 //! **Keepalive.** If the server loses power, or a network drops the state of a connection, the connection is not
 //! closed, and a client would wait for ever. Keepalive probes detect that. The peer's operating system responds to them

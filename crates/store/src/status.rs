@@ -29,7 +29,7 @@ pub struct RecentLabelCount {
     pub label: String,
     /// Number of such posts among the newest posts.
     pub newer: u64,
-    /// Number of such posts among the posts before the newest.
+    /// Number of such posts among the posts before those.
     pub older: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct OtherBacklog {
     pub posts: i64,
 }
 
-/// A target other than the current one under which posts that wait for a current label are labelled.
+/// Another target, under which the posts that wait for a current label already have labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherLabels {
     pub model: String,

@@ -4,12 +4,12 @@ use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// Maximum time since the expiry of a lease that a difference between clocks can explain. If more time has passed, the
-/// process hangs, or its process id was reused.
+/// Maximum time after the expiry of a lease for which a difference between clocks is assumed. If more time has passed,
+/// the process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
-/// Returns the name of this worker: host, boot id, process namespace and process id. By the name, another process on
-/// the same machine can check whether the worker still runs. Host names are not unique, but boot ids are.
+/// Returns the name of this worker: host, boot id, process namespace and process id. Another process on the same
+/// machine can use the name to check whether the worker still runs. Host names are not unique, but boot ids are.
 pub fn worker_name() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");

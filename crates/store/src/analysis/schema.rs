@@ -105,7 +105,7 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     })
 }
 
-/// Adds the tables and views that a migration creates to `all`, with their columns.
+/// Appends to `all` the tables and views that a migration creates, with their columns.
 fn read(sql: &str, all: &mut Vec<Relation>) {
     let mut above: Vec<&str> = Vec::new();
     let mut open: Option<Relation> = None;

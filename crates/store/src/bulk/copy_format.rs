@@ -119,5 +119,5 @@ fn push_array(bytes: &mut Vec<u8>, list: &[f64]) -> Result<(), sqlx::Error> {
 fn length(of: usize) -> Result<[u8; 4], sqlx::Error> {
     i32::try_from(of)
         .map(i32::to_be_bytes)
-        .map_err(|_| sqlx::Error::Encode("a value has more than 2 GiB".into()))
+        .map_err(|_| sqlx::Error::Encode("a value is larger than 2 GiB".into()))
 }

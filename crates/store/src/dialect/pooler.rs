@@ -44,7 +44,8 @@ pub(super) fn split_options(url: &str) -> (String, String) {
     let mut set = String::new();
     let mut add = |name: &str, value: &str| {
         let [name, value] = [name, value].map(|text| text.replace('\'', "''"));
-        write!(set, "; SELECT set_config('{name}', '{value}', false)").expect("a String has room");
+        write!(set, "; SELECT set_config('{name}', '{value}', false)")
+            .expect("writing to a String cannot fail");
     };
     let options = format!("pooler:?{}", options.join("&"));
     let options = url::Url::parse(&options).ok();

@@ -114,13 +114,13 @@ impl Dialect for Postgres {
     // The planner's estimate, unless the table is small or was never analysed.
     const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
-    // Samples whole pages, because the server knows their number. Places in pages could not be sampled: they may be
-    // empty after an edit, and their number per page is known only as of the last ANALYZE. Posts of one page were
-    // stored together, and represent all posts less well than random ones, hence twice as many.
+    // Samples whole pages, because the server knows the number of pages. It could not sample single rows: the place of
+    // a row may be empty after an edit, and the number of rows per page is known only as of the last ANALYZE. Posts on
+    // one page were stored together, and represent all posts less well than random posts, so twice as many are read.
     const SAMPLE_POSTS: &'static str =
         "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
-    // Not CURRENT_TIMESTAMP, which is the start of the transaction; it may have waited for a lock since.
+    // Not CURRENT_TIMESTAMP, which is the start of the transaction: the transaction may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
     const MAX_LOCK_WAITS: u64 = u64::MAX;
 

@@ -184,7 +184,7 @@ impl Dialect for Sqlite {
 }
 
 /// Sets a write-ahead log, with which a writer does not block readers, unless the file has only tables of another
-/// program: such a file must stay unchanged if ours cannot be added.
+/// program: such a file must stay unchanged if topicmill's tables cannot be added.
 async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     if has_foreign_tables(&options).await.unwrap_or(false) {
         options
@@ -193,7 +193,7 @@ async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     }
 }
 
-/// Returns true if a file has tables, but lacks some of the three that every version of topicmill has.
+/// Returns true if a file has tables, but lacks some of the three tables that every version of topicmill has.
 ///
 /// Queries SQLite instead of reading the file: closing a second handle of the file would drop all locks of the process
 /// (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).

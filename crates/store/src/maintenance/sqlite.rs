@@ -82,7 +82,7 @@ impl SqlStore<Sqlite> {
         };
         let done = tokio::select! {
             done = vacuum => done.context(WHAT),
-            () = watch => unreachable!("it never ends"),
+            () = watch => unreachable!("the watch never ends"),
         };
         // Reset before an error is returned, because the connection goes back to the pool.
         let back = connection.execute("PRAGMA temp_store = MEMORY").await;

@@ -87,9 +87,11 @@ impl<'s> BatchBuilder<'s> {
         let detail = match self.statement.kinds.get(self.at) {
             Some(kind) => {
                 let column = self.at + 1;
-                format!("column {column} of the export should be {kind:?} and is {found}")
+                format!("column {column} of the export should be {kind:?}, but is {found}")
             }
-            None => format!("the scores of the export should be a list of numbers and are {found}"),
+            None => {
+                format!("the scores of the export should be a list of numbers, but are {found}")
+            }
         };
         // The error names the row by its first value, which has already been added.
         corrupt("posts", &self.batch.columns, self.batch.rows, detail)

@@ -31,8 +31,8 @@ const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_c
 /// Makes the server detect that this process is gone. Versions before 14, and some systems, do not support it.
 const WATCH_CLIENT: &str = "SET client_connection_check_interval = '2s'";
 
-/// Query for a role of the user, or one that the user can assume, that a read-only transaction does not restrict: the
-/// role can read and write the server's files, run programs there, or create replication slots.
+/// Query for a role that the user has or can assume, and that a read-only transaction does not restrict, because it can
+/// read or write the server's files, run programs there, or create replication slots.
 const SUPERUSER_ROLE: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles \
      WHERE (rolsuper OR rolreplication OR rolname IN \
          ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')) \

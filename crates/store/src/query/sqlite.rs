@@ -33,7 +33,7 @@ const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
 /// Maximum number of columns, if the size of rows is limited. With [`VALUES_PER_ROW`], it bounds a row to sixteen times
 /// the size limit before the row is checked.
 const MAX_COLUMNS: i32 = 256;
-/// Divisor of the size limit of a row that gives the size limit of a value.
+/// The size limit of a row, divided by this number, is the size limit of a value.
 const VALUES_PER_ROW: usize = 16;
 /// SQLite instructions between two checks for cancellation: well under a millisecond.
 const PROGRESS_INTERVAL: i32 = 20_000;
