@@ -27,7 +27,7 @@ pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
 /// The settings file that is read from the current folder if it exists.
 pub const FILE_NAME: &str = "topicmill.toml";
 const PREFIX: &str = "TOPICMILL";
-/// The default of `classify.model`, which is searched relative to the program as well.
+/// The default of `classify.model`, which is also searched for relative to the program.
 const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 /// Reasons why the settings cannot be used.
@@ -194,7 +194,7 @@ pub fn load(
     })
 }
 
-/// Reads the environment variables for the database that other programs use as well.
+/// Reads `DATABASE_URL` and `DATABASE_URL_FILE`, which other programs also use.
 fn database_url(env: &HashMap<String, String>) -> Layer {
     let variables = [
         ("database.url", "DATABASE_URL"),
@@ -280,7 +280,7 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         if key == "database.url" {
             *text = sqlite_url_in_folder(folder, text);
         } else if !text.is_empty() {
-            // Unchanged if not found here, because the default model is searched relative to the program as well.
+            // If the default model is not here, keep it relative: it is also searched for relative to the program.
             let resolved = Path::new(folder).join(&text);
             if resolved.exists() || text != DEFAULT_MODEL {
                 *text = resolved
@@ -379,7 +379,8 @@ fn range_of(key: &str) -> String {
     }
 }
 
-/// Converts a deserialization error of a value whose type was checked: only a number that is too large remains.
+/// Converts a deserialization error. The types were checked before, so the only cause left is a number that is too
+/// large.
 fn out_of_range(
     error: config::ConfigError,
     values: &BTreeMap<String, (String, Origin)>,
@@ -450,8 +451,8 @@ fn check_kind(
     })
 }
 
-/// Reads an integer of 0 or more; values of the environment are strings. The `config` crate would round, and read
-/// `true` as 1.
+/// Reads an integer of 0 or more, or a string with one, as in the environment. The `config` crate is not used for this,
+/// because it would round fractions and read `true` as 1.
 fn whole(kind: &ValueKind) -> Option<u64> {
     match kind {
         ValueKind::I64(number) => u64::try_from(*number).ok(),

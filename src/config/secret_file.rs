@@ -11,7 +11,7 @@ use config::{Value, ValueKind};
 
 use super::{ConfigError, Layer, is_secret};
 
-/// Maximum length of a secret. A longer file is a mistake, or endless such as `/dev/zero`.
+/// Maximum length of a secret. A longer file is a mistake, or endless, such as `/dev/zero`.
 const LONGEST_BYTES: u64 = 64 * 1024;
 /// The folder of secrets in a container. Its files are visible only inside the container, whatever their mode.
 const CONTAINER_SECRETS: &str = "/run/secrets";

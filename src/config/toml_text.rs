@@ -65,7 +65,7 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
-    // The decoder replaces invalid UTF-16 by this character.
+    // The decoder replaces invalid UTF-16 with this character.
     match text.find(char::REPLACEMENT_CHARACTER) {
         Some(at) => Err(no_text(&text.as_bytes()[..at])),
         None => Ok(text),
