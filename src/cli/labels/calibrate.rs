@@ -101,8 +101,8 @@ impl Calibrate {
         }
         if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
             tracing::info!(
-                "some gold posts fit none of the labels: `background = \"reddit\"` in the pipeline file detects such \
-                 posts; compare both files with `labels evaluate`"
+                "some gold posts fit none of the labels: `background = \"reddit\"` in a copy of the pipeline file \
+                 detects such posts; compare the two files with `labels evaluate`"
             );
         }
         printout(&set, &fitted).print(self.format)?;
@@ -192,7 +192,7 @@ impl Calibrate {
         folder: &ModelFolder,
         set: &LabelSet,
     ) -> Result<Vec<GoldEvidence>, CliError> {
-        // Close calls are harder than most posts, so a fit to them alone would underestimate every label.
+        // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
         let gold_labels = gold_source::read(store, &self.gold).await?;
         let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
         let gold =
@@ -228,7 +228,7 @@ impl Calibrate {
         let unscored = posts.len() - rows.len();
         if rows.len() < MIN_ROWS && unknown + unscored == 0 {
             return Err(CliError::Usage(format!(
-                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: answer more with \
+                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: label more with \
                  `{REVIEW_COMMAND}`, or try `topicmill labels fit`",
                 self.gold,
                 rows.len()

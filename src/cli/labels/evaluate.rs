@@ -205,7 +205,7 @@ impl Evaluate {
             heading = format!(
                 "These figures use only posts sampled at random, so they are estimates for all posts. {others} other \
                  posts with gold labels are left out: they are close calls, which are harder than most posts, or were \
-                 selected by a file. {heading}"
+                 selected with a filter or outside topicmill. {heading}"
             );
         }
         if let Some(caveat) = caveat {

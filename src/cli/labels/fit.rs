@@ -211,7 +211,7 @@ impl FitLabels {
             model: *model,
             label_set,
         };
-        // Open the model before the label set becomes current: if this fails, no post would get a label of it.
+        // Open the model before the label set becomes current: a failure later would leave it current without labels.
         let (of_thread, flags) = (setup.clone(), self.model.clone());
         let engines = run_blocking(move || of_thread.engines(&flags)).await?;
         if !labels.replace_current(*former, target).await? {

@@ -137,8 +137,8 @@ impl GoldLabels {
         }
         tracing::warn!(
             random = random.len(),
-            "these gold labels are not representative: most are close calls or were selected by a file, and too few \
-             were sampled at random; the true figures for all posts are probably better"
+            "these gold labels are not representative: most are close calls, or were selected with a filter or outside \
+             topicmill, and too few were sampled at random; the true figures for all posts are probably better"
         );
         None
     }
@@ -151,8 +151,8 @@ impl GoldLabels {
             tracing::info!(
                 posts = self.rows.len(),
                 of = all,
-                "using only the gold labels of posts sampled at random: the others are close calls or were selected by \
-                 a file"
+                "using only the gold labels of posts sampled at random: the others are close calls, or were \
+                 selected with a filter or outside topicmill"
             );
         }
         self
@@ -189,7 +189,7 @@ pub(super) async fn hold_out(
     if labels.rows.is_empty() {
         return Err(CliError::Usage(format!(
             "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
-             held-out figures; to measure it on other posts, answer more with `{REVIEW_COMMAND}`"
+             held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
         )));
     }
     if left_out > 0 {
@@ -202,8 +202,8 @@ pub(super) async fn hold_out(
         tracing::warn!(
             answers = fitted.provenance.answers,
             known = used.len(),
-            "`{name}` was fitted to gold labels that are not in the database: if they are among these, the figures are \
-             too good"
+            "`{name}` was also fitted to gold labels that are not in the database: if this evaluation uses the same \
+             posts, its figures are too good"
         );
     }
     Ok(labels)
@@ -221,7 +221,7 @@ pub(super) async fn resolve(
     if unasked > 0 {
         tracing::warn!(
             posts = unasked,
-            "posts marked as none of these are left out: the label set has labels that annotators were not offered"
+            "posts marked as \"none of these\" are left out: the label set has labels that annotators were not offered"
         );
     }
     let gold = gold::resolve(labels.rows, sets, others_out_of_scope).map_err(|error| {

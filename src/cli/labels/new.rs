@@ -126,7 +126,8 @@ pub(super) fn shell_path(file: &Path) -> String {
     }
 }
 
-/// Loads a stored label set and renames it. Its fit is left out, because the new file is a start for other labels.
+/// Loads a stored label set and renames it. Its fit is left out, because the new file is a starting point for other
+/// labels.
 async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(setup, &store, word).await?;
@@ -158,7 +159,8 @@ fn default_background() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
 }
 
-/// Returns the topics that `own` omits from the built-in background, if it is otherwise the same but for its weight.
+/// Returns the topics of the built-in background that `own` omits; `None` if `own` differs in more than that and its
+/// weight.
 fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = default_background()?;
     whole.weight = own.weight;

@@ -120,8 +120,8 @@ impl Side {
         Ok(Some(known.await?))
     }
 
-    /// Computes labels for those of `posts` without a stored label of their current text, without storing them. Returns
-    /// an empty map if the model folder is unknown, and `None` if stopped by a signal.
+    /// Computes labels for those of `posts` that have no stored label of their current text. Stores nothing. Returns an
+    /// empty map if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
         &self,
         setup: &Setup,

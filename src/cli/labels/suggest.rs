@@ -332,7 +332,7 @@ impl Suggest {
             clusters,
             clustered,
             shown = found.clusters.len(),
-            "posts that are {words} (identical texts count once){}",
+            "clustered the posts that are {words} (identical texts count once){}",
             if self.out.path.is_none() {
                 "; --out FILE writes a pipeline file with these labels"
             } else {
@@ -342,7 +342,8 @@ impl Suggest {
     }
 }
 
-/// Returns the ids of a label set's labels: by the current model, else by the latest model with labels of it.
+/// Returns the ids under which a label set's labels are stored: with the current model, else with the latest model that
+/// has labels of it.
 async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliError> {
     let models = store.labels().models_with_labels(label_set).await?;
     let current = store

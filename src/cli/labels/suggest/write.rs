@@ -52,8 +52,8 @@ impl BaseFile {
         let known = known.label_set.labels;
         if file.remove("fitted").is_some() {
             tracing::warn!(
-                "the new file has no fit, because a fit is for the labels that it was made for: `topicmill labels fit` \
-                 makes one for the new labels"
+                "the new file has no fit, because a fit is valid only for the labels that it was made for: `topicmill \
+                 labels fit` makes one for the new labels"
             );
         }
         if let Some(background) = absolute_background(
