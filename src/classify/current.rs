@@ -117,20 +117,20 @@ impl NotCurrent {
         let [ours, current] = self.display_names();
         let (set, other) = (&self.ours.set, &self.current.set);
         let changed = if set.id != other.id && set.name == other.name {
-            format!("; `{}` has changed since", set.name)
+            format!("; the label set `{}` has changed since then", set.name)
         } else {
             String::new()
         };
         format!(
-            "these labels are stored in addition to the current ones: they are by {ours}, and the views show those \
-             by {current}{changed}"
+            "these labels are stored in addition to the current ones: this run uses {ours}, and the views show the \
+             labels of {current}{changed}"
         )
     }
 
     fn end_warning(&self) -> String {
         let [_, current] = self.display_names();
         format!(
-            "the views still show the labels by {current}; to show these labels, run `topicmill labels use {}`, or \
+            "the views still show the labels of {current}; to show these labels, run `topicmill labels use {}`, or \
              give --make-current next time",
             self.switch
         )

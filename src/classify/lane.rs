@@ -33,12 +33,13 @@ use topicmill_store::{
 /// Maximum number of posts of one claim: enough to sort by length and fill batches, and small enough that a crashed
 /// worker costs a few seconds of repeated work. The exact value is not critical.
 const WINDOW_POSTS: usize = 1_024;
-/// Maximum number of rows that the engine computes for one claim, and that a crash loses: 4,096 pairs of BART-large's
-/// shape with short texts take a core about five minutes (77 ms each).
+/// Maximum number of rows that the engine computes for one claim, and that a crash loses: with a model of BART-large's
+/// size, 4,096 pairs with short texts take a core about five minutes (77 ms each).
 const WINDOW_ROWS: usize = 4_096;
 /// Maximum number of scores of one claim: with 8 bytes per score, less than a megabyte for any number of labels.
 const WINDOW_SCORES: usize = 100_000;
-/// Minimum number of rows of a claim that is reduced to leave posts for other lanes: about a batch on a CPU.
+/// Minimum number of rows of a claim, even when claims get smaller to leave posts for other lanes: about a batch on a
+/// CPU.
 const MIN_ROWS: usize = 64;
 /// Maximum number of unwritten windows: one is tokenised, one computed, one written.
 const WINDOWS_IN_FLIGHT: usize = 3;

@@ -19,7 +19,7 @@ const BACKOFF_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction
 /// after a minute, so nothing stays locked.
 const CALL_TIMEOUT: Duration = Duration::from_mins(10);
-/// Extra time for a call after a signal: enough for a conflict between two transactions.
+/// Extra time for a call after a signal: enough to wait until a conflicting transaction ends.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// Retries database calls; shared by all calls of a run.

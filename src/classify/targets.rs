@@ -118,8 +118,8 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
     }
 }
 
-/// Returns the row of `models` for the labels. A large model with a shortlist has another row than without, so that the
-/// labels of the two are stored separately.
+/// Returns the row of `models` for the labels. A large model has one row with a shortlist and another one without, so
+/// that the labels of the two are stored separately.
 pub(super) fn models_row(models: &Models) -> ModelRow {
     let (name, manifest_hash) = models.identity();
     ModelRow {

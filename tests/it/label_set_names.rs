@@ -106,7 +106,7 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     let changed = scene.program.write("changed.toml", changed);
     let message = scene.ok(&["classify", "--pipeline", &changed]).stderr;
     assert!(
-        message.contains("show those by `first` (version"),
+        message.contains("show the labels of `first` (version"),
         "{message}"
     );
     assert_eq!(scene.dump(), before);
@@ -176,7 +176,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
         for part in [
             IN_ADDITION,
             STILL,
-            "they are by the model tiny-bert-nli",
+            "this run uses the model tiny-bert-nli",
             "use first --model ",
         ] {
             assert!(message.contains(part), "{part}: {message}");

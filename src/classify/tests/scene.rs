@@ -57,7 +57,7 @@ pub(super) fn models(engine: Box<dyn Engine>) -> Models {
 /// Models in which another engine shortlists labels.
 pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Models {
     let large = labeler(Box::new(ScriptedEngine::default()));
-    // Like another graph, it ranks the labels in another order.
+    // Its classes are reversed, so it ranks the labels in a different order, as another graph would.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
     let small = Some(Shortlist::new(small, labels));
     Models { large, small }
