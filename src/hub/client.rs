@@ -49,7 +49,7 @@ impl HubClient {
             Some(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
                 let mut value = value.map_err(|_| {
-                    let text = "use HF_TOKEN, or the token in HF_HOME: it contains invalid characters; copy it again";
+                    let text = "the token in HF_TOKEN or HF_HOME contains invalid characters: copy it again";
                     PullError::Refused(text.to_owned())
                 })?;
                 // Masks the token in logs of the client.

@@ -61,10 +61,9 @@ impl PullError {
         }
     }
 
-    /// Returns the error for an invalid `HF_ENDPOINT`. Does not show it, because it may contain a password.
+    /// Returns the error for an invalid `HF_ENDPOINT`. Does not show its value, which may contain a password.
     pub(super) fn endpoint() -> Self {
-        let text =
-            "use HF_ENDPOINT: it is not the URL of a hub; write it as `https://huggingface.co`";
+        let text = "HF_ENDPOINT is not the URL of a hub: write it as `https://huggingface.co`";
         Self::Asked(text.to_owned())
     }
 
@@ -78,7 +77,7 @@ impl PullError {
     /// Returns the error for a list that no honest hub sends.
     pub(super) fn listing(repo: &str, detail: &str) -> Self {
         Self::Unfit(format!(
-            "use the hub's list of `{repo}`: {detail}; nothing was fetched; do not use this repository or \
+            "the hub's list of `{repo}` is invalid: {detail}; nothing was fetched; do not use this repository or \
              this hub"
         ))
     }

@@ -130,7 +130,8 @@ impl Listing {
         let repo = &self.repo;
         self.find(name).ok_or_else(|| {
             PullError::Unfit(format!(
-                "the repository `{repo}` has no `{name}`: take one with an ONNX export, or export it yourself"
+                "the repository `{repo}` has no `{name}`: choose a repository with an ONNX export, or export the \
+                 model yourself"
             ))
         })
     }
