@@ -64,7 +64,7 @@ impl Exposition {
 
     fn line(&mut self, name: &'static str, line: std::fmt::Arguments<'_>) {
         let lines = self.0.entry(name).or_default();
-        writeln!(lines, "{line}").expect("a string takes all");
+        writeln!(lines, "{line}").expect("writing to a string cannot fail");
     }
 
     /// Returns the whole text.
@@ -74,7 +74,7 @@ impl Exposition {
             if let Some(lines) = self.0.get(metric.name) {
                 let (name, help, kind) = (metric.name, metric.help, metric.kind.word());
                 write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}")
-                    .expect("a string takes all");
+                    .expect("writing to a string cannot fail");
             }
         }
         text

@@ -60,7 +60,7 @@ metrics! {
     Gauge "topicmill_quota_remaining" ["source"] "Requests left in the quota, as the source last reported"
     Counter "topicmill_posts_labelled_total" ["outcome"]
         "Posts that this process labelled: with a label, other, or unsure"
-    Counter "topicmill_posts_failed_total" [] "Attempts to label a post that failed"
+    Counter "topicmill_posts_failed_total" [] "Failed attempts to label a post"
     Counter "topicmill_posts_rejected_total" []
         "Scored posts whose labels were rejected, because another worker had reclaimed the posts"
     Counter "topicmill_leases_lost_total" [] "Leases that another worker reclaimed while this process computed"
