@@ -233,7 +233,7 @@ impl Context {
                     tracing::warn!(
                         file = %name, posts = done.topics_differ,
                         "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
-                         another topic: --topics-from-subreddits takes the pipeline's"
+                         another topic: --topics-from-subreddits uses the pipeline's topic"
                     );
                 }
                 total.add(&done);
@@ -250,8 +250,8 @@ impl Context {
         .await
     }
 
-    /// Returns the progress of an earlier import of the file, or a new one at its start; `None` if an import of the
-    /// file is never resumed.
+    /// Returns the progress of an earlier import of the file; if there is none, that of a new import. `None` if imports
+    /// of the file are never resumed.
     async fn import_state(
         &self,
         path: &Path,

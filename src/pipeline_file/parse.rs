@@ -76,7 +76,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
             }
             // Reported with the topics, where both positions are known.
             LabelSetError::Empty | LabelSetError::Blank(_) | LabelSetError::Twice(_) => continue,
-            // Faults added later are reported at the start of the file.
+            // Faults of any other kind are reported at the start of the file.
             _ => None,
         };
         found.wrong(at.unwrap_or_default(), fault.to_string());

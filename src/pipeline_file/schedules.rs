@@ -156,7 +156,7 @@ fn read_stages(section: Section, found: &mut Findings) -> Vec<Vec<String>> {
             found.wrong(
                 at,
                 format!(
-                    "the stage {line} does not begin with a command that a schedule runs: {hint}there are {all}"
+                    "the stage {line} does not begin with a command that a schedule runs: {hint}the commands are {all}"
                 ),
             );
         }
@@ -249,7 +249,7 @@ mod tests {
                 "did you mean `timeout`?",
             ),
             ("collect", "colect", "did you mean `collect`?"),
-            ("collect", "serve", "there are collect, import"),
+            ("collect", "serve", "the commands are collect, import"),
             ("collect", "collect 'a", "an unclosed quote"),
         ] {
             let text = good.replace(old, new);

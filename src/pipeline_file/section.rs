@@ -55,7 +55,7 @@ impl<'a> Section<'a> {
             } else if let Some(meant) = nearest(key, there) {
                 format!(": did you mean `{meant}`? It belongs {place}")
             } else {
-                format!(": there are {}", here.join(", "))
+                format!(": the keys are {}", here.join(", "))
             };
             found.wrong(at, format!("unknown key {}{hint}", quoted(key)));
         }

@@ -163,7 +163,7 @@ fn slug_of_label(label: &str, at: usize, found: &mut Findings) -> Option<String>
     if made.is_empty() {
         let label = quoted(label);
         let text = format!(
-            "no slug can be made of the label {label}: write it as a [[topic]] with a `slug`"
+            "no slug can be made from the label {label}: write it as a [[topic]] with a `slug`"
         );
         found.wrong(at, text);
         return None;

@@ -85,14 +85,16 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
             "id,title,subreddit,created_utc,topic\na6,Bread,food,1700000005,baking\na7,Tea,x,1700000006,baking\n",
         );
         let args = ["--format", "csv", &other, "--pipeline", &pipeline];
-        imported(&program, &args)
-            .expect_stderr_all(&["posts=1", "--topics-from-subreddits takes the pipeline's"]);
+        imported(&program, &args).expect_stderr_all(&[
+            "posts=1",
+            "--topics-from-subreddits uses the pipeline's topic",
+        ]);
         let ran = imported(
             &program,
             &[&args[..], &["--topics-from-subreddits"]].concat(),
         );
         assert!(
-            !ran.stderr.contains("takes the pipeline's"),
+            !ran.stderr.contains("uses the pipeline's topic"),
             "{}",
             ran.stderr
         );

@@ -27,7 +27,7 @@ pub enum LabelFileError {
     )]
     Both,
     /// No slug can be derived from a label.
-    #[error("no slug can be made of the label `{0}`: write it as a [[topic]] with a `slug`")]
+    #[error("no slug can be made from the label `{0}`: write it as a [[topic]] with a `slug`")]
     NoSlug(String),
     /// The name is empty.
     #[error("`name` is empty: give the label set a name, or leave the key out")]

@@ -57,7 +57,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
     (
         "line 21, column 1",
-        "unknown key `colour`: there are slug, label,",
+        "unknown key `colour`: the keys are slug, label,",
     ),
     (
         "line 22, column 1",
