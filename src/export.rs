@@ -44,10 +44,10 @@ pub enum ExportError {
         #[source]
         source: std::io::Error,
     },
-    /// The second read returned other rows than the first.
+    /// The second read returned different rows from the first.
     #[error(
-        "--split reads the posts twice, and --where selected other posts the second time: remove random() and the \
-         current time from it"
+        "--split reads the posts twice, and --where selected different posts the second time: remove random() and \
+         the current time from --where"
     )]
     Unrepeatable,
     /// The export was cancelled.

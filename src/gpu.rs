@@ -324,7 +324,7 @@ impl Sampler {
             });
             on_sample(line(&readings), now.collect());
         }
-        // The sampler runs next to other work, which must not end with it.
+        // The sampler runs concurrently with other work, which must not end with it.
         std::future::pending().await
     }
 

@@ -194,7 +194,7 @@ impl<E> Curve<'_, E> {
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }
         let fits = default <= self.ceiling;
-        // Without a comparison in time the default stays.
+        // If the time was up before the comparison, the default stays.
         Ok(if fits && of_best <= of_default * MIN_GAIN_OVER_DEFAULT {
             default
         } else {
@@ -339,7 +339,7 @@ fn total_tokens(rows: &[BatchRow]) -> usize {
     rows.iter().map(|row| row.len).sum()
 }
 
-/// Samples rows of about `tokens` tokens, evenly spaced.
+/// Samples evenly spaced rows with about `tokens` tokens in total.
 fn sample_rows(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
     let stride = (total_tokens(rows) / tokens.max(1)).max(1);
     // Rows are grouped by text with one row per label: an even stride could select a single label.

@@ -139,7 +139,7 @@ impl ModelChoice {
         ModelFolder::open_for(&find_model(&self.model), Processor::Cpu, precision)
     }
 
-    /// Opens the folder with its float32 graph, which may be the only one under any name.
+    /// Opens the folder with its float32 graph. If a folder has only one graph, that graph may have any name.
     ///
     /// # Errors
     /// See [`ModelError`].

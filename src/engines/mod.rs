@@ -87,7 +87,8 @@ impl ModelChoice {
         }
     }
 
-    /// Sets the group size of int8 quantization, if the folder has no int8 graph and quantizes the float32 one.
+    /// Sets the group size for int8 quantisation of the float32 graph. Has no effect in another precision, or if the
+    /// folder has an int8 graph.
     #[must_use]
     pub fn with_int8_group(mut self, group: u16) -> Self {
         if self.precision.as_deref() == Some("int8")
@@ -157,7 +158,7 @@ impl ModelChoice {
         }
         let small = find_model(&self.model);
         tracing::info!(
-            "scoring only the {labels} best labels of {}",
+            "scoring only the {labels} labels that {} ranks highest",
             small.display()
         );
         Ok(())
@@ -200,14 +201,14 @@ impl ModelChoice {
         }
         let threads = engine.threads;
         let default = batch_tokens_for(chosen.device, threads);
-        // Everything that the best budget depends on, so that a cached budget is never used elsewhere.
+        // Everything that the best budget depends on, so that a cached budget is never used under other conditions.
         let (runtime, device) = (engine.runtime.clone(), device_model(chosen.device));
         let key = format!(
             "{} {} on {device}, {} × {threads} threads, {runtime}",
             folder.manifest_hash, folder.precision, share.workers
         );
         let (budget, tokens) = match self.batch_tokens {
-            // Takes precedence over the flag: if a score depends on its batch, a setting must not change it.
+            // The setting is ignored: if scores depend on the batch, a setting must not change them.
             _ if folder.depends_on_batch() => (Budget::FromModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
             None => match budget_cache().and_then(|remembered| remembered.get::<usize>(&key)) {

@@ -291,7 +291,7 @@ fn table(counts: &Counts, facts: &Facts) -> String {
          | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n\
          | label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
-         | posts without a label that is sure enough (`unsure`) | {} |\n\
+         | posts whose best score is below the threshold (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
         counts.rows,
         day(counts.first),

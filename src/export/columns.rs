@@ -175,7 +175,7 @@ pub(super) fn columns(subject: &Subject, is_split: bool) -> Vec<DatasetColumn> {
     let mut names = BTreeSet::new();
     let labels = set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
-        // A name without hyphens needs no quotes in SQL, nor as an attribute in pandas.
+        // A name without hyphens needs no quotes in SQL, and works as an attribute in pandas.
         let mut name = format!("{SCORE_OF}{}", label.slug.replace('-', "_"));
         if !names.insert(name.clone()) {
             name = format!("{SCORE_OF}{}", label.slug);

@@ -16,7 +16,7 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
 
-/// Rows per row group, as other writers use.
+/// Rows per row group, about as many as other writers use.
 const GROUP_ROWS: usize = 100_000;
 
 /// Bytes of text after which a row group is written early.

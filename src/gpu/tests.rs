@@ -163,7 +163,7 @@ fn nvml_samples_the_gpus_visible_to_cuda() {
         (None, vec![reading(50, 61_440, 412)])
     );
     let [gpu] = &second.gpus[..] else {
-        panic!("one, however many engines")
+        panic!("one GPU is sampled, however many engines use it")
     };
     assert_eq!(
         (&*gpu.device, &*gpu.name, &*gpu.uuid),
