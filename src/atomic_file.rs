@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 /// Maximum length in bytes of a name from which [`temp_file`] makes a temporary name. File systems allow 255 bytes, and
-/// the prefix, random part and suffix of the temporary name add up to 20.
+/// the temporary name adds a prefix, a random part and a suffix of fewer than 20 bytes together.
 const LONGEST_NAME: usize = 235;
 
 /// Behaviour if the file already exists.

@@ -404,7 +404,7 @@ async fn fetch_states(
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.purging().last_checked(sample, CONTROLS).await?;
     controls.retain(|fullname| !due.contains(fullname));
-    // The controls take the places of some of the hundred posts, which the first response lacked, too.
+    // A request has at most a hundred posts, so the controls replace some of the posts of the first request.
     let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;

@@ -135,8 +135,8 @@ impl Collector {
     }
 }
 
-/// Returns an error if `--listing` names an order that the source does not have. If only the pipeline file names one,
-/// logs that the newest posts are read instead.
+/// Returns an error if `--listing` names an order that the source does not have. If the order comes from the pipeline
+/// file or the settings, only logs that the newest posts are read instead.
 fn check_order(
     kind: SourceKind,
     listing: Option<Listing>,

@@ -24,7 +24,7 @@ use topicmill_store::has_process_exited;
 /// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
-/// The release of OpenVINO, likewise.
+/// The release of OpenVINO that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
 /// Selects the wheel for one Python version, because not every version has a wheel. The library is the same in each.

@@ -36,9 +36,9 @@ rewritten. You must purge the server's write-ahead log, backups and replicas you
 
 --retention deletes title, body, url, permalink, author and flair of posts, and keeps labels and scores. A post's age \
 is the time since it was first stored, by the server's clock with PostgreSQL, and by this machine's clock with SQLite. \
-That clock is rejected if it is more than a day behind the last run or 30 days ahead of it, unless you add --yes. A \
-post that was stored at a time in the future counts as old. Collecting the post again does not restore its text, and \
-a post without a label will not get one.
+This machine's clock is rejected if it is more than a day behind the last run or 30 days ahead of it, unless you add \
+--yes. A post that was stored at a time in the future counts as old. Collecting the post again does not restore its \
+text, and a post without a label will not get one.
 
 --thin reduces what topicmill records about its own runs. Of the sightings older than DAYS days, it keeps the last one \
 of each post, topic and day, and it sums up the runs of each day in the table run_days. Posts, labels and views do not \

@@ -76,7 +76,7 @@ pub struct RunFlags {
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
-    /// Make this the current label set, which the views show [default: only if there is none yet]
+    /// Make the label set of this run the current one, which the views show [default: only if there is none yet]
     #[arg(long)]
     make_current: bool,
 }
@@ -123,7 +123,7 @@ impl Setup {
         let lease_secs = loaded.settings.classify.lease_secs;
         if !(3..=86_400).contains(&lease_secs) {
             let text =
-                format!("classify.lease_secs is {lease_secs}: set it to between 3 and 86400");
+                format!("classify.lease_secs is {lease_secs}: set it to a number from 3 to 86400");
             return Err(CliError::Usage(text));
         }
         let set = &loaded.settings;
@@ -225,7 +225,7 @@ impl Setup {
         flags.pipeline.as_deref().or(set)
     }
 
-    /// Loads a pipeline file, or the built-in one without a path.
+    /// Loads a pipeline file; without a path, the built-in one.
     pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
         let follows = collect.listing == AUTO_LISTING;

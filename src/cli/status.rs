@@ -31,13 +31,13 @@ pub struct Status {
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]
     check: bool,
-    /// Report a problem if the last new post was stored longer ago, like 30m, 2h or 1d
+    /// Report a problem if the last new post was stored longer ago than this, like 30m, 2h or 1d
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_post: Option<TimeDelta>,
-    /// Report a problem if the last successful collect or import ended longer ago
+    /// Report a problem if the last successful collect or import ended longer ago than this
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
-    /// Report a problem if a post has waited longer for its label
+    /// Report a problem if a post has waited longer than this for its label
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
     /// Print in this format; json has everything in one object
@@ -69,7 +69,7 @@ impl Status {
                 output::print(&render::render(&status, &url))?;
             }
         }
-        // The table names this command only as the next step, and only if nothing else is more urgent.
+        // The table names `db vacuum` only as the next step, and only if nothing else is more urgent.
         if status.is_rewrite_due {
             tracing::warn!(
                 "the database files may still contain bytes of purged posts: run `topicmill db vacuum`"

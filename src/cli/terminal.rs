@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// The default width of a terminal, also used for text without one.
+/// The width of a terminal that does not report one; also the width of text for a pipe or a file.
 pub const DEFAULT_WIDTH: usize = 80;
 
 /// The maximum number of characters in a grapheme; more are cut, because hundreds of combining marks would overlap

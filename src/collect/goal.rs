@@ -25,7 +25,7 @@ impl TimeRange {
         self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
     }
 
-    /// Returns the end of the range, at most now, because no post of the future is missing.
+    /// Returns the end of the range, but not later than now, because posts of the future are not missing.
     fn end(self, now: Timestamp) -> Timestamp {
         self.until.map_or(now, |until| until.min(now))
     }

@@ -69,7 +69,7 @@ impl Limits {
     }
 
     fn too_old(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
-        let future = |what| format!("{what} at a time in the future, by a wrong clock");
+        let future = |what| format!("{what} at a time in the future, because of a wrong clock");
         let collected = status.stages.iter();
         let collected =
             collected.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));

@@ -49,7 +49,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
 
 /// Escapes control characters in JSON. The value stays the same.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // JSON escapes C0 itself. The others begin with one of these bytes, which are quick to search.
+    // JSON escapes C0 itself. The others begin with one of these bytes, and a search for bytes is quick.
     let bytes = text.as_bytes();
     if memchr::memchr3(0x7f, 0xc2, 0xd8, bytes).is_none() && memchr::memchr(0xe2, bytes).is_none() {
         return Cow::Borrowed(text);

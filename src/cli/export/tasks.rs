@@ -114,7 +114,7 @@ impl Export {
             self.check_not_existing(&config)?;
         }
         self.check_not_existing(&self.out)?;
-        // Write both completely before either appears under its name.
+        // Write the tasks to a temporary file first, so that a full disk does not leave the interface without them.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
         let if_exists = IfExists::from_overwrite(self.overwrite);
         if !is_there {

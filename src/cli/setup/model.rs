@@ -15,7 +15,7 @@ use crate::config::WORKERS;
 use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
-/// The maximum number of threads: more than any machine has cores, and few enough to start.
+/// The maximum number of threads: more than the cores of any machine, and still few enough to start.
 const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.

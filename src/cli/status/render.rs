@@ -1,4 +1,4 @@
-//! Renders the text of `status`: one line per heading, made for a terminal of 24 lines and 80 columns.
+//! Renders the text of `status`: headings with a few lines each, for a terminal of 24 lines and 80 columns.
 
 use chrono::TimeDelta;
 
@@ -9,7 +9,7 @@ use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::{LastRun, StageRuns};
 
-/// The width of the first column: the longest heading and two spaces.
+/// The width of the first column: the longest heading and a gap.
 const INDENT: usize = 13;
 /// The maximum number of lines per heading; `--format json` has everything.
 const MOST_LINES: usize = 3;
