@@ -215,8 +215,8 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit creates a
--- new version.
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit
+-- creates a new version.
 CREATE TABLE label_sets (
     id                BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key; later versions have larger ids
     name              TEXT NOT NULL, -- the name in the pipeline file; several versions may share it
@@ -227,7 +227,7 @@ CREATE TABLE label_sets (
     temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- divisor of the logits before they become scores
     background        TEXT, -- name and version of its background (docs/label.md); NULL without one
     background_topics JSONB, -- the whole background: its weight and its topics
-    fitted            JSONB, -- what `labels fit` learned from gold labels, with the number of labels by annotator; NULL if it was not fitted
+    fitted            JSONB, -- what `labels fit` learned from gold labels, with their number and annotators; NULL if it was not fitted
     created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
 );
 
@@ -259,8 +259,8 @@ CREATE TABLE hypotheses (
 );
 
 -- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
--- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and shared
--- by all posts with this text.
+-- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and
+-- shared by all posts with this text.
 --
 -- There are no foreign keys, because checking them took a third of the time to write labels. A trigger below deletes
 -- the logits of a deleted model.
@@ -298,8 +298,8 @@ CREATE TABLE label_vectors (
 -- A row is the label of a post for a model and a label set.
 --
 -- The primary key includes all columns that the views read. `day` and `topic` are copied from the post, so that the
--- views that count need no join, and read an index in group order. Days come first, because labels are written roughly
--- by day.
+-- views that count need no join, and read `classifications_counted` in group order. Days precede labels in that index,
+-- because labels are written roughly in order of days.
 CREATE TABLE classifications (
     fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model

@@ -199,8 +199,8 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit creates a
--- new version.
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit
+-- creates a new version.
 CREATE TABLE label_sets (
     id                INTEGER PRIMARY KEY AUTOINCREMENT,
     name              TEXT NOT NULL,
@@ -243,8 +243,8 @@ CREATE TABLE hypotheses (
 );
 
 -- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
--- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and shared
--- by all posts with this text.
+-- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and
+-- shared by all posts with this text.
 CREATE TABLE pair_logits (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash     BLOB NOT NULL,
