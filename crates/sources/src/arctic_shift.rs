@@ -43,7 +43,7 @@ const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
-    /// Settings of its requests. A user agent that is not in Reddit's format is replaced by `topicmill/<version>`.
+    /// Settings of the HTTP client. A user agent that is not in Reddit's format is replaced by `topicmill/<version>`.
     pub client: ClientSettings,
 }
 
@@ -92,7 +92,7 @@ impl ArcticShift {
     /// `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] returns the meaning for the subreddit.
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning for the subreddit.
     pub async fn page(
         &self,
         subreddit: &str,

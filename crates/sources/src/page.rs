@@ -11,9 +11,9 @@ use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
 /// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
-/// one second has more posts.
+/// one second has more posts than that.
 pub const PAGE_LIMIT: u32 = 100;
-/// Maximum number of posts requested from an archive. Arctic Shift then returns between 100 and 1,000 rows.
+/// Maximum number of posts requested from an archive. Arctic Shift returns 100 to 1,000 rows for such a request.
 pub const LARGEST_PAGE: u32 = 1_000;
 
 /// A page of a listing.

@@ -19,7 +19,7 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
-/// Age at which Arctic Shift, and the dumps since November 2023, read a post again: 36 hours.
+/// Age at which Arctic Shift, and the makers of the dumps since November 2023, read a post again: 36 hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
@@ -235,7 +235,7 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
 /// Returns the path of a permalink, which older dumps have as a URL: `http://www.reddit.com/r/x/comments/…`.
 fn path_on_reddit(permalink: String) -> String {
     match permalink.split_once("://") {
-        // A scheme cannot follow a slash, so this is a path.
+        // A scheme contains no slash, so this is a path.
         Some((scheme, _)) if scheme.contains('/') => permalink,
         Some((_, rest)) => rest
             .find('/')

@@ -3,9 +3,8 @@
 //!
 //! It implements Reddit's protocol, so that the same client works with both: a token, pages with `after`, stickied
 //! posts at the top of a hot listing that do not count towards the limit, quota headers, and texts as with
-//! `raw_json=1`.
-//! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
-//! `r/education` is private, so their fallbacks have the posts.
+//! `raw_json=1`. Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports`
+//! is missing and `r/education` is private, so their fallbacks have the posts.
 //!
 //! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
 //!
@@ -241,7 +240,7 @@ impl Sample {
                 ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
             }
         }
-        // As on Reddit, stickied posts are added to the limit, on the first page only.
+        // As on Reddit, the first page has the stickied posts in addition to the limit.
         let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
         let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 

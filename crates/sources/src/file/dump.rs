@@ -3,7 +3,7 @@
 //! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
 //! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
 //! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
-//! memory. The file declares its size, which is 2 GiB for Reddit's monthly dumps; only the part in use takes memory.
+//! memory. The file declares the size of the window, 2 GiB for Reddit's monthly dumps; only the used part takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -78,11 +78,11 @@ fn is_window(error: &io::Error) -> bool {
 /// Options for reading files.
 #[derive(Debug, Clone, Default)]
 pub struct FileOptions {
-    /// Their format; `None` to detect it by content and extension.
+    /// The format of the files; `None` to detect it by content and extension.
     pub format: Option<TableFormat>,
     /// True for a dump of all of Reddit, which is imported only once; its import resumes after a crash.
     pub is_dump: bool,
-    /// Filter for their posts.
+    /// Filter for the posts.
     pub filter: Filter,
     /// Columns of a table that are read as fields.
     pub columns: Vec<Column>,

@@ -28,12 +28,12 @@ impl Field {
         self.0.as_ref().is_none_or(Value::is_null)
     }
 
-    /// Returns a string.
+    /// Returns the value, if it is a string.
     pub(crate) fn str(&self) -> Option<&str> {
         self.0.as_ref()?.as_str()
     }
 
-    /// Returns a string that is not blank, without NUL, which PostgreSQL cannot store.
+    /// Returns the value, if it is a string that is not blank. Removes NUL, which PostgreSQL cannot store.
     pub(super) fn text(&self) -> Option<String> {
         self.clean().map(Cow::into_owned)
     }
@@ -51,7 +51,7 @@ impl Field {
         }
     }
 
-    /// Returns a string that is not blank, without NUL; copied only if it contains NUL.
+    /// Returns the same as [`Self::text`], but copies the string only if it contains NUL.
     fn clean(&self) -> Option<Cow<'_, str>> {
         let text = self.str()?;
         let text = if memchr::memchr(0, text.as_bytes()).is_some() {
@@ -141,8 +141,8 @@ fn whole(number: f64) -> Option<i64> {
     (number.abs() < LIMIT).then_some(number as i64)
 }
 
-/// Declares the fields to read from a thing, its data or their members. A row of a dump has a hundred fields; the
-/// others are skipped without a copy.
+/// Declares the fields to read from a thing, from its data, or from objects in its data. A row of a dump has a hundred
+/// fields; the others are skipped without a copy.
 macro_rules! fields {
     ($($field:ident = $name:literal),+ $(,)?) => {
         /// The fields of a thing, or of a post.

@@ -104,7 +104,7 @@ impl Reddit {
     /// the response. Returns `None` if a child of the response is invalid, because that child may be a missing post.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] returns its meaning.
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
     pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<PostStates>, SourceError> {
         self.get("known posts", &self.info_url(fullnames), info::parse_info)
             .await
@@ -113,7 +113,7 @@ impl Reddit {
     /// Returns posts, as far as Reddit shows them, and their states.
     ///
     /// # Errors
-    /// [`SourceError::outcome`] returns its meaning.
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
         let decode = |body: &[u8]| {
             Ok(FoundPosts {

@@ -94,8 +94,8 @@ fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
     let state = match (text("removed_by_category"), placeholder) {
         (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
         (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
-        // By moderators, their filters, or Reddit itself. New categories are added now and then; all mean that the post
-        // is not shown.
+        // Removed by moderators, their filters, or Reddit itself. New categories are added now and then; all mean that
+        // the post is not shown.
         (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
         (None, None) if text("author") == Some("[deleted]") => PostState::AuthorDeleted,
         (None, None) => PostState::Visible,

@@ -17,13 +17,13 @@ pub struct RedditSettings {
     pub api_url: String,
     /// Client id of the application registered with Reddit.
     pub client_id: String,
-    /// Its secret; empty for an installed application.
+    /// Secret of the application; empty for an installed application.
     pub client_secret: String,
     /// Account to sign in as; empty for an application-only token.
     pub username: String,
     /// Password of the account.
     pub password: String,
-    /// Settings of its requests. The format of its user agent is `<platform>:<app id>:<version> (by /u/name)`.
+    /// Settings of the HTTP client. Its user agent must have the form `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
     /// Longest wait that a response can request; a longer one is shortened to it.
     pub retry_after_cap: Duration,
@@ -108,7 +108,7 @@ pub(crate) fn check_user_agent(text: &str) -> Result<(), SourceError> {
     well_formed().ok_or_else(|| {
         SourceError::Setting(format!(
             "`reddit.user_agent` is `{text}`: Reddit requires `<platform>:<app id>:<version> (by /u/<your account>)`, \
-             such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and forbids a browser's"
+             such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and forbids that of a browser"
         ))
     })
 }

@@ -165,7 +165,7 @@ mod tests {
         let never = async || panic!("another request for a token");
         let third = tokens.get(&*clock, Some(&first), never()).await.unwrap();
         assert!(Arc::ptr_eq(&second, &third));
-        // Another task began with the replacement, which is rejected, too.
+        // Another task used the replacement, which was rejected, too.
         let refused = tokens.get(&*clock, Some(&second), never()).await;
         assert!(matches!(refused, Err(SourceError::Unauthorized(_))));
         second.set_accepted();
