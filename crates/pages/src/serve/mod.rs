@@ -41,7 +41,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 const QUERIES: usize = 2;
 /// Maximum size in KiB of query results that clients have not read yet, in total.
 const UNREAD_KIB: usize = 256 * 1024;
-/// Minimum number of characters in a token: 16 random ones are too many to guess.
+/// Minimum number of characters in a token: a token of 16 random characters cannot be guessed.
 const SHORTEST_TOKEN: usize = 16;
 /// The default number of newest posts in the full-text index. A million posts take half a gigabyte of memory.
 pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;

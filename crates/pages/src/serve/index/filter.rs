@@ -67,7 +67,7 @@ pub struct FacetCount {
 }
 
 /// The values of the facets of a list, those with most posts first, except for months. The filter of a facet does not
-/// restrict its own values.
+/// restrict the values of the same facet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facets {
     /// Slugs of labels, `other`, `unsure` and `unlabelled`.

@@ -50,7 +50,7 @@ struct Row {
 pub async fn render_forever(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
-        // The sender has the same lifetime as the index.
+        // Cannot fail, because the sender has the same lifetime as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
         match render(&serving).await {

@@ -74,7 +74,7 @@ pub async fn page(
     let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // The default sort order is no choice, because forms always send the order.
+    // The default sort order does not count, because forms always send the order.
     let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });

@@ -103,7 +103,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         annotator: form.who.clone(),
         label,
         label_set: Some(target.label_set),
-        // The queue replaces this by the reason why it assigned the post.
+        // Kept only if the queue does not know why the post was assigned.
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.queue.clock.now().into(),

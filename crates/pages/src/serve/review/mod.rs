@@ -60,8 +60,8 @@ struct Review {
 
 type Shared = Arc<Review>;
 
-/// Returns the routes under `/review`; without options, a page that explains how to enable them. Fits are spawned in
-/// `tasks`.
+/// Returns the routes under `/review`; without options, a page that explains how to enable reviewing. Fits are spawned
+/// in `tasks`.
 pub fn router<S: Clone + Send + Sync + 'static>(
     options: Option<ReviewOptions>,
     clock: &SharedClock,

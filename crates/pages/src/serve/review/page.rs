@@ -71,7 +71,7 @@ struct PostView {
 struct Choice {
     slug: String,
     words: String,
-    /// Its descriptions.
+    /// Descriptions of the label.
     about: String,
     key: Option<char>,
 }

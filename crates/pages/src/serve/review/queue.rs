@@ -36,7 +36,7 @@ pub enum NextPost {
     Ask(Box<ReviewPost>, SampleReason, String),
     /// Only skipped posts are left, this many.
     Skipped(usize),
-    /// All posts are labelled.
+    /// The annotator has labelled all posts.
     Done,
 }
 

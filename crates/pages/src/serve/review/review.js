@@ -37,7 +37,7 @@ async function poll() {
   try {
     const response = await fetch(fit.dataset.poll);
     if (response.ok) fit.outerHTML = await response.text();
-  } catch (_) { /* The server may be busy or gone; the next attempt shows it. */ }
+  } catch (_) { /* The server may be busy or stopped; the next poll tries again. */ }
   setTimeout(poll, 1000);
 }
 setTimeout(poll, 1000);
