@@ -300,8 +300,8 @@ facade! {
     fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
     /// Returns the leases, expired ones included, with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
-    /// Returns the errors of posts that are parked under the current target, after `max_attempts` failed attempts or too
-    /// many crashes, most frequent error first.
+    /// Returns the errors of posts that are parked under the current target, after `max_attempts` failed attempts or
+    /// too many crashes, most frequent error first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
     /// Returns up to `limit` posts after the fullname `after` that have a vector of their text, but no label under the
     /// target and no lease. Ordered by fullname.
