@@ -193,7 +193,7 @@ impl FileLock {
             let file = options.open(&path).map_err(failed())?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {}
-                // The previous holder deleted the lock file in between.
+                // The previous holder deleted the lock file after it was opened here.
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => tracing::warn!(
@@ -216,5 +216,5 @@ impl Drop for FileLock {
 }
 
 /// Maximum number of attempts to open and lock the file. An attempt is repeated only if another process deletes the
-/// lock file in between.
+/// lock file before it is locked here.
 const LOCK_TRIES: u32 = 100;

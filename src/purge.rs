@@ -115,7 +115,7 @@ pub async fn purge(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let ended = run_steps(worker, plan, reddit, progress, report).await;
-    // Before `ended?`: data purged before an error must leave the file as well.
+    // Before `ended?`, because data that was purged before an error must also be removed from the file.
     let rewritten = rewrite(worker, plan, progress, report).await;
     ended?;
     Ok(rewritten?)

@@ -1,10 +1,10 @@
 //! Retries calls while the database is unreachable: a server restart, a broken network, a file locked by another
 //! process.
 //!
-//! A normal run retries for about two minutes and then fails; a watcher retries for ever. Both log the start and the
+//! A normal run retries for about two minutes and then fails; a watcher retries forever. Both log the start and the
 //! end of an outage once.
 //!
-//! If the network silently drops a response, the driver would wait for ever, and the worker's heartbeat would keep its
+//! If the network silently drops a response, the driver would wait forever, and the worker's heartbeat would keep its
 //! posts leased. So calls that are made while posts are leased have a timeout and are retried on another connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +137,7 @@ mod tests {
             run,
         };
         let retry = Retry::new(&worker, false);
-        // Timeouts pass at once.
+        // With paused time, timeouts expire immediately.
         tokio::time::pause();
         let mut calls = 0;
         let answer = retry.run_with_timeout(async || {

@@ -419,6 +419,6 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
 ) -> Result<T, CliError> {
     let ended = tokio::task::spawn_blocking(work).await;
-    // Nothing aborts the task, so an error is a panic, which is a bug there as it would be here.
+    // The error can only be a panic, because nothing aborts the task. A panic is a bug, so it is propagated.
     ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

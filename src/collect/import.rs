@@ -283,7 +283,7 @@ async fn store_ready(
 
 /// Returns the slug of the topic whose label is `named`; `None` if `named` is already a slug.
 fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
-    // A slug takes precedence over a label, so that a record that names a topic does not move to another one.
+    // A slug takes precedence over a label, so that a record that names one topic does not move to another topic.
     if topics.iter().any(|topic| topic.slug == named) {
         return None;
     }

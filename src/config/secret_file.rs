@@ -51,7 +51,7 @@ pub(super) fn read_files(
         }
         if layer.contains_key(&key) {
             return Err(refused(format!(
-                "`{key}` is set as well; remove one of the two"
+                "`{key}` is also set; remove one of the two"
             )));
         }
         let path = folder.map_or_else(|| PathBuf::from(&named), |folder| folder.join(&named));

@@ -14,7 +14,7 @@ use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// Minimum speed-up to go on doubling, because each step doubles the memory of a batch.
+/// Minimum speed-up to continue doubling, because each step doubles the memory of a batch.
 const MIN_GAIN: f64 = 1.03;
 /// Minimum speed-up over the default that is worth the memory.
 const MIN_GAIN_OVER_DEFAULT: f64 = 1.02;
@@ -66,7 +66,7 @@ pub struct FoundBudget {
 /// The range of budgets to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// The budget to use unless another one is faster.
+    /// The budget to use unless another budget is faster.
     pub default: usize,
     /// The budget to try first.
     pub least: usize,

@@ -19,7 +19,7 @@ const FP32: &str = "fp32";
 
 impl ModelChoice {
     /// Chooses the fastest engine and precision that reached this agreement in `bench agreement`. For
-    /// [`Agreement::EXACT`] no measurement is required: without one the choice stays as it is.
+    /// [`Agreement::EXACT`] no measurement is required: without any, the choice is unchanged.
     ///
     /// # Errors
     /// [`EnginesError::NotMeasured`], and [`EnginesError::Folder`].

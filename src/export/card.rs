@@ -72,7 +72,7 @@ pub(super) fn is_export(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }
 
-/// Returns the first file in a data set folder that is not part of it.
+/// Returns the first file in the folder of a data set that does not belong to the data set.
 pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     for (folder, is_part) in [
         (

@@ -37,7 +37,7 @@ enum TempOutput {
     Folder(TempDir),
 }
 
-/// The open files: one, or those of each part of a folder.
+/// The open files: a single file, or the files of a folder for each part.
 struct Files<'o> {
     order: &'o Order,
     made: TempOutput,

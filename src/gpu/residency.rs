@@ -17,7 +17,7 @@ pub enum Residency {
 /// The state of a GPU as the driver reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ListedGpu {
-    /// Processes that hold memory of it; `None` if the driver does not list them.
+    /// Processes that hold memory of the GPU; `None` if the driver does not list them.
     pub processes: Option<Vec<u32>>,
     /// Memory in use, by any process, in bytes.
     pub used: Option<u64>,

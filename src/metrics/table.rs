@@ -37,7 +37,7 @@ pub struct Metric {
 
 macro_rules! metrics {
     ($($kind:ident $name:literal [$($label:literal),*] $help:literal)*) => {
-        /// All metrics: those of this process, then those of the database, then the process itself.
+        /// All metrics: the counters of this process, then figures of the database, then resources of the process.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $name,
             kind: MetricKind::$kind,

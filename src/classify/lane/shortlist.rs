@@ -17,7 +17,7 @@ impl Shared<'_> {
         shortlist: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
-        // Taken, because the blocking thread must own the small model; put back below.
+        // Take the small model, because the blocking thread must own it; it is returned below.
         let (Some(prepared), Some(mut small)) = (&self.small_prepared, shortlist.take()) else {
             return Ok(true);
         };

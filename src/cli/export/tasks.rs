@@ -90,7 +90,7 @@ impl Export {
         let mixed = sampling::mix(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
         let posts = store.gold().review_posts(subject.target, &names).await?;
-        // A post may have been purged in between.
+        // A post may have been purged since it was selected.
         let mut mixed = mixed.into_iter();
         let posts = posts.into_iter().filter_map(|post| {
             let (_, chosen) = mixed.find(|(name, _)| *name == post.fullname)?;

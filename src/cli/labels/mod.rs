@@ -92,8 +92,8 @@ struct WhichModel {
     /// Use the model in this folder
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Score in this mode: single (one label for each text), multi (each label by itself) or, with a classifier, raw
-    /// (its logits)
+    /// Score in this mode: single (one label for each text), multi (each label independently) or, with a classifier,
+    /// raw (its logits)
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }

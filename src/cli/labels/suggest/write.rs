@@ -66,7 +66,7 @@ impl BaseFile {
         if let (Some(_), Some(stem)) = (file.get("name"), out.file_stem()) {
             file["name"] = toml_edit::value(stem.to_string_lossy().into_owned());
         }
-        // A file has either a list of labels or topics: convert the former.
+        // A file has either a list of labels or topics: convert a list of labels to topics.
         let listed = file.remove("labels").is_some();
         let mut text = file.to_string();
         for label in known.iter().filter(|_| listed) {
