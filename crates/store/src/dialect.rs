@@ -27,8 +27,8 @@ use topicmill_core::{Timestamp, redact_url};
 /// Maximum number of connections of one process.
 const CONNECTIONS: u32 = 8;
 
-/// Helper of [`Implies`]. A bound `T: Dialect` implies the bounds that `Dialect` puts on associated types of its
-/// supertraits, but not the bounds in its `where` clause on other types.
+/// Helper of [`Implies`]. A bound `DB: Dialect` implies the bounds that `Dialect` puts on associated types of its
+/// supertraits, but would not imply bounds on other types in a `where` clause.
 pub trait Same<T> {
     /// `T`.
     type Is;

@@ -4,7 +4,7 @@ use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// Maximum time after the expiry of a lease for which a difference between clocks is assumed. If more time has passed,
+/// For this long after a lease expires, a difference between clocks may explain why its process still runs. After that,
 /// the process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 

@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
-    /// Returns the lowest number of crashes among the claimable posts. Locks one of these
-    /// posts, so that others cannot claim all of them in between.
+    /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so
+    /// that others cannot claim all of them in between.
     async fn fewest_crashes(
         tx: &mut Transaction<'static, DB>,
         wanted: &ClaimFilter,

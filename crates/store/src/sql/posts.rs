@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
         loop {
             match self.try_save_pages(pages, &rows, state, bulk).await {
                 // Another writer stored one of the new posts meanwhile. The retry is not in bulk, because other
-                // writers may store more of the posts before it.
+                // writers may store more of the posts before the retry.
                 Err(error) if bulk && is_taken(&error) => bulk = false,
                 Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
