@@ -58,7 +58,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
     let outcome = if exchange.url.contains("/api/info") {
         let name: Fullname = "t3_replay".parse().expect("a fullname");
         match reddit.info(&[name]).await {
-            Ok(Some(answer)) => format!("ok: the fate of {} posts", answer.states.len()),
+            Ok(Some(answer)) => format!("ok: states of {} posts", answer.states.len()),
             Ok(None) => "ok: unclear".to_owned(),
             Err(error) => refused(&error),
         }
