@@ -12,7 +12,8 @@ use topicmill_score::score::Evidence;
 
 /// Bounds of the temperature search. A result at a bound means that the rows do not determine the temperature.
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
-/// Bounds of the search for the background shift. They multiply or divide the background's weight by e^8, about 3,000.
+/// Bounds of the search for the background shift. A bound multiplies or divides the background's weight by e^8, about
+/// 3,000.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
 /// Minimum number of rows above a threshold; with fewer, the precision depends too much on chance.
 pub const MIN_ANSWERED: usize = 10;

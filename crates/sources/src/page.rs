@@ -19,7 +19,7 @@ pub const LARGEST_PAGE: u32 = 1_000;
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ListingPage {
-    /// Its posts, in the listing's order.
+    /// The posts, in the order of the listing.
     pub posts: Vec<Post>,
     /// Children that are not complete posts.
     pub rejected: Vec<Rejected>,
@@ -30,11 +30,11 @@ pub struct ListingPage {
 /// A page of posts in order of time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimePage {
-    /// Its posts, in the requested order.
+    /// The posts, in the requested order.
     pub posts: Vec<Post>,
     /// Rows that are not complete posts.
     pub rejected: Vec<Rejected>,
-    /// Creation time of its last row; `None` without rows.
+    /// Creation time of the last row; `None` without rows.
     pub ends_at: Option<Timestamp>,
     /// Number of rows requested by the last try, which is smaller than at first if the archive was overloaded.
     pub limit: u32,
@@ -54,7 +54,7 @@ pub enum TimeOrder {
 /// An item that is not a complete post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its position, from 1: `child 7` of a listing, `line 12` of a file.
+    /// The position of the item, from 1: `child 7` of a listing, `line 12` of a file.
     pub at: String,
     /// The reason, as a fragment: `a comment, not a post`. Contains nothing of the post's text.
     pub reason: String,
@@ -65,16 +65,16 @@ pub type PageFuture<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
 /// A source of posts.
 pub trait Source: Send + Sync {
-    /// Returns the kind with which its posts are marked.
+    /// Returns the kind with which the posts of this source are marked.
     fn kind(&self) -> SourceKind;
 
-    /// Returns its HTTP client.
+    /// Returns the HTTP client.
     fn http(&self) -> &PoliteClient;
 
-    /// Returns how it is read: as listings or as an archive.
+    /// Returns the way in which the source is read: as listings or as an archive.
     fn paging(&self) -> Paging<'_>;
 
-    /// Returns the id under which processes share its quota; `None` if they do not.
+    /// Returns the id under which processes share the quota of the source; `None` if the quota is not shared.
     fn shared_quota(&self) -> Option<String> {
         None
     }

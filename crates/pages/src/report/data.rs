@@ -61,11 +61,11 @@ pub struct OutcomeStats {
     pub outcome: PostOutcome,
     /// Posts with this outcome in the period.
     pub posts: u64,
-    /// Their share of all scored posts in the period.
+    /// Share of these posts among all scored posts in the period.
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of their best scores; `None` without posts, and for `other`, whose posts did not get their best label.
+    /// Mean of the posts' best scores; `None` without posts, and for `other`, whose posts did not get their best label.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,

@@ -2,8 +2,8 @@
 //! computed from the labels' texts.
 //!
 //! The input is the JSON file that the block `zero_shot` of `config.json` names; the output is the vectors, keyed by
-//! the texts of their labels. They were trained on labelled texts, so they fit their labels better than descriptions
-//! do. A label with other texts has no learned vector; see [`hypothesis`](crate::hypothesis).
+//! the texts of their labels. The vectors were trained on labelled texts, so they fit their labels better than
+//! descriptions do. A label with other texts has no learned vector; see [`hypothesis`](crate::hypothesis).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -25,7 +25,7 @@ pub enum LabelerError {
     OwnLabels {
         /// Name of the model.
         model: String,
-        /// Its own labels, as a list for messages.
+        /// The labels of the model, as a list for messages.
         own: String,
     },
     /// A classifier cannot be combined with a background.

@@ -114,7 +114,7 @@ pub struct Block {
     pub records: Vec<Record>,
     /// Rows that are not posts.
     pub rejected: Vec<Rejected>,
-    /// Position after its last row.
+    /// Position after the last row of the block.
     pub position: Position,
     /// Bytes of the file read so far, before decompression.
     pub read: u64,
