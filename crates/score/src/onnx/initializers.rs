@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_sizes_are_skipped_and_other_files_are_errors() {
+    fn huge_sizes_are_skipped_and_files_that_are_not_graphs_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let mut vast = outside("vast", "model.onnx", "0");
         vast.dims = vec![i64::MAX / 4, 1];
