@@ -48,7 +48,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    """Returns the parser of the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("posts", type=Path, metavar="TRAIN", help="file or folder written by `topicmill export`")
@@ -68,14 +68,14 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         type=float,
         default=0.4,
         metavar="SHARE",
-        help="with --keep-zero-shot, without --head-only: share of the trained weights, with the rest from the base "
-        "(default: %(default)s)",
+        help="with --keep-zero-shot, without --head-only: average the weights, with this share of the trained ones and "
+        "the rest of the base's (default: %(default)s)",
     )
     add("--only-gold", action="store_true", help="with --head-only --keep-zero-shot: use gold labels only")
-    add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
+    add("--soft", type=float, default=0.0, metavar="SHARE", help="share of score_… columns in the loss (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
     add("--temperature", type=float, default=2.0, help="temperature of the teacher's scores (default: %(default)s)")
-    add("--no-titles", action="store_true", help="do not train on the bare title of a post with a body, too")
+    add("--no-titles", action="store_true", help="do not also train on the titles of posts with a body")
     add("--epochs", type=int, default=3, help="maximum epochs (default: %(default)s)")
     add("--patience", type=int, default=2, help="stop after this many epochs without a gain (default: %(default)s)")
     add("--batch", type=int, default=48, help="texts per step, split to fit the memory (default: %(default)s)")
@@ -95,7 +95,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         help="freeze the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
     )
     add("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: the fastest)")
+    add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="auto: the fastest (default)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")
     add("--resume", action="store_true", help="resume a stopped run with the same arguments")
     add("--graphs", default="cpu-fp32,cpu-int8", metavar="NAMES", help="as in model.py (default: %(default)s)")

@@ -91,7 +91,7 @@ def folder_of(family: str) -> Path:
 
 @functools.cache
 def made_of(family: str) -> Path:
-    """Returns the read-only model folder made from it."""
+    """Returns a read-only model folder made from `folder_of(family)`."""
     out = ROOT / f"made-sentences-{family}"
     code, said = run(folder_of(family), out)
     assert code == 0, said
@@ -105,19 +105,19 @@ def pooling(chosen: str) -> dict:
 
 
 def write(path: Path, content: object) -> None:
-    """Reads a JSON file."""
+    """Writes a JSON file."""
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def changed(family: str = "bert") -> Path:
-    """Returns a writable copy."""
+    """Returns a writable copy of `folder_of(family)`."""
     folder = Path(tempfile.mkdtemp(dir=ROOT)) / "sentences"
     shutil.copytree(folder_of(family), folder)
     return folder
 
 
 def by_hand(folder: Path, text: str, first: bool = False) -> np.ndarray:
-    """Computes the vector of a text by the formula of sentence-transformers, from its own folder."""
+    """Computes the vector of a text by the formula of sentence-transformers, with the files in its folder."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     encoded = tokenizer(text, truncation=True, max_length=MOST, return_tensors="pt")
     with torch.no_grad():
@@ -140,7 +140,7 @@ class Folder(unittest.TestCase):
                 np.testing.assert_allclose(embedder.raw(rows), expected, atol=1e-5)
                 for row, vector in zip(rows, expected, strict=True):
                     np.testing.assert_allclose(embedder.raw([row])[0], vector, atol=1e-5)
-                self.assertLess(float(expected[0] @ expected[1]), 0.99)  # else any graph would pass
+                self.assertLess(float(expected[0] @ expected[1]), 0.99)  # otherwise, any graph would pass
 
     def test_cls_takes_the_first_token(self):
         """The vector differs from the mean, for both spellings of the pooling."""
@@ -155,7 +155,7 @@ class Folder(unittest.TestCase):
             self.assertGreater(np.abs(found - Embedder(made_of("mpnet")).vectors(TEXTS)).max(), 0.01)
 
     def test_config_manifest_and_files(self):
-        """The block for the program, hashes, the licence, and the model's inputs."""
+        """The block `zero_shot`, hashes, the licence, and the model's inputs."""
         for family in FAMILIES:
             with self.subTest(family):
                 out = made_of(family)
@@ -185,7 +185,7 @@ class Folder(unittest.TestCase):
                 self.assertEqual(manifest["graphs"]["cpu-fp32"]["inputs"], ["attention_mask", "input_ids", *types])
 
     def test_texts_end_where_the_positions_end(self):
-        """The limit of the folder applies, or without one the tokenizer's."""
+        """The lowest limit applies: the folder's, the tokenizer's, the positions, or --max-tokens."""
         for family, given, limit, words, most in (
             ("bert", 1000, 1000, (), POSITIONS),
             ("mpnet", 1000, 1000, (), POSITIONS),  # two positions are never used
@@ -204,7 +204,7 @@ class Folder(unittest.TestCase):
                 self.assertEqual(config["zero_shot"]["max_length"], most)
 
     def test_the_scale_is_as_given_and_without_modules_the_mean_is_taken(self):
-        """The change is reported."""
+        """That the mean is used is reported."""
         folder = changed()
         (folder / "modules.json").unlink()
         code, said = run(folder, folder.parent / "out", "--kind", "embedding", "--scale", 50, "--graphs", "cpu-fp32")
@@ -275,7 +275,7 @@ class Refused(unittest.TestCase):
                 self.refused(folder, 2, expected)
 
     def test_settings_that_the_program_does_not_follow(self):
-        """sentence-transformers would lower-case the texts, and RoBERTa distinguishes case."""
+        """sentence-transformers would lower-case the texts, but RoBERTa's tokenizer does not."""
         folder = changed("roberta")
         change_json(folder / "sentence_bert_config.json", do_lower_case=True)
         self.refused(folder, 2, "gives other ids than sentence-transformers")
@@ -292,12 +292,12 @@ class Refused(unittest.TestCase):
         self.refused(source_folder("tiny-bert"), 2, "are for an embedding model", "--max-tokens", 20)
         self.refused(source_folder("tiny-bart"), 2, "has a decoder", "--kind", "embedding")
         self.refused(ROOT / "nowhere", 2, "is not a folder", "--kind", "embedding")
-        with self.subTest("OUT is taken"):
+        with self.subTest("OUT is not empty"):
             code, said = run(folder, made_of("bert"))
             self.assertEqual(code, 2)
             self.assertIn("exists and is not an empty folder", said)
 
-    def test_a_graph_that_counts_what_fills_a_row_is_wrong(self):
+    def test_a_graph_that_averages_padding_is_wrong(self):
         """Exit code 1, although a text alone would have the right vector."""
 
         def all_tokens(self: Pooled, *tensors: torch.Tensor) -> torch.Tensor:
@@ -323,7 +323,7 @@ class Refused(unittest.TestCase):
 
 
 class Training(unittest.TestCase):
-    """train.py with such a folder as its base."""
+    """train.py with the folder of an embedding model as its base."""
 
     def test_label_vectors_are_learned_for_any_family(self):
         """The graph stays; the labels of the pipeline file have vectors."""
@@ -338,7 +338,7 @@ class Training(unittest.TestCase):
         self.assertIn("label_vectors.json", manifest["files"])
 
     def test_what_needs_the_encoder_is_refused_before_any_work(self):
-        """BERT's graph, too, lacks the tensor names of the default model."""
+        """No encoder can be read from these graphs: even BERT's lacks the tensor names of the default model."""
         for family in ("mpnet", "bert"):
             for words in ((), ("--head-only",), ("--keep-zero-shot", "--pipeline", pipeline_file())):
                 with self.subTest((family, words)), mock.patch("training.whole.read_corpus") as read:
@@ -361,12 +361,12 @@ DEFAULT_PROMPT = {"prompts": {"query": "query: "}, "default_prompt_name": "query
 
 
 def without(name: str) -> Callable[[Path], None]:
-    """Remove a file."""
+    """Removes a file."""
     return lambda folder: (folder / name).unlink()
 
 
 def cut(name: str) -> Callable[[Path], None]:
-    """Keep the first half of a file."""
+    """Truncates a file to its first half."""
 
     def change(folder: Path) -> None:
         content = (folder / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Tests of model folders from GLiClass checkpoints: logits equal the package's, and unusable checkpoints are refused."""
+"""Tests of model folders from GLiClass checkpoints: logits equal the package's, unusable checkpoints are rejected."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from parity.cases import FORTY, ODD, TEXTS
 from parity.gliclass import Spec, logits_of, write_checkpoint
 from tests.support import ROOT, change_json, manifest_of, run
 
-# Scorers and poolings as published models have them, and what else the package offers.
+# Scorers and poolings of published models, and the others that the package offers.
 FIELDS = {
     "simple": {},
     "mean": {"pooling_strategy": "avg", "class_token_pooling": "average"},
@@ -51,7 +51,7 @@ def checkpoint(encoder: str = "bert", name: str = "simple") -> Path:
 
 @functools.cache
 def made(encoder: str = "bert", name: str = "simple", graphs: str = "cpu-fp32") -> Path:
-    """Returns the read-only model folder made from it."""
+    """Returns a read-only model folder made from `checkpoint(encoder, name)`."""
     out = ROOT / f"made-gliclass-{encoder}-{name}-{graphs}"
     code, said = run(checkpoint(encoder, name), out, "--graphs", graphs)
     assert code == 0, said
@@ -74,10 +74,10 @@ def graph_logits(source: GliclassSource, graph: Path, rows: list[list[int]]) -> 
 
 
 class Parity(unittest.TestCase):
-    """The graph against the package, which reads each text alone."""
+    """Compares the graph with the package, which reads each text alone."""
 
     def test_logits_equal_the_package_in_any_batch_and_for_any_number_of_labels(self):
-        """Labels are read at their tokens, so one graph takes 1 to 40 of them."""
+        """The graph finds labels by their token, so one graph accepts 1 to 40 labels."""
         names = ("title", "post", "empty", "blanks around", "emoji", "japanese", "decomposed", "invisible")
         texts = [TEXTS[name] for name in names]
         for encoder, name in PAIRS:
@@ -97,7 +97,7 @@ class Parity(unittest.TestCase):
                     np.testing.assert_allclose(found, expected, atol=3e-4, rtol=1e-5)
 
     def test_a_text_is_cut_and_the_labels_stay(self):
-        """Also where the labels follow the text, which the package would cut."""
+        """Even if the labels follow the text: the package would then truncate the labels."""
         for name in ("simple", "mlp"):
             source = read_gliclass(checkpoint("bert", name))
             ids = source.prompt.ids(FORTY[:9], TEXTS["long"] * 9, source.max_tokens)
@@ -131,7 +131,7 @@ class Folders(unittest.TestCase):
         self.assertEqual(whole.count("MatMulInteger"), 12)
 
     def test_the_most_tokens_are_those_of_the_package_or_of_the_positions(self):
-        """An encoder of relative positions reads as many as the package's pipeline."""
+        """An encoder with relative positions has the limit of the package's pipeline."""
         self.assertEqual(read_gliclass(checkpoint("deberta", "simple")).max_tokens, 1024)
         self.assertEqual(read_gliclass(checkpoint()).max_tokens, 256)
 
@@ -165,8 +165,8 @@ class Refusals(unittest.TestCase):
                 self.assertRegex(said, r"^cannot make a model folder: [^\n]+\n$")
                 self.assertFalse((folder.parent / "made").exists())
 
-    def test_another_model_is_not_one(self):
-        """`--kind gliclass` of another model."""
+    def test_another_model_is_rejected(self):
+        """With `--kind gliclass`."""
         folder = changed(lambda folder: change_json(folder / "config.json", model_type="bert"))
         code, said = run(folder, folder.parent / "made", "--kind", "gliclass")
         self.assertEqual(code, 2)

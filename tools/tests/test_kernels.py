@@ -19,7 +19,7 @@ class Kernels(unittest.TestCase):
     """The list of kernels, and the graphs of every supported family."""
 
     def test_each_node_has_a_kernel(self):
-        """In float16, and in float32 the nodes that verify it."""
+        """In float16, and in float32, in which the same nodes are verified."""
         for shape in BUILT:
             source = read_source(source_folder(shape))
             for precision in ("fp16", "fp32"):
@@ -35,8 +35,8 @@ class Kernels(unittest.TestCase):
         graph.graph.node.append(helper.make_node("Det", ["mask"], ["even"], name="even"))
         self.assertEqual(kernels.without_kernel(graph), ["Det float -> float", "Tanh int64 -> int64"])
 
-    def test_a_graph_with_such_a_node_is_not_made(self):
-        """A graph with nodes for the host is rejected by name."""
+    def test_a_graph_with_a_node_without_a_kernel_is_not_made(self):
+        """The error names the node."""
         with mock.patch("models.make.without_kernel", return_value=["Det float -> float"]):
             code, said = run(source_folder("tiny-bart"), ROOT / "host", "--graphs", "cuda-fp16")
         self.assertEqual(code, 1)
@@ -44,7 +44,7 @@ class Kernels(unittest.TestCase):
         self.assertFalse((ROOT / "host").exists())
 
     def test_the_list_is_of_this_version(self):
-        """For the pinned runtime and the operators of the builders."""
+        """The list names the pinned runtime and the builders' opset."""
         version, listed = kernels.read_list()
         self.assertEqual(version, onnxruntime.__version__)
         self.assertIn(f"opset {OPSET}:", kernels.LIST.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Tests of a model folder's contents, read from the manifest alone as another program would."""
+"""Tests of a model folder's contents, using only the manifest, as another program would."""
 
 import hashlib
 import tomllib
@@ -51,7 +51,7 @@ class ModelFolder(unittest.TestCase):
             self.assertGreater(np.ptp(logits, axis=0).max(), 0.5, shape)
 
     def test_nothing_keeps_a_gpu_waiting(self):
-        """No node of a built CUDA graph computes a shape or an index, or has to run on the host."""
+        """No node of a built CUDA graph computes a shape or an index, or must run on the CPU."""
         for shape in BUILT:
             with self.subTest(shape):
                 graph = onnx.load(model_folder(shape) / "cuda-fp16.onnx").graph
@@ -75,10 +75,10 @@ class ModelFolder(unittest.TestCase):
         wanted = {f"{last}.{part}.{kind}_proj/heads" for part in ("self_attn", "encoder_attn") for kind in "kv"}
         wanted |= {"classification_head.dense/head", "classification_head.out_proj/head"}
         self.assertLessEqual(wanted, left)
-        self.assertFalse([name for name in left - wanted if not name.startswith("MatMul_")])  # of two activations
+        self.assertFalse([name for name in left - wanted if not name.startswith("MatMul_")])  # two activations
 
     def test_large_weights_are_stored_next_to_their_graph(self):
-        """As for graphs from 256 MB on."""
+        """As for graphs of more than 256 MB; the test lowers this limit."""
         folder = copy_of("tiny-bart").parent / "made"
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             code, said = run(source_folder("tiny-bart"), folder)

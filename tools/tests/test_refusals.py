@@ -23,7 +23,7 @@ class WrongGraphs(unittest.TestCase):
     """A wrong graph is never written to the output."""
 
     def test_the_stock_optimizer_s_fusion_of_bart_is_refused(self):
-        """With the wrong model type, BERT for BART, the optimizer fuses some attention wrongly and silently."""
+        """With the wrong model type, BERT instead of BART, the optimizer fuses some attention wrongly and silently."""
         source = read_source(source_folder("tiny-bart"))
         proof = proof_of(source)
         pair = source.pair("The home team scored twice.", "This text is about sports.")
@@ -155,7 +155,7 @@ class UnusableModels(unittest.TestCase):
                 self.assertFalse(out.exists())
 
     def test_arguments_are_checked(self):
-        """Missing folder, missing graph, non-empty output folder."""
+        """Missing folder, unknown graph, non-empty output folder."""
         taken = copy_of("tiny-bart")
         for words, complaint in [
             ([ROOT / "nowhere", ROOT / "never"], "is not a folder"),
@@ -188,7 +188,7 @@ def shrink_vocabulary(folder: Path) -> None:
 
 
 def remove(name: str) -> Callable[[Path], None]:
-    """Remove a file."""
+    """Removes a file."""
     return lambda folder: (folder / name).unlink()
 
 

@@ -110,8 +110,8 @@ class TheWholeWay(unittest.TestCase):
         with (work / "curves.csv").open() as file:
             self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"])
 
-    def test_a_linear_head_on_the_model_that_ships_learns(self):
-        """Frozen vectors suffice for such words; the labels use the words of a pipeline file."""
+    def test_a_linear_head_on_the_default_model_learns(self):
+        """Frozen vectors suffice for these posts; the classes have the words of the pipeline file."""
         pipeline = written([{}]).with_name("mine.toml")
         topics = [f'[[topic]]\nslug = "{slug}"\nlabel = "{slug} and more"\n' for slug in WORDS]
         pipeline.write_text("\n".join(topics))
@@ -162,7 +162,7 @@ class TheWholeWay(unittest.TestCase):
         np.testing.assert_allclose(row.scores, [0.45, 0.1, 0.45], atol=1e-6)
 
     def test_both_forms_of_a_post_are_on_one_side(self):
-        """Otherwise the title would be evaluated by a model that was trained on it with its body."""
+        """Otherwise, a title would be evaluated by a model that was trained on the same post with its body."""
         corpus = read_corpus(written(posts(40)), Wishes())
         self.assertFalse({row.name for row in corpus.train} & {row.name for row in corpus.held_out})
         self.assertLess(len({row.name for row in corpus.train}), len(corpus.train))
@@ -174,7 +174,7 @@ class Measures(unittest.TestCase):
     def setUp(self):
         another_precision()
 
-    def test_layers_that_are_held_are_computed_once_and_do_not_move(self):
+    def test_frozen_layers_are_computed_once_and_do_not_change(self):
         """The logits equal those of the whole network up to half precision, and only the upper layers train."""
         corpus = read_corpus(written(posts()), Wishes())
         base = read_base(SHIPPED)
@@ -192,7 +192,7 @@ class Measures(unittest.TestCase):
         self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
 
     def test_bf16_is_taken_where_the_device_is_faster_in_it(self):
-        """CPUs with bf16 instructions, an Intel CPU without AMX, one without any, GPUs, and an explicit choice."""
+        """CPUs with bf16 instructions, an Intel CPU without AMX, a CPU without bf16, GPUs, and an explicit choice."""
         for on_gpu, known, wanted in [
             (False, {"cpu_name": "AMD EPYC", "avx512_bf16": True}, "bf16"),
             (False, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, "bf16"),
@@ -233,7 +233,7 @@ class Measures(unittest.TestCase):
         self.assertGreater(torch.nn.functional.cosine_similarity(*found, dim=0).item(), 0.99)
 
     def test_progress_says_what_is_left(self):
-        """Loss, macro-F1, speed and time, in one line when not on a terminal."""
+        """Loss, macro-F1, speed and remaining time, in one line."""
         said: list[str] = []
         with mock.patch("training.report.time.monotonic", side_effect=itertools.count(0, 31)):
             meter = Meter(10, 40, said.append)
@@ -249,13 +249,13 @@ class Stops(unittest.TestCase):
         another_precision()
 
     def test_a_run_that_goes_on_gives_the_same_weights_to_the_bit(self):
-        """Killed after the first epoch, and resumed in a process with another random state."""
+        """Interrupted after the first epoch, and resumed with another random state."""
         for precision in ("fp32", "bf16"):
             with self.subTest(precision):
                 self.goes_on(precision)
 
     def goes_on(self, precision: str) -> None:
-        """Compares a killed and resumed run with an undisturbed one."""
+        """Compares an interrupted and resumed run with an uninterrupted one."""
         path = written(posts())
         words = (path, "--epochs", 3, "--batch", 8, "--patience", 9, "--precision", precision)
         code, said, whole = run(*words)
@@ -304,7 +304,7 @@ class Stops(unittest.TestCase):
             torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-3)
 
     def test_no_number_for_a_loss_stops_and_the_best_weights_stay(self):
-        """Exit code 1, and the message says where."""
+        """Exit code 1, and the message names the step."""
         once, steps = Fit.loss_of, []
 
         def spoiled(fit: Fit, batch: list[int]) -> torch.Tensor:
@@ -319,7 +319,7 @@ class Stops(unittest.TestCase):
         self.assertTrue((out.with_name("out.train") / "run/best.pt").is_file())
 
     def test_a_full_disk_at_a_checkpoint_says_so(self):
-        """The previous file stays, and no partial one."""
+        """No partial file is left."""
         with mock.patch("training.fit.torch.save", side_effect=OSError(28, "No space left on device")):
             code, said, out = run(written(posts()), "--batch", 8)
         self.assertEqual(code, 1)
@@ -328,7 +328,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
 
     def test_a_full_disk_at_the_end_says_so(self):
-        """On writing the best weights, the checkpoint still has them."""
+        """Writing the best weights fails, but the checkpoint still has them."""
         full = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         with mock.patch("transformers.modeling_utils.safe_save_file", side_effect=full):
             code, said, out = run(written(posts()), "--epochs", 1, "--batch", 8)
@@ -338,7 +338,7 @@ class Stops(unittest.TestCase):
         self.assertFalse(out.exists())
 
     def test_a_checkpoint_of_something_else_is_refused(self):
-        """Other settings, other posts, another model."""
+        """Other settings, other posts, another model, and another precision."""
         path = written(posts())
         code, said, out = run(path, "--epochs", 1, "--batch", 8, "--precision", "bf16")
         self.assertEqual(code, 0, said)
@@ -385,7 +385,7 @@ class Refusals(unittest.TestCase):
                 self.assertIn(words, self.refused(written(changed)))
 
     def test_labels_and_titles_may_be_numbers(self):
-        """Files as other tools write them."""
+        """Other tools write such files."""
         number = {label: place for place, label in enumerate(WORDS)}
         rows = [row | {"label": number[row["label"]], "title": place} for place, row in enumerate(posts())]
         rows = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
@@ -406,7 +406,7 @@ class Refusals(unittest.TestCase):
             self.assertIn("changed while it was read", self.refused(written(posts())))
 
     def test_arguments_that_cannot_be_meant(self):
-        """The error comes before the long work."""
+        """The error comes before training."""
         path = written(posts())
         for words, said in [
             (("--soft", 2), "--soft is 2.0: give 0 to 1"),
@@ -425,7 +425,7 @@ class Refusals(unittest.TestCase):
         self.assertIn("cannot teach", self.refused(written(bare), "--soft", 0.5))
 
     def test_a_base_without_a_fast_tokenizer(self):
-        """And one of an unknown family."""
+        """Also a base of an unknown family."""
         folder = copy_of("tiny-bert")
         (folder / "tokenizer.json").unlink()
         self.assertIn("no `tokenizer.json`", self.refused(written(posts()), base=folder))

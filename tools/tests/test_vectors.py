@@ -46,17 +46,17 @@ def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, 
 
 
 def base_block() -> dict:
-    """Returns the default model's configuration."""
+    """Returns the block `zero_shot` of the default model's configuration."""
     return json.loads((SHIPPED / "config.json").read_text())["zero_shot"]
 
 
 def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> float:
-    """Counts the rows with the right label."""
+    """Returns the share of rows with the right label."""
     return float(((vectors @ found.T).argmax(1) == labels).mean())
 
 
 def pipeline_file(text: str = PIPELINE) -> Path:
-    """Returns a temporary file."""
+    """Writes a pipeline file, and returns its path."""
     path = Path(tempfile.mkdtemp(dir=ROOT)) / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -66,7 +66,7 @@ class Learning(unittest.TestCase):
     """Vectors in, vectors out."""
 
     def test_the_slope_is_the_slope_of_the_loss(self):
-        """Otherwise the search would end anywhere."""
+        """Otherwise, the minimizer would not find the minimum."""
         vectors, labels, start = made_up(30)
         loss = Loss(vectors, shares_of(labels, 3), start, SCALES, DEFAULT)
         _, slope = loss.at(start, loss.smooth)
@@ -88,7 +88,7 @@ class Learning(unittest.TestCase):
         self.assertEqual(found.tobytes(), again.tobytes())
 
     def test_few_labels_leave_the_words_near_and_none_leave_them_as_they_are(self):
-        """A single row cannot evaluate what it trained."""
+        """With a single row, no row can be held out."""
         vectors, labels, start = made_up(60)
         few = learn(vectors[:4], labels[:4], start, SCALES)
         self.assertGreater((few * start).sum(1).min(), 0.8)
@@ -97,7 +97,7 @@ class Learning(unittest.TestCase):
         self.assertEqual(nothing.tobytes(), start.astype(np.float32).tobytes())
 
     def test_the_pull_is_weaker_where_there_are_more_posts(self):
-        """Cross-validation selects it."""
+        """Cross-validation selects the pull."""
         vectors, labels, start = made_up(1200, noise=1.6)
         pulls = [
             choose_pull(
@@ -109,7 +109,7 @@ class Learning(unittest.TestCase):
         self.assertLess(pulls[1], WORDS)
 
     def test_what_is_no_number_is_refused(self):
-        """Before anything is trained on it."""
+        """Checked before training."""
         vectors, labels, start = made_up(9)
         vectors[3, 3] = np.nan
         with self.assertRaisesRegex(ValueError, "NaN"):
@@ -166,7 +166,7 @@ class Folder(unittest.TestCase):
     """`tools/train.py --head-only --keep-zero-shot`."""
 
     def test_the_folder_takes_any_labels_and_carries_the_vectors(self):
-        """The graph equals the base's byte for byte; the file has the texts of each label, and vectors of length 1."""
+        """The graph equals the base's byte for byte; label_vectors.json has each label's texts and a unit vector."""
         code, said, out = run(
             written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
         )
@@ -192,7 +192,7 @@ class Folder(unittest.TestCase):
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
 
     def test_fine_tuning_keeps_other_labels_too(self):
-        """The graph has a share of the new weights; with a share of zero it is the base."""
+        """The graph has a share of the new weights; with a share of zero, it equals the base's."""
         words = ("--keep-zero-shot", "--pipeline", pipeline_file(), "--epochs", 1, "--batch", 12)
         code, said, out = run(written(posts()), *words, base=SHIPPED)
         self.assertEqual(code, 0, said)
@@ -217,7 +217,7 @@ class Folder(unittest.TestCase):
         self.assertEqual(len(json.loads((out / "label_vectors.json").read_text())["labels"]), 3)
 
     def test_few_gold_answers_and_many_posts_without_one(self):
-        """Labels without a gold answer are not trusted: here each of them is wrong."""
+        """Exported labels of posts without a gold answer are ignored: here, each of them is wrong."""
         wrong = {"food": "travel", "travel": "music", "music": "food"}
         rows = [row | {"label": wrong[row["label"]]} for row in posts(40)]
         right = {row["fullname"]: row["label"] for row in posts(40)}
@@ -268,8 +268,8 @@ class Folder(unittest.TestCase):
 class Manifest(unittest.TestCase):
     """Graphs named in an embedding folder's manifest, and folders without a manifest."""
 
-    def test_a_graph_that_the_program_reads_itself_has_none(self):
-        """A graph in a subfolder, or an int8 one."""
+    def test_a_graph_in_a_subfolder_has_no_manifest(self):
+        """topicmill checks such a graph itself."""
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)
         (folder / "onnx").mkdir()

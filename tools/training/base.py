@@ -1,7 +1,7 @@
-"""The base of a training, and its result: a Hugging Face folder, or the default model, without a download.
+"""Reads the base of a training, and writes its result, without a download.
 
-Input is a folder. Output is a classifier with a new head for some labels. After training, `leave` writes the Hugging
-Face folder from which tools/model.py makes a model folder.
+Input is a Hugging Face folder, or the default model. Output is a classifier with a new head for the labels. After
+training, `leave` writes the Hugging Face folder from which tools/model.py makes a model folder.
 """
 
 import json
@@ -35,13 +35,13 @@ class Base:
 
     @property
     def is_shipped(self) -> bool:
-        """True if its weights are in the ONNX graph of an embedding model."""
+        """True if the weights are in the ONNX graph of an embedding model."""
         return "zero_shot" in self.config
 
     def check_encoder(self) -> None:
-        """Refuse an embedding model whose encoder cannot be read back out of its graph, and so not be trained.
+        """Rejects an embedding model whose encoder cannot be read from its graph, because it cannot be trained.
 
-        Raises `InputError`. Learned label vectors need the graph alone.
+        Raises `InputError`. Learned label vectors need only the graph.
         """
         if not self.is_shipped:
             return
@@ -78,7 +78,7 @@ class Base:
                 local_files_only=True,
                 ignore_mismatched_sizes=True,
             )
-        except Exception as problem:  # whatever a damaged file makes a library raise
+        except Exception as problem:  # damaged files cause many kinds of exceptions
             raise InputError(f"the weights of `{self.folder}` cannot be read: {one_line(problem)}") from None
 
 
@@ -129,7 +129,7 @@ def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> 
     model.config.problem_type = "single_label_classification"
     try:
         model.save_pretrained(folder)
-    except SafetensorError as problem:  # what safetensors makes of a full disk
+    except SafetensorError as problem:  # for example, the disk is full
         raise OSError(f"`{folder}` cannot be written ({problem}); free some space and add --resume") from None
     for name in ("tokenizer.json", *LICENCES):
         if (base.folder / name).is_file():

@@ -20,14 +20,17 @@ Say = Callable[[str], None]
 
 TOKENS = 1536  # padded tokens in a batch: more does not fit a core's cache
 SOON = 20.0  # seconds between two lines of progress
-LETTERS = 20  # of a token at the most: the tokenizer reads megabytes before it cuts them
+LETTERS = 20  # characters per token that are tokenized: the tokenizer truncates only after reading everything
 GROWTH = 1.3  # on a CPU, padding costs more than another batch
 
 
 def micro_batches(
     chosen: Sequence[int], ids: Sequence, budget: int, growth: float | None = None
 ) -> Iterator[list[int]]:
-    """Yields rows sorted by length: at most `budget` padded tokens in each batch, and with `growth` little padding."""
+    """Yields batches of the chosen rows, sorted by length, with at most `budget` padded tokens each.
+
+    With `growth`, a batch also ends before a row that is longer than the batch's shortest row by about this factor.
+    """
     batch: list[int] = []
     for index in sorted(chosen, key=lambda index: len(ids[index])):
         length = len(ids[index])
@@ -41,7 +44,7 @@ def micro_batches(
 
 
 class Embedder:
-    """An open embedding model folder. Raises `InputError`."""
+    """An open embedding model. The constructor raises `InputError`."""
 
     def __init__(self, folder: Path, threads: int | None = None, optimized: bool = True):
         graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
@@ -59,7 +62,7 @@ class Embedder:
             self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
             self.output = self.head["output"]
-        except Exception as problem:  # each library has its own
+        except Exception as problem:  # each library raises its own exceptions
             raise InputError(f"`{folder}` cannot be read as an embedding model: {one_line(problem)}") from None
         self.max_tokens = int(self.head.get("max_length") or 128)
         self.tokenizer.no_padding()

@@ -1,8 +1,8 @@
 """Fine-tuning: from rows to weights, with a record of each step.
 
-A step takes `batch` rows, whatever fits into memory: they are sorted by length and split into micro-batches of `tokens`
-padded tokens, whose gradients are summed. Memory and speed therefore do not change the result. All randomness of a step
-follows from the seed and the step, so a resumed run gives the same weights.
+A step always takes `batch` rows. They are sorted by length and split into micro-batches of `tokens` padded tokens,
+which fit into memory, and whose gradients are summed. The size of the memory therefore does not change the result. All
+randomness of a step follows from the seed and the step, so a resumed run gives the same weights.
 """
 
 import json
@@ -27,10 +27,10 @@ from training.report import Meter
 Say = Callable[[str], None]
 
 CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
-GPU_TOKENS = 8192  # halved where the memory is too small
+GPU_TOKENS = 8192  # halved if the memory is too small
 # On a CPU, torch's fused attention takes three to four times as long in bf16, forward and backward, as plain products.
 CPU_ATTENTION = "eager"
-NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's, and those of --precision
+NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's names, and those of --precision
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Fit:
         if plan.freeze_layers:
             with self.accelerator.autocast():
                 self.states = self.below(self.ids)
-            self.held_states = self.below(self.held_ids)  # they judge the model that float32 will compute
+            self.held_states = self.below(self.held_ids)  # evaluated in float32, like the result
 
     @property
     def on_gpu(self) -> bool:
@@ -190,7 +190,7 @@ class Fit:
 
     @torch.no_grad()
     def below(self, ids: list[list[int]]) -> list[torch.Tensor]:
-        """Returns the states of each text after the frozen layers, in half precision: the start of each epoch."""
+        """Returns the states of each text after the frozen layers, in half precision; every epoch starts from these."""
         states: list[torch.Tensor] = [torch.empty(0)] * len(ids)
         plain = self.plain().eval()
         for batch in micro_batches(range(len(ids)), ids, self.budget):
@@ -264,7 +264,7 @@ class Fit:
         try:
             torch.save(content, partial)
             partial.replace(self.folder / name)
-        except (OSError, RuntimeError) as problem:  # torch says RuntimeError where a write fails
+        except (OSError, RuntimeError) as problem:  # torch raises RuntimeError if a write fails
             partial.unlink(missing_ok=True)
             raise OSError(
                 f"`{self.folder / name}` cannot be written ({problem}); free some space and add --resume"
@@ -279,8 +279,8 @@ class Fit:
         try:
             content = torch.load(path, weights_only=True, map_location="cpu")
             stored, wanted = json.loads(content["identity"]), json.loads(json.dumps(self.identity()))
-        except Exception as problem:  # whatever a damaged file makes a library raise
-            raise InputError(f"`{path}` cannot be read ({problem}): remove it, and begin again") from None
+        except Exception as problem:  # damaged files cause many kinds of exceptions
+            raise InputError(f"`{path}` cannot be read ({problem}): run again without --resume") from None
         for key, what in (("posts", "posts"), ("labels", "labels"), ("plan", "settings"), ("precision", "precision")):
             if stored[key] != wanted[key]:
                 raise InputError(f"`{path}` belongs to other {what}: run without --resume, or with the original ones")
@@ -301,7 +301,7 @@ class Fit:
 
 
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
-    """Disables dropout and freezes the embeddings: each is in few posts, and they need the most memory."""
+    """Disables dropout, and freezes the token embeddings: each token is in few posts, and all need the most memory."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -330,18 +330,21 @@ def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
 
 def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> list[list[int]]:
     """Returns the ids of each text, truncated."""
-    texts = [row.text[: 20 * most] for row in rows]  # the tokenizer reads megabytes before it cuts them
+    texts = [row.text[: 20 * most] for row in rows]  # the tokenizer truncates only after reading everything
     return tokenizer(texts, truncation=True, max_length=most, padding=False)["input_ids"]
 
 
 def share_of_rate(warmup: float, step: int, steps: int) -> float:
-    """Returns the schedule: linear warm-up, then linear decay."""
+    """Returns the factor of the learning rate at a step: linear warm-up, then linear decay."""
     rise = max(1, int(warmup * steps))
     return min((step + 1) / rise, (steps - step) / max(1, steps - rise))
 
 
 def precision_of(wish: str) -> str:
-    """Chooses for `auto`: bf16 where it is faster, else fp16 on a GPU, else float32. Raises `InputError`."""
+    """Returns accelerate's name of a precision; `auto` is bf16 where it is faster, else fp16 on a GPU, else float32.
+
+    Raises `InputError`.
+    """
     on_gpu = torch.cuda.is_available()
     if wish == "fp16" and not on_gpu:
         raise InputError("--precision fp16 needs a GPU, and none was found: use bf16 or fp32")
@@ -351,10 +354,11 @@ def precision_of(wish: str) -> str:
 
 
 def has_fast_bf16() -> bool:
-    """Whether the device multiplies bf16 numbers faster than float32.
+    """True if the device multiplies bf16 numbers faster than float32.
 
-    A CPU without instructions for bf16 imitates it, and is slower. Intel's CPUs need AMX, which a virtual machine may hide:
-    a Xeon with `avx512_bf16` alone multiplied bf16 at 0.6 times the speed of float32 (benches/results/training.md).
+    A CPU without instructions for bf16 emulates them, and is slower. Intel's CPUs need AMX, which a virtual machine may
+    hide: a Xeon with only `avx512_bf16` multiplied bf16 at 0.6 times the speed of float32
+    (benches/results/training.md).
     """
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()

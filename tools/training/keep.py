@@ -1,8 +1,8 @@
-"""`--keep-zero-shot`: the embedding folder of the base, with learned label vectors.
+"""Makes the result of `--keep-zero-shot`: the embedding folder of the base, with learned label vectors.
 
-Input is labelled posts and the base. Output is a folder that labels the posts of its label set better, and accepts any
-other labels like the base, with the graph, the tokenizer and the scales of the base. After fine-tuning, `shipped.py`
-writes the graph.
+Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base, which
+assigns the learned labels better, and accepts any other labels like the base. After fine-tuning, `shipped.py` has
+written a new graph.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from training.words import Label
 Say = Callable[[str], None]
 
 FILE = "label_vectors.json"
-# A manifest has the hash of config.json, which changes; the verified folder was the base.
+# The base's manifest has the hash of config.json, which changes, so a new manifest is written.
 LEFT_OUT = (".*", "manifest.toml", FILE)
-DIGITS = 9  # of a number: distinguishes each float32 from its neighbours
+DIGITS = 9  # significant digits of a number, which distinguish each float32 from its neighbours
 
 
 def keep_zero_shot(
@@ -42,8 +42,8 @@ def keep_zero_shot(
 ) -> None:
     """Learns the vectors, compares them with the base's, and writes the folder.
 
-    `tuned` is the base after fine-tuning, whose curve is `curve`. Raises `InputError`, and `OSError` where the disk is
-    full.
+    `tuned` is the base after fine-tuning, and `curve` the curve of the fine-tuning. Raises `InputError`, and `OSError`
+    if the disk is full.
     """
     begun = time.monotonic()
     embedder = Embedder(tuned or base, arguments.threads)
@@ -61,8 +61,8 @@ def keep_zero_shot(
     target, groups = numbers_of(corpus.train), groups_of(corpus.train)
     if arguments.only_gold:
         known = np.array([row.is_gold for row in corpus.train])
-        say(f"{known.sum()} texts have gold; the model teaches itself with the other {(~known).sum()}")
-        whole = np.r_[True, groups[1:] != groups[:-1]]  # the first form of each post
+        say(f"{known.sum()} texts have gold labels; the model teaches itself with the other {(~known).sum()}")
+        whole = np.r_[True, groups[1:] != groups[:-1]]  # true for the first form of each post
         learned = self_taught(train, np.where(known, target, UNKNOWN), before, scales, groups, whole)
     else:
         learned = learn(train, target, before, scales, groups, say=say)
@@ -76,13 +76,13 @@ def keep_zero_shot(
     write_folder(tuned or base, arguments.out, corpus.words, learned, base)
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
-        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by {made_of} "
+        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; accuracy with {made_of}: "
         f"{interval_of(by_base)}. Next: topicmill model verify {arguments.out}"
     )
 
 
 def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.ndarray, threads: int | None) -> dict:
-    """Evaluates the base without training: by its learned vectors for these labels, or by their words."""
+    """Evaluates the base without training: with its learned vectors for these labels, or with the labels' words."""
     embedder = Embedder(base, threads)
     of_labels = vectors_in(base, texts)
     if of_labels is None:
@@ -92,7 +92,7 @@ def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.nd
 
 
 def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
-    """Returns a folder's learned vectors for these labels if every label has one: then it labels posts with them."""
+    """Returns a folder's learned vectors for these labels. Returns `None` if a label has none: all are then unused."""
     try:
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["zero_shot"].get("label_vectors")
         if name is None:
@@ -123,24 +123,24 @@ def check_texts(texts: list[list[str]], labels: list[Label]) -> None:
 
 
 def numbers_of(rows: list[Row]) -> np.ndarray:
-    """Returns the labels of rows."""
+    """Returns the label numbers of rows."""
     return np.array([row.label for row in rows])
 
 
 def groups_of(rows: list[Row]) -> np.ndarray:
-    """Returns a number for each post; both of its forms have the same one."""
+    """Returns a post number for each row; both forms of a post have the same number."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(row.name or row.text, len(known)) for row in rows])
 
 
 def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:
-    """Writes the folder `source`, made from `base`, with these vectors, or nothing at all."""
+    """Copies the folder `source`, which was made from `base`, to `out` with these vectors, atomically."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
         try:
             shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        except shutil.Error as problem:  # a list of all files that failed: the first says why
+        except shutil.Error as problem:  # lists every file that failed; the first has the reason
             raise OSError(f"`{out}`: {problem.args[0][0][2]}") from None
         write_vectors(folder, labels, vectors)
         write_proof(folder, base)

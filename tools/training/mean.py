@@ -56,7 +56,7 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
 
     @torch.no_grad()
     def below(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Returns states [rows, width, D] after the trained layers."""
+        """Returns states [rows, width, D] after the frozen layers."""
         return self.through(self.bert.embeddings(input_ids=input_ids), attention_mask, 0, self.frozen)
 
     def forward(
@@ -67,12 +67,12 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         labels: torch.Tensor | None = None,
         states: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Returns logits [rows, classes], and with `labels` their cross-entropy. `states` of `below` replace ids."""
+        """Returns logits [rows, classes], and with `labels` the cross-entropy. `states` from `below` replace ids."""
         if states is None:
             vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
         else:
             vectors = self.pooled(self.through(states, attention_mask, self.frozen, None), attention_mask)
-        with torch.autocast(vectors.device.type, enabled=False):  # logits in float32 cost nothing
+        with torch.autocast(vectors.device.type, enabled=False):  # logits in float32 cost little
             logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
         loss = None if labels is None else functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)

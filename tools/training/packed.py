@@ -1,8 +1,8 @@
 """A BERT encoder for a CPU: each matrix product runs once over all tokens of a step.
 
 Input is rows of ids, or the states of a lower layer. Output is normalized vectors. Texts are grouped in blocks of
-similar length, and only the attention runs per block. A few large products replace many small ones, as a processor's
-bf16 units need; a step takes half the time of micro-batches.
+similar length, and only the attention runs per block. A few large products replace many small ones, because a
+processor's bf16 units need large products; a step takes half the time of micro-batches.
 """
 
 import math
@@ -107,7 +107,7 @@ class Packed:
         return functional.normalize(torch.cat(means)[order], dim=-1)
 
     def upper(self, states: list[torch.Tensor], first: int) -> torch.Tensor:
-        """Returns the vectors [texts, D] of texts from their states below layer `first`."""
+        """Returns the vectors [texts, D] of texts from their states before layer `first`."""
         layout = layout_of([len(state) for state in states], self.dtype)
         parts = []
         for block, (count, length) in zip(layout.blocks, layout.shapes, strict=True):
@@ -121,7 +121,7 @@ class Packed:
     def embed(
         self, ids: Sequence[list[int]], below: int = 0, say: Say = lambda _: None
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Returns the vectors [texts, D] of rows of ids, and the states of each text below layer `below`."""
+        """Returns the vectors [texts, D] of rows of ids, and the states of each text before layer `below`."""
         layers, width = self.weights(), self.model.config.hidden_size
         vectors, states = torch.empty(len(ids), width), [torch.empty(0)] * len(ids)
         for number, chosen in enumerate(micro_batches(range(len(ids)), ids, STEP)):

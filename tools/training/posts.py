@@ -19,7 +19,7 @@ from training.text import post_text
 from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
-FEWEST = 5  # posts of a label: with fewer, no part of them can judge
+FEWEST = 5  # posts of a label: with fewer, too few could be held out
 HELD_OUT = 0.1
 SCORE = "score_"
 TEXTS = ("title", "selftext", "text")
@@ -41,10 +41,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Rows to train with, rows to judge by, the labels in the order of their numbers, and a hash of what was read.
+    """Training rows, held-out rows, the labels in the order of their numbers, and a hash of the files.
 
-    `words` are the labels of the pipeline file, in the same order; none without a file. `test` has the slug of each
-    post of the part `test`: training does not look at them.
+    `words` are the labels of the pipeline file, in the same order, or empty without a file. `test` has the slug of each
+    post of the part `test`, which training does not use.
     """
 
     train: list[Row]
@@ -96,10 +96,10 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     train, held = parted(rows, wishes.whole_set)
     if gold:
         before = hashlib.sha256(before.encode() + wishes.gold.read_bytes()).hexdigest()
-    # One model's labels cannot measure another model.
-    said_by_people = not gold and wishes.label_column != Wishes.label_column
+    # A model must not be evaluated with the labels of another model.
+    by_annotators = not gold and wishes.label_column != Wishes.label_column
     tested = [row for row in rows if row.part == "test" and row.name.startswith(FULLNAME)]
-    test = {row.name: slugs[row.label] for row in tested if row.is_gold or said_by_people}
+    test = {row.name: slugs[row.label] for row in tested if row.is_gold or by_annotators}
     return Corpus(train, held, [label.words for label in words] or slugs, before, notes, words, test)
 
 
@@ -131,7 +131,7 @@ def digest_of(files: list[Path]) -> str:
 
 
 def records_of(files: list[Path]) -> Iterator[dict]:
-    """Yields the rows as stored; the part of a file in a folder is in its name."""
+    """Yields the rows as stored; in a folder, the name of each file begins with the part of its rows."""
     for file in files:
         part = next((name for name in ("train", "validation", "test") if file.name.startswith(f"{name}-")), None)
         try:
@@ -141,7 +141,7 @@ def records_of(files: list[Path]) -> Iterator[dict]:
                 yield record
         except InputError:
             raise
-        except Exception as problem:  # each format has its own
+        except Exception as problem:  # each format raises its own exceptions
             raise InputError(f"`{file}` cannot be read: {problem}") from None
 
 
@@ -182,9 +182,9 @@ def as_text(records: list[dict], columns: tuple[str, ...], path: Path) -> list[d
 
 
 def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
-    """Return the label that people gave each post; an empty one means none of the labels.
+    """Returns the gold label of each post; an empty label means none of the labels.
 
-    Posts on which people disagree are left out, as `labels evaluate --gold db` leaves them out.
+    Posts on which annotators disagree are left out, as in `labels evaluate --gold db`.
     """
     answers = defaultdict(set)
     for record in as_text(list(records_of(files_of(path))), ("id", "label"), path):
@@ -193,7 +193,7 @@ def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
         answers[record["id"]].add(record["label"])
     disagreed = sum(len(said) > 1 for said in answers.values())
     if disagreed:
-        notes.append(f"{disagreed} posts have gold answers that contradict each other, and are not taken as gold")
+        notes.append(f"the gold labels of {disagreed} posts are ignored: they contradict each other")
     return {post: next(iter(said)) or "" for post, said in answers.items() if len(said) == 1}
 
 
@@ -264,13 +264,13 @@ def rows_of(
         whole, title = texts_of(record)
         key = " ".join(whole.lower().split())
         if gold.get(key_of_gold) == "":
-            without["a person says that none of the labels fits"] += 1
+            without["an annotator says that none of the labels fits"] += 1
         elif not label:
             without["no label"] += 1
         elif not key:
             without["no text"] += 1
         elif key in seen:
-            without["the same text as another"] += 1
+            without["the same text as another post"] += 1
         else:
             seen.add(key)
             is_gold = name in gold
@@ -282,7 +282,7 @@ def rows_of(
     notes.extend(f"{count} posts are left out: {reason}" for reason, count in sorted(without.items()))
     unknown = sorted(set(gold) - {name_of(record) for record in records})
     if unknown:
-        notes.append(f"{len(unknown)} gold answers are of posts that are not in the export, such as `{unknown[0]}`")
+        notes.append(f"{len(unknown)} posts with gold labels are not in the export, such as `{unknown[0]}`")
     return rows
 
 
@@ -317,18 +317,18 @@ def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
 
 
 def is_held_out(row: Row) -> bool:
-    """Splits by the hash of the post's name, so that both forms of a post are on one side."""
+    """True for a tenth of the posts, by the hash of the name, so that both forms of a post are on one side."""
     number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
     return number / 2**64 < HELD_OUT
 
 
 def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:
-    """Returns the labels of the pipeline file that the posts have, or all of them; none without a file."""
+    """Returns the labels of the pipeline file that posts have, or with `whole_set` all; empty without a file."""
     by_slug = {label.slug: label for label in known}
     lacking = [slug for slug in slugs if known and slug not in by_slug]
     if lacking:
         raise InputError(
-            f"`{wishes.pipeline}` has no topic `{lacking[0]}`: name the file that the labels come from"
+            f"`{wishes.pipeline}` has no topic `{lacking[0]}`: give the pipeline file that the labels come from"
         )
     if not known or wishes.whole_set:
         return known

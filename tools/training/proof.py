@@ -19,9 +19,9 @@ from parity.reference import short, versions
 from training.embed import Embedder
 
 GRAPH = "model.onnx"
-TOLERANCE = 1e-4  # of a number of a vector: a wrong graph is off by a thousand times that
-DEVICES = ("cpu", "cuda")  # the same file: without a manifest, the program takes it on either
-# Files that `topicmill model pull` downloads besides graphs: with a longer list, a downloaded folder is incomplete.
+TOLERANCE = 1e-4  # of a component of a vector; the error of a wrong graph is a thousand times larger
+DEVICES = ("cpu", "cuda")  # with the same file, which topicmill runs on both even without a manifest
+# Files other than graphs that `topicmill model pull` downloads. A manifest with more files would reject the download.
 FILES = (
     "config.json",
     "tokenizer.json",
@@ -37,10 +37,11 @@ INTEGER_KINDS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "DynamicQuanti
 
 
 def write_proof(folder: Path, base: Path) -> float | None:
-    """Writes the manifest of a folder made of `base`; returns the difference of the optimized graph from the stored one.
+    """Writes the manifest of a folder made from `base`; returns the error of the optimized graph.
 
-    Writes nothing and returns None if the graph is in a subfolder, is not the only graph, or computes with integers: the
-    program checks such graphs itself. Raises `GraphError` if the optimized graph gives other vectors.
+    This error is the largest difference from the vectors of the stored graph. Writes nothing and returns None if the
+    graph is in a subfolder, is not the only graph, or computes with integers: topicmill checks such graphs itself.
+    Raises `GraphError` if the error is too large.
     """
     if [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx")] != [GRAPH]:
         return None
@@ -86,7 +87,7 @@ def write_proof(folder: Path, base: Path) -> float | None:
 
 
 def most_tokens(embedder: Embedder, config: dict) -> int:
-    """Returns the maximum ids for the graph; the program uses less if another file of the folder says so."""
+    """Returns the maximum ids for the graph; topicmill uses fewer if another file of the folder has a lower limit."""
     return int(embedder.head.get("max_length") or config.get("max_position_embeddings") or 512)
 
 

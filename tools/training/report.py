@@ -15,7 +15,7 @@ from training.posts import Corpus
 
 BINS = 15
 TEST = "test.csv"
-SOON = 30.0  # seconds between two lines
+SOON = 30.0  # seconds between two lines of progress
 
 Say = Callable[[str], None]
 
@@ -36,7 +36,7 @@ def best_temperature(logits: np.ndarray, target: np.ndarray) -> float:
 
 
 def calibration_error(scores: np.ndarray, target: np.ndarray) -> float:
-    """Returns the expected calibration error over equal bins of the best score."""
+    """Returns the expected calibration error over bins of equal width of the best score."""
     best, right = scores.max(1), scores.argmax(1) == target
     places = np.minimum((best * BINS).astype(int), BINS - 1)
     inside = [places == number for number in range(BINS)]
@@ -104,11 +104,11 @@ class Meter:
 
     @property
     def tokens_per_second(self) -> float:
-        """Since the beginning, or since the training continued."""
+        """Tokens per second since the start, or since the training was resumed."""
         return self.tokens / max(time.monotonic() - self.begun, 1e-9)
 
     def after(self, step: int, loss: float, tokens: int) -> None:
-        """Counts a step."""
+        """Counts a step, and reports progress if the last report is old enough."""
         self.tokens += tokens
         if time.monotonic() - self.shown < SOON:
             return

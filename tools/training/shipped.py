@@ -27,7 +27,7 @@ def read_shipped(folder: Path) -> BertModel:
         graph = onnx.load(path).graph
     except FileNotFoundError as problem:
         raise InputError(f"`{folder}` has no `{Path(problem.filename).name}`: give the folder of a model") from None
-    except Exception as problem:  # protobuf raises its own kinds
+    except Exception as problem:  # protobuf raises its own exceptions
         raise InputError(f"`{path}` cannot be read: {problem}") from None
     if config.get("model_type") != "bert" or "zero_shot" not in config:
         raise InputError(f"`{folder}` is not an embedding model of the BERT family: give a Hugging Face folder instead")
@@ -36,13 +36,13 @@ def read_shipped(folder: Path) -> BertModel:
     weights = weights_of(graph)
     lacking = sorted(set(wanted) - set(weights))
     if lacking:
-        raise InputError(f"`{path}` lacks `{lacking[0]}`: it was not exported as the default model was")
+        raise InputError(f"`{path}` lacks `{lacking[0]}`: it was not exported like the default model")
     model.load_state_dict({name: torch.from_numpy(weights[name].copy()) for name in wanted}, strict=False)
     return model.eval()
 
 
 def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Returns weights by their names in torch. The exporter numbers matrices of linear layers: nodes name them."""
+    """Returns weights by their names in torch. The exporter only numbers matrices; the nodes have their names."""
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     made = dict(stored)
     for node in graph.node:
@@ -68,9 +68,9 @@ def graph_inputs(graph: onnx.GraphProto) -> set[str]:
 
 
 def write_shipped(model: BertModel, template: Path, out: Path) -> None:
-    """Write a folder like `template` with the weights of `model`, matrices in eight bits.
+    """Writes a folder like `template` with the weights of `model`, with matrices in int8.
 
-    A column of a matrix has one scale, and so has a row of an embedding: as in `template`, whose graph is taken over.
+    The graph is that of `template`: each column of a matrix and each row of an embedding has one scale.
     """
     content = onnx.load(template / "model.onnx")
     graph = content.graph
@@ -98,6 +98,6 @@ def write_shipped(model: BertModel, template: Path, out: Path) -> None:
         if (template / name).is_file() and out != template:
             shutil.copyfile(template / name, out / name)
     config = json.loads((template / "config.json").read_text(encoding="utf-8"))
-    # They were learned with other weights.
+    # Label vectors that were learned with other weights no longer fit.
     config["zero_shot"].pop("label_vectors", None)
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -39,9 +39,10 @@ def self_taught(
     recipe: Recipe = DEFAULT,
     teaching: Teaching = TEACHING,
 ) -> np.ndarray:
-    """Vectors of labels [k, D]; `labels` [n] are numbers or `UNKNOWN`.
+    """Returns vectors of labels [k, D]; `labels` [n] are label numbers or `UNKNOWN`.
 
-    Forms of a post have one group. The one that is `whole` says what the others are about, which are only titles.
+    Both forms of a post have the same group. The form with the body, for which `whole` is true, is scored, and the bare
+    title gets the same scores.
     """
     start = unit(start.astype(np.float64))
     known = labels != UNKNOWN

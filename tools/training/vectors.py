@@ -33,7 +33,7 @@ class Scales:
 
     @staticmethod
     def of(zero_shot: dict) -> "Scales":
-        """Reads it from the folder."""
+        """Reads the values from the block."""
         return Scales(zero_shot["softmax_scale"], zero_shot["sigmoid_scale"], zero_shot["sigmoid_bias"])
 
 
@@ -62,10 +62,11 @@ def learn(
     pull: float | None = None,
     say: Say = lambda _: None,
 ) -> np.ndarray:
-    """Vectors of labels [k, D] of length 1.
+    """Returns vectors of labels [k, D] of length 1.
 
-    `vectors` [n, D] have length 1, and so has `start` [k, D], what the words give. `labels` [n] are numbers. Rows of one
-    group, such as both forms of a post, are judged together. Without `pull`, cross-validation chooses it.
+    `vectors` [n, D] are those of the texts, and `start` [k, D] those of the labels' words, all of length 1. `labels`
+    [n] are label numbers. Rows of one group, such as both forms of a post, are in the same fold. Without `pull`,
+    cross-validation chooses the pull.
     """
     shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
     if vectors.shape != (len(shares), start.shape[1]):
@@ -110,7 +111,7 @@ def choose_pull(
             best, chosen, since = loss, pull, 0
         if since >= recipe.patience and chosen != WORDS:
             break
-    say(f"pull to the words of the labels {chosen:g}; losses of rows left out: {', '.join(said)}")
+    say(f"pull to the words of the labels {chosen:g}; held-out losses: {', '.join(said)}")
     return chosen
 
 
@@ -142,7 +143,7 @@ class Loss:
             loss, slope = self.at(found, self.smooth)
             loss += pull * ((found - self.start) ** 2).sum()
             slope += 2 * pull * (found - self.start)
-            # The component along the vector has no effect.
+            # The component along the vector changes only its length, so it is removed.
             slope -= (slope * found).sum(1, keepdims=True) * found
             return loss, (slope / lengths).ravel()
 
@@ -157,7 +158,7 @@ class Loss:
         return self.at(found, self.shares)[0]
 
     def at(self, found: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns the loss of both forms of scores, and its gradient by the label vectors."""
+        """Returns the loss of the softmax and sigmoid scores, and its gradient with respect to the label vectors."""
         scales, both = self.scales, self.recipe.both
         cosines = (self.vectors @ found.astype(np.float32).T).astype(np.float64)
         logits = scales.softmax * cosines

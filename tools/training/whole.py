@@ -32,7 +32,7 @@ STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 def train(arguments: argparse.Namespace, say: Say) -> None:
-    """Trains, calibrates, and makes the folder. Raises the errors that train.py's `main` names."""
+    """Trains, calibrates, and makes the folder. Raises the errors that `main` in train.py catches."""
     check(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -43,7 +43,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     say(f"{len(corpus.train)} texts to train with, {len(corpus.held_out)} held out, {len(corpus.labels)} labels")
     test = write_test(arguments.work, corpus.test)
     if test:
-        say(f"{len(corpus.test)} posts of the part test are left for: topicmill labels evaluate --gold {test}")
+        say(f"{len(corpus.test)} posts of the part `test` are kept for: topicmill labels evaluate --gold {test}")
     if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
@@ -54,7 +54,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
         write_tuned(base.folder, trained, arguments.mix, tuned)
         return keep_zero_shot(arguments, corpus, base.folder, say, tuned, curve)
     write_report(arguments, corpus, begun, {"held_out": found}, curve)
-    # Last, so that an unwritable folder is reported as missing.
+    # Last, so that the trained weights and the report are stored even if OUT cannot be written.
     source = read_source(trained, "classifier")
     make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(
@@ -68,9 +68,9 @@ def base_of(arguments: argparse.Namespace) -> Base:
     """Returns the base, checked against the arguments. Raises `InputError`."""
     base = read_base(arguments.base)
     if arguments.head_only and not base.is_shipped:
-        raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
+        raise InputError(f"--head-only needs an embedding model with a `zero_shot` block; `{base.folder}` has none")
     if arguments.keep_zero_shot and not base.is_shipped:
-        raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is none")
+        raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is not one")
     if not (arguments.head_only and arguments.keep_zero_shot):
         base.check_encoder()
     return base
@@ -125,7 +125,7 @@ def wishes_of(arguments: argparse.Namespace) -> Wishes:
 def run(
     arguments: argparse.Namespace, corpus: Corpus, base: Base, trained: Path, say: Say
 ) -> tuple[list[dict], dict[str, float]]:
-    """Trains; leaves the Hugging Face folder `trained`; returns the curve and the held-out metrics."""
+    """Trains; writes the Hugging Face folder `trained`; returns the curve and the held-out metrics."""
     folder = arguments.work / "run"
     if not arguments.resume:
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,14 +133,14 @@ def run(
     model = base.classifier(corpus.labels, plan.seed)
     if base.is_shipped and corpus.words and not arguments.head_only:
         vectors = label_vectors(base, [label.texts for label in corpus.words], arguments.threads)
-        with torch.no_grad():  # let the head begin with what the base knows, and not with random weights
+        with torch.no_grad():  # the head starts from the base's label vectors, not from random weights
             model.classifier.weight.copy_(torch.from_numpy(vectors))
     precision = "no" if arguments.head_only else precision_of(arguments.precision)
     fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say)
     if arguments.head_only:
         say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
     else:
-        say(f"multiplying in {NAMES[precision]}")
+        say(f"matrix products in {NAMES[precision]}")
         if arguments.resume:
             fit.load()
         fit.run()
@@ -154,7 +154,7 @@ def run(
 
 
 def fit_head(fit: Fit) -> float:
-    """Sets the best linear head of the model; returns the chosen regularisation."""
+    """Gives the model the best of several linear heads; returns the chosen regularisation."""
     fit.model.eval()
     train, held = vectors_of(fit, fit.ids), vectors_of(fit, fit.held_ids)
     target = np.array([row.label for row in fit.corpus.train])
@@ -166,7 +166,7 @@ def fit_head(fit: Fit) -> float:
         tried.append((log_loss(held_target, head.predict_proba(held), labels=classes), strength, head))
     _, strength, head = min(tried, key=lambda one: one[0])
     matrix, bias = head.coef_, head.intercept_
-    if len(matrix) == 1:  # two labels: the library has one row, for the second
+    if len(matrix) == 1:  # for two labels, scikit-learn has one row, that of the second
         matrix, bias = np.concatenate([-matrix, matrix]) / 2, np.concatenate([-bias, bias]) / 2
     with torch.no_grad():
         layer = fit.plain().classifier
@@ -194,7 +194,7 @@ def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np
 
 
 def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
-    """Writes `folder` like `base`, with each weight interpolated: `share` of the trained one, the rest the base's."""
+    """Writes `folder` like `base`, with each weight averaged: `share` of the trained one, the rest of the base's."""
     model = read_shipped(base)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     after = read_source(trained, "classifier").model.bert.state_dict()

@@ -1,8 +1,7 @@
-"""The labels of a pipeline file, and the texts of each that an embedding model compares with a post.
+"""The labels of a pipeline file, and each label's texts, which an embedding model compares with a post.
 
-Input is a pipeline file. Output is slugs, words and texts, exactly as the program makes them in
-src/pipeline_file/slug.rs and crates/score/src/hypothesis.rs. If the two differ, the program does not find learned label
-vectors.
+Input is a pipeline file. Output is slugs, words and texts, exactly as topicmill makes them in src/pipeline_file/slug.rs
+and crates/score/src/hypothesis.rs. If they differed, topicmill would not find the learned label vectors.
 """
 
 import string
@@ -62,7 +61,7 @@ def slug_of(words: str) -> str:
 
 
 def separates(letter: str) -> bool:
-    """White space and punctuation, except apostrophes."""
+    """True for white space and punctuation, except apostrophes."""
     if letter in APOSTROPHES:
         return False
     if letter in PUNCTUATION or any(first <= ord(letter) <= last for first, last in RANGES):
