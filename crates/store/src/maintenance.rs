@@ -55,12 +55,13 @@ impl Rewritten {
         match self {
             Self::Complete => None,
             Self::OldSnapshotInUse { by } => {
-                let by = match by.as_slice() {
-                    [] => "a session that your user cannot see".to_owned(),
-                    some => some.join(", "),
+                let (by, uses) = match by.as_slice() {
+                    [] => ("a session that your user cannot see".to_owned(), "uses"),
+                    [one] => (one.clone(), "uses"),
+                    several => (several.join(", "), "use"),
                 };
                 Some(format!(
-                    "{by} still uses an old snapshot; end it, then run `topicmill db vacuum` again"
+                    "{by} still {uses} an old snapshot; end it, then run `topicmill db vacuum` again"
                 ))
             }
             Self::TableLocked { table } => Some(format!(
