@@ -108,7 +108,7 @@ pub(crate) fn check_user_agent(text: &str) -> Result<(), SourceError> {
     well_formed().ok_or_else(|| {
         SourceError::Setting(format!(
             "`reddit.user_agent` is `{text}`: Reddit requires `<platform>:<app id>:<version> (by /u/<your account>)`, \
-             such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and forbids that of a browser"
+             such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and forbids the user agent of a browser"
         ))
     })
 }
