@@ -76,7 +76,7 @@ def stage_pages(program):
 
 
 def glibc_tag():
-    """Returns the platform tag option for the program; maturin only inspects the module, which may need less."""
+    """Returns the platform tag for the glibc of the program; maturin only inspects the module, which may need less."""
     [program] = (DATA / "scripts").iterdir()
     wanted = re.findall(rb"GLIBC_2\.(\d+)", program.read_bytes())
     if not wanted or sys.platform != "linux":
@@ -89,6 +89,6 @@ if __name__ == "__main__":
     os.environ["TOPICMILL_WHEEL_OPTIONS"] = " ".join(options or ["--profile", "release"])
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    # Like pip, so that both find the same files.
+    # pip also runs in this folder.
     os.chdir(PYTHON)
     print(target / build_wheel(str(target)))

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     # Keep checkpoints after the job, so that another run has nothing to do.
     checkpoints = CheckpointConfig(id_column="id", checkpoint_path=done, delete_checkpoint_on_success=False)
     DataContext.get_current().checkpoint_config = checkpoints
-    # A killed job loses its blocks in progress, of this many rows.
+    # A killed job loses the blocks in progress; a block has this many rows.
     posts = ray.data.read_parquet(source).repartition(target_num_rows_per_block=128)
     labeled = posts.map_batches(
         Labeler,

@@ -11,7 +11,7 @@ if __name__ == "__main__":
     source, target = sys.argv[1:]
     posts = ray.data.read_parquet(source)
     settings = {"labels": ["cooking", "travel"], "threads": 1}
-    # Half a core each, which leaves one of two cores for writing.
+    # Each actor uses half a core, which leaves one of two cores for writing.
     labeled = posts.map_batches(
         Labeler,
         fn_constructor_kwargs=settings,

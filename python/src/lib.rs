@@ -1,7 +1,7 @@
 //! The native module `topicmill._native`: Python texts in, arrays of scores out.
 //!
-//! It is a thin wrapper of `topicmill-score`. The Python package in `topicmill/` finds the model and ONNX Runtime, and
-//! reads and writes tables. This module does what must release the GIL and must not copy texts.
+//! A thin wrapper of `topicmill-score`. The Python package in `topicmill/` finds the model and ONNX Runtime, and reads
+//! and writes tables. This module does the work that must release the GIL and must not copy texts.
 //!
 //! - [`settings`]: converts Python settings to a label set and engine options.
 //! - [`texts`]: borrows texts from Arrow arrays and Python sequences.
@@ -23,7 +23,7 @@ pyo3::create_exception!(
     "The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."
 );
 
-/// Joins the parts of a text with blank lines, without placeholders for removed ones.
+/// Joins the parts of a text with blank lines, without placeholders for removed parts.
 #[pyfunction]
 #[expect(
     clippy::needless_pass_by_value,

@@ -12,13 +12,13 @@ use topicmill_score::reddit::{is_placeholder, reddit_text};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
 
-/// Texts that are batched together; equal to `topicmill score`, so that both compute the same batches.
+/// Number of texts that are batched together; the same as in `topicmill score`, so that both compute the same batches.
 const WINDOW_ROWS: usize = 4_096;
 
-/// Texts that are tokenised between checks for cancellation.
+/// Number of texts that are tokenised between checks for cancellation.
 const TOKENISE_CHUNK: usize = 512;
 
-/// Interval of checks for cancellation while waiting for tokenised texts: short to a person, long to a CPU.
+/// Interval of checks for cancellation while waiting for tokenised texts: short for a user, long for a CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result arrays, one row per text. A text that was not scored has the label -1 and NaN elsewhere.
@@ -55,7 +55,7 @@ impl Rows {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
-        reason = "scores are handed over in single precision, and labels are few"
+        reason = "Python gets scores as float32, and labels are few"
     )]
     fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
         let TextResult { scores, logits, .. } = match outcome {

@@ -18,7 +18,7 @@ use crate::texts::Texts;
 /// A model with prepared labels. Immutable and thread-safe; concurrent calls wait for each other.
 #[pyclass(frozen, module = "topicmill._native")]
 pub struct Scorer {
-    /// `None` after it was dropped.
+    /// `None` only in a forked process that has dropped the scorer.
     model: Mutex<Option<Model>>,
     about: About,
     /// Id of the process that loaded the model; other processes do not have its threads.
@@ -66,7 +66,7 @@ impl Scorer {
     /// the main thread only, signals are handled between batches. With `reddit_text`, texts are cleaned first.
     #[expect(
         clippy::fn_params_excessive_bools,
-        reason = "the package hands over each flag of its own"
+        reason = "the package passes each flag separately"
     )]
     fn score<'py>(
         &self,
@@ -150,7 +150,7 @@ impl Scorer {
         &self.about.model
     }
 
-    /// Hash of every file that decides a score.
+    /// Hash of every file that affects scores.
     #[getter]
     fn model_hash(&self) -> &str {
         &self.about.hash
@@ -174,7 +174,7 @@ impl Scorer {
         &self.about.device
     }
 
-    /// Reason for the device.
+    /// Reason why the device was chosen.
     #[getter]
     fn reason(&self) -> &str {
         &self.about.reason
@@ -194,8 +194,8 @@ impl Scorer {
 }
 
 impl Scorer {
-    /// Runs `compute` with the model and a function that says when to stop. If a signal handler raised an exception,
-    /// returns that.
+    /// Runs `compute` with the model and a function that returns true to stop. If a signal handler raised an exception,
+    /// returns that exception.
     fn compute(
         &self,
         interruptible: bool,
@@ -279,7 +279,8 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     })
 }
 
-/// A safeguard: Python checks the process before each call.
+/// Returns the error of a scorer that another process loaded. A safeguard: the Python package checks the process before
+/// each call.
 fn forked(process: u32) -> PyErr {
     Error::new_err(format!(
         "the model was loaded by process {process}: make a new Labeler in this one"

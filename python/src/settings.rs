@@ -24,8 +24,8 @@ pub struct Settings {
     pub model: PathBuf,
     /// Labels with their descriptions; `None` for the default labels.
     pub labels: Option<Vec<(String, Vec<String>)>>,
-    /// The text of a pipeline file that names no other file; it excludes labels, template, mode, threshold and
-    /// background.
+    /// The text of a pipeline file that names no other file. Labels, template, mode, threshold and background are then
+    /// `None`.
     pub pipeline: Option<String>,
     pub template: Option<String>,
     pub mode: Option<String>,
@@ -47,7 +47,7 @@ impl Settings {
         let engine: EngineName = self.engine.parse().map_err(value_error)?;
         if self.threads == Some(0) {
             return Err(PyValueError::new_err(
-                "`threads` is 0: give a number from 1 on, or None for one thread a core",
+                "`threads` is 0: give a number from 1 on, or None for one per core",
             ));
         }
         Ok(EngineOptions {
@@ -56,7 +56,7 @@ impl Settings {
             library: self.library.clone(),
             engine,
             openvino: self.openvino.clone(),
-            // This process has only one engine with these settings.
+            // There is no other engine with these settings to share weights with.
             weights: None,
         })
     }
@@ -66,7 +66,7 @@ impl Settings {
         let mut set = match (&self.pipeline, &self.labels, folder.kind.head()) {
             (Some(text), _, head) => {
                 let mut set = label_file::read(text, "", no_file).map_err(value_error)?;
-                // Single is also the default of a file without a mode.
+                // A classifier keeps its own mode if that of the file is single, the default of a file.
                 if let Some(head) = head.filter(|_| set.mode == Mode::Single) {
                     set.mode = head.function.into();
                 }
@@ -82,7 +82,7 @@ impl Settings {
                 threshold: 0.0,
                 temperature: 1.0,
                 labels: labels.iter().map(label).collect(),
-                // As in the program.
+                // The same default as in topicmill.
                 background: match head {
                     None => Background::named(REDDIT.0, no_file).map_err(value_error)?,
                     Some(_) => None,
@@ -112,7 +112,7 @@ impl Settings {
     }
 }
 
-/// Reads a pipeline file. Returns the text of one with the same label set that names no other file, and the slugs of
+/// Reads a pipeline file. Returns the text of an equivalent pipeline file that names no other file, and the slugs of
 /// the labels.
 #[pyfunction]
 #[expect(

@@ -34,12 +34,12 @@ slug = "travel"
 label = "travel"
 descriptions = ["Trains, hotels and beaches."]
 """
-#: Markdown, escapes and entities, which cleaning removes once and not twice.
+#: Markdown, escapes and entities, which must be cleaned exactly once.
 BODIES = ["", "[removed]", "My \\*starter\\* **died** &amp;amp; more.", "&#x200B;\n\n# Day 3\n\n\\_so\\_ it goes"]
 
 
 def posts() -> list[dict]:
-    """Returns posts about the words of each label by turns."""
+    """Returns posts, each with words of one label, the labels in turn."""
     chance = random.Random(3)
 
     def title(i: int) -> str:
@@ -82,7 +82,7 @@ def stored(program, tmp_path_factory):
 
 
 def labels_of(run) -> dict[str, tuple]:
-    """Returns the current label, score and outcome of each post in the database."""
+    """Returns the current label and score of each post in the database."""
     sql = "SELECT fullname, label, score, abstained FROM classifications c JOIN current_target t " \
           "ON t.model_id = c.model_id AND t.label_set_id = c.label_set_id"
     rows = json.loads(run("sql", sql, "--format", "json"))
@@ -90,8 +90,8 @@ def labels_of(run) -> dict[str, tuple]:
 
 
 def labels_by(pipeline, run) -> dict[str, tuple]:
-    """Returns the label and score of each post of the database by a labeler."""
-    # Import decodes the entities of a file once.
+    """Returns the label and score that a labeler gives each post in the database."""
+    # Read the stored texts, because `import` has already decoded entities.
     kept = json.loads(run("sql", "SELECT fullname, title, selftext FROM posts", "--format", "json"))
     columns = {"text": ["title", "selftext"], "reddit_text": True}
     labeler = Labeler(model=MODEL, pipeline=pipeline, threads=1, batch_tokens=512, **columns)
@@ -103,7 +103,7 @@ def labels_by(pipeline, run) -> dict[str, tuple]:
 def test_a_pipeline_file_gives_the_labels_of_the_database_to_the_bit(stored):
     folder, run = stored
     theirs = labels_of(run)
-    assert len({label for label, _ in theirs.values()}) == 3, "two labels, and none"
+    assert len({label for label, _ in theirs.values()}) == 3, "not both labels, or no post without a label"
     assert labels_by(folder / "five.toml", run) == theirs
 
 
@@ -118,7 +118,7 @@ def test_an_exported_fit_gives_the_labels_of_the_database_to_the_bit(stored):
         assert labels_by(folder / "fitted.toml", run) == theirs
     finally:
         run("labels", "use", "five")
-    # Any single process, worker or column order gives the same labels.
+    # Pickling and the order of texts do not change the scores.
     labeler = pickle.loads(pickle.dumps(Labeler(model=MODEL, pipeline=folder / "fitted.toml", threads=1)))
     assert labeler.labels == ["cooking-and-baking", "travel"]
     texts = [post["title"] for post in posts()]
@@ -137,7 +137,7 @@ def test_vectors_are_those_of_the_database(stored):
     kept = {title: bytes(vector) for title, vector in database.execute(kept)}
     for title, vector in zip(plain, vectors, strict=False):
         scale, numbers = np.frombuffer(kept[title][:4], "<f4"), np.frombuffer(kept[title][4:], "<i2")
-        # Batches differ from those of the database.
+        # The batches differ from those of `classify`, which changes a vector slightly.
         assert np.abs(vector - scale * numbers).max() < 1e-4
     assert labeler.vectors([]).shape == (0, 384)
 
@@ -154,7 +154,7 @@ def test_a_pipeline_file_is_read_once_and_travels_with_the_labeler(tmp_path):
     file.write_text('\ufefflabels = ["Video games", "travel"]\nbackground = "own-background.toml"\n', encoding="utf-8")
     labeler = Labeler(pipeline=file, threads=1)
     expected = labeler.scores(["A sunny day with rain in the evening.", "boss level"])
-    assert expected[0].sum() < 0.9, "the background takes its part"
+    assert expected[0].sum() < 0.9, "the background has no share"
     file.unlink()
     background.unlink()
     for one in (labeler, pickle.loads(pickle.dumps(labeler))):
@@ -174,7 +174,7 @@ def test_labelers_in_dask_read_a_pipeline_file(tmp_path):
     assert found["label"].tolist() == Labeler(pipeline=file, threads=1).label_batch(frame)["label"].tolist()
 
 
-def test_labels_compete_with_common_topics_unless_told_otherwise():
+def test_labels_compete_with_common_topics_unless_the_background_is_none():
     weather = ["The weather is nice."]
     own, none = (Labeler(labels=LABELS, threads=1, background=background) for background in (None, "none"))
     assert own.label_batch({"text": np.array(weather)})["label"].tolist() == [None]

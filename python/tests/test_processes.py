@@ -179,7 +179,7 @@ def test_ctrl_c_cancels_between_batches():
         sent = time.monotonic()
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted\n"
-        # All the texts take minutes.
+        # Scoring all texts would take minutes.
         assert time.monotonic() - sent < 10
         assert child.stdout.readline() == "(1, 2)\n"
         assert child.wait(60) == 0

@@ -43,7 +43,7 @@ class Scored(TypedDict):
 
 @dataclass(frozen=True)
 class _Settings:
-    """Everything that decides scores, and where they are computed. Equal settings share a loaded model."""
+    """All settings that affect scores, or where they are computed. Labelers with equal settings share a model."""
 
     model: str | None
     labels: tuple[tuple[str, tuple[str, ...]], ...] | None
@@ -60,7 +60,7 @@ class _Settings:
     engine: str
 
     def load(self) -> Scorer:
-        # ONNX Runtime reads this at startup.
+        # ONNX Runtime reads this variable at startup.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         labels = self.labels
         return Scorer(
@@ -151,7 +151,7 @@ class Labeler:
     :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for the
         labels of a classifier, and for any other model the sixteen topics of the program's default pipeline.
     :param pipeline: A pipeline file, such as `topicmill labels export` writes, instead of labels, template, mode,
-        threshold and background. It is read now, so workers of a cluster do not need it.
+        threshold and background. The constructor reads it, so workers of a cluster do not need it.
     :param device: "auto" for a GPU if there is one, "cpu", "cuda" or "cuda:N".
     :param mode: "single" for one label per text, with scores that add up to 1; "multi" for independent scores per
         label; "raw" for the unchanged logits of a classifier. None for the mode that a classifier was trained for,
@@ -160,9 +160,11 @@ class Labeler:
         "fp32" graph faster in "bf16", and in "int8" if the folder has no "int8" graph.
     :param threads: Threads within a batch; None for one per core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
-    :param threshold: Minimum score; a text whose best score is lower gets no label. None for 0, or that of the file.
-    :param background: "reddit" also compares each text with common topics of Reddit, and one that fits them better than
-        any label gets no label; "none" does not. None for "reddit" with `labels`, unless the model is a classifier.
+    :param threshold: Minimum score; a text whose best score is lower gets no label. None for the threshold of the
+        pipeline file, or 0.
+    :param background: "reddit" also compares each text with common topics of Reddit; a text that fits these topics
+        better than any label gets no label. "none" compares only labels. None for "reddit" with `labels`, unless the
+        model is a classifier.
     :param batch_tokens: Maximum padded tokens of a batch; None for a default that suits the device.
     :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
         "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime is not installed or does not support the precision. Both
@@ -201,7 +203,7 @@ class Labeler:
             raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
         if background not in (None, "reddit", "none"):
             raise ValueError(
-                f"`background` is {background!r}: give 'reddit' or 'none', or name another one in a pipeline file"
+                f"`background` is {background!r}: give 'reddit' or 'none', or a pipeline file with another background"
             )
         if pipeline is not None:
             of_file = {
@@ -269,7 +271,7 @@ class Labeler:
 
     @property
     def model_hash(self) -> str:
-        """A hash of every file that decides a score. Loads the model."""
+        """A hash of every file that affects scores. Loads the model."""
         return self._scorer().model_hash
 
     @property
@@ -382,8 +384,9 @@ class Labeler:
     __call__ = label_batch
 
     def meta(self, batch: Batch) -> Batch:
-        """What `label_batch` gives of a table without rows, for engines that want to know the columns beforehand. Loads
-        the model only where each label of the default ones gets a column.
+        """Returns the result of `label_batch` for the table without its rows, for engines that need the columns first.
+
+        Loads the model only if each label gets a column, and the labels depend on the model.
 
         >>> import pandas as pd
         >>> Labeler(labels=["cooking", "travel"]).meta(pd.DataFrame({"text": ["x"]})).columns.tolist()

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 __version__: str
 
 def joined(parts: list[str], is_reddit: bool) -> str:
-    """Joins the parts of a text with blank lines, without placeholders for removed ones."""
+    """Joins the parts of a text with blank lines, without placeholders for removed parts."""
 
 def read_pipeline(text: str, path: str) -> tuple[str, list[str]]:
-    """Returns the text of a pipeline file with the same label set that names no other file, and the slugs."""
+    """Returns the text of an equivalent pipeline file that names no other file, and the slugs of the labels."""
 
 class Error(RuntimeError):
     """The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."""

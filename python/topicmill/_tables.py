@@ -1,6 +1,6 @@
 """Reads texts from tables of pyarrow, pandas, polars and numpy, and adds label columns to them.
 
-Of these libraries only numpy is imported here: a program that passes in a table has already imported its library.
+Only numpy is imported here: a program that passes a table has already imported the table's library.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def texts_of(values: Any, place: str = "the array") -> Any:
     """Converts values for the native module: an object with the Arrow C data interface, or a sequence."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise TypeError(f"{place} has {values.ndim} dimensions: give one text a row")
+            raise TypeError(f"{place} has {values.ndim} dimensions: give one text per row")
         if values.dtype.kind not in "SUOT":
             raise TypeError(f"{place} has the type {values.dtype}, which is not text: give a column of strings")
         return values.tolist()
@@ -147,8 +147,9 @@ def _column(batch: Any, kind: str, name: str) -> Any:
 
 
 def _with_columns(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
-    """Returns the table with new columns: the label of each row (`codes` are indices into `labels`, -1 for none), and
-    numbers, NaN for none."""
+    """Returns the table with new columns: the label of each row, and numbers.
+
+    `codes` are indices into `labels`, with -1 for no label; NaN is no number."""
     named = dict(zip(names[1:], numbers, strict=True))
     if kind == "pyarrow":
         import pyarrow as pa

@@ -212,4 +212,5 @@ topicmill.Labeler.__call__ = counting
 
     files = sorted(target.iterdir())
     assert start().wait(timeout=600) == 0
-    assert sorted(target.iterdir()) == files and scored() == at_first + len(some) - before, "nothing was left to do"
+    is_unchanged = sorted(target.iterdir()) == files and scored() == at_first + len(some) - before
+    assert is_unchanged, "a finished job wrote or scored rows"
