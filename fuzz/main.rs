@@ -1,14 +1,14 @@
 //! Fuzz targets for every parser of untrusted input.
 //!
-//! A target takes bytes, and panics if a guarantee is broken: besides not crashing, parsed data must be valid, within
-//! bounds, and unchanged after a round trip. Plain `cargo test` replays `__fuzz__/TARGET/corpus` and
+//! A target takes bytes, and panics if a guarantee is broken: parsing must not crash, and parsed data must be valid,
+//! within bounds, and unchanged after a round trip. Plain `cargo test` replays `__fuzz__/TARGET/corpus` and
 //! `__fuzz__/TARGET/crashes`, in seconds. `scripts/fuzz TARGET SECONDS` runs libFuzzer, guided by coverage, and `make
 //! fuzz` does so for all targets.
 
 #![expect(unexpected_cfgs, reason = "`scripts/fuzz` sets `fuzzing`")]
 #![expect(
     clippy::print_stdout,
-    reason = "the harness shows it where a test fails"
+    reason = "the harness shows the output of a failed test"
 )]
 
 mod models;
@@ -69,7 +69,8 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Checks each input of a target, whole and cut in half. The name of the input is shown if it fails.
+/// Checks each input of a target, and its first half. Prints the path of the input, which the harness shows if the
+/// check fails.
 #[cfg(not(fuzzing))]
 fn replay(target: &str, check: fn(&[u8])) {
     for part in ["corpus", "crashes"] {

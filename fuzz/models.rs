@@ -5,7 +5,7 @@ use std::path::Path;
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::text::Encoder;
 
-/// An accepted manifest names only files in its folder, and only vectors that its model can read.
+/// An accepted manifest names only files in its folder; the error for any other is one line.
 pub fn manifest(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

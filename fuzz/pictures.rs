@@ -15,7 +15,7 @@ pub fn drawn_text(bytes: &[u8]) {
     assert_eq!(
         display::single_line(&line, most + 1),
         line,
-        "a line stays as it is"
+        "a cleaned line changed when it was cleaned again"
     );
 
     let room = f64::from(u8::try_from(bytes.len() % 256).unwrap());

@@ -67,7 +67,7 @@ fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
 fn read(mut rows: impl Rows) -> Vec<Row> {
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
-        // Problems at the end of the file, or with an unclosed quote, are reported for an earlier row.
+        // Not strictly: a problem at the end of the file, or an unclosed quote, may have the line of the row before.
         assert!(row.line >= line, "{} after {line}", row.line);
         line = row.line;
         for (_, cell) in &row.cells {
@@ -127,7 +127,7 @@ pub fn csv(bytes: &[u8]) {
         assert_eq!(
             distinct.len(),
             names.len(),
-            "each column has a name of its own"
+            "two columns have the same name"
         );
         let rows = read(rows);
         for row in rows.iter().filter(|row| row.problem.is_none()) {
@@ -170,7 +170,8 @@ pub fn json_array(bytes: &[u8]) {
     }
 }
 
-/// Parquet, as read by `import` for posts and by `score` for rows. A panic in the library is an error of the reader.
+/// Parquet, as read by `import` for posts and by `score` for rows. The reader must turn a panic in the library into an
+/// error.
 pub fn parquet(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();

@@ -70,7 +70,7 @@ pub fn label_set(bytes: &[u8]) {
         })
         .collect();
     for label in &labels {
-        assert_eq!(slug(&label.slug), label.slug, "a slug is its own slug");
+        assert_eq!(slug(&label.slug), label.slug, "a slug has another slug");
         assert!(label.slug.len() <= "percent-".len() * label.label.len());
     }
     let set = LabelSet {
@@ -107,6 +107,6 @@ pub fn label_set(bytes: &[u8]) {
     let mut texts: Vec<&str> = set.labels.iter().map(|label| &*label.label).collect();
     texts.sort_unstable();
     texts.dedup();
-    assert_eq!(distinct.len(), texts.len(), "another label, another key");
+    assert_eq!(distinct.len(), texts.len(), "two labels share a key");
     assert!(hypothesis::ambiguous_labels(&kind, &set).len() < set.labels.len());
 }
