@@ -56,7 +56,7 @@ fuzz: rust ## Fuzz every parser for SECONDS each (default 60), guided by coverag
 	done
 
 .PHONY: check-traces
-check-traces: rust ## Send traces of a program with the feature otel to a receiver
+check-traces: rust ## Check that a program with the feature otel sends traces to a receiver
 	cargo build --locked --features otel
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
@@ -80,7 +80,7 @@ model-tools: ## Install the dependencies of tools/ (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
 .PHONY: check-train
-check-train: model-tools ## Test the making and training of models on tiny ones
+check-train: model-tools ## Test making and training models, on tiny ones
 	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_vectors tests.test_default \
 		tests.test_embedding tests.test_gliclass
 
@@ -131,7 +131,8 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
-# cargo-cyclonedx writes a file next to each Cargo.toml, with this folder's path; that of the program is at the top.
+# cargo-cyclonedx writes a file next to each Cargo.toml, with the path of this folder. The program's file is in this
+# folder.
 .PHONY: sbom
 sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
@@ -171,8 +172,8 @@ clean: ## Remove builds, packages and virtual environments
 	cargo clean
 	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
-# The library in the wheel is the same for every Python, but not every Python has a wheel. Use that of Python 3.12, and
-# keep it out of site-packages.
+# The library in the wheel is the same for every Python, but not every Python has a wheel. Use the wheel of Python 3.12,
+# and keep it out of site-packages.
 .PHONY: onnxruntime
 onnxruntime:
 	@scripts/venv .venv requirements/onnxruntime.txt --no-deps --require-hashes --no-compile \
