@@ -1,5 +1,5 @@
--- Creates roles for users of a topicmill database who do not own it. Run it in topicmill's database as the owner of the
--- tables, after `topicmill db create` and after each upgrade:
+-- Creates roles for users of a topicmill database who do not own it. Run this file in topicmill's database as the owner
+-- of the tables, after `topicmill db create` and after each upgrade:
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f roles.sql
 --
