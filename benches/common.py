@@ -39,7 +39,7 @@ def in_turns(ways: dict[str, Callable], rounds: int, rows: int = 0) -> dict[str,
     middle = {name: [statistics.median(column) for column in zip(*runs)] for name, runs in found.items()}
     first = next(iter(middle.values()))[0]
     print(f"{rows:,} rows, {rounds} rounds, load {os.getloadavg()[0]:.1f}\n")
-    print("| way | s | rows/s | times as fast | processor s | peak MiB | all rounds |\n|---|---|---|---|---|---|---|")
+    print("| way | s | rows/s | times as fast | CPU s | peak MiB | all rounds |\n|---|---|---|---|---|---|---|")
     for name, (secs, *more) in middle.items():
         others = [f"{one:.1f}" for one in more[:2]] + [""] * (2 - len(more[:2]))
         each = ", ".join(f"{run[0]:.2f}" for run in found[name])

@@ -33,7 +33,7 @@ OURS = {"onnxruntime, fp32": ("onnxruntime", "fp32"), "openvino, fp32": ("openvi
 
 
 def main() -> None:
-    """Prepares once, measures in an interleaved order, and prints tables."""
+    """Prepares once, measures in alternating rounds, and prints tables."""
     program, model, file, folder = (Path(argument).resolve() for argument in sys.argv[1:5])
     rounds = int(sys.argv[5]) if len(sys.argv) > 5 else 3
     torch.set_num_threads(1)
@@ -62,7 +62,7 @@ def main() -> None:
         )
     in_turns(ways, rounds, len(rows))
     exact = labels["sentence-transformers, torch, float32"]
-    print("\n| what | labels as float32 |\n|---|---|")
+    print("\n| backend | labels equal to float32 |\n|---|---|")
     for name, found in labels.items():
         print(f"| {name} | {sum(a == b for a, b in zip(found, exact, strict=True))} of {len(rows)} |")
 

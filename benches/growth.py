@@ -9,9 +9,9 @@ of the shorter of two rounds, from the first text to the last score, without loa
 word of one token.
 
 `store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server on
-which a database may be created: `postgres://…/NAME`. For each number of posts, it fills FOLDER/growth_N.db or NAME_N,
-which it keeps: a second run times the database as it is. An operation on a fixed number of rows should have a power
-near 0, and a scan one near 1.
+which a database can be created: `postgres://…/NAME`. For each number of posts, the script fills the database
+FOLDER/growth_N.db or NAME_N and keeps it: a second run times the database as it is. The power of an operation on a
+fixed number of rows should be near 0, and that of a scan near 1.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def score(arguments: argparse.Namespace) -> None:
             for value in values:
                 best[value] = min(best[value], seconds(arguments, **(middle | {name: value})))
         others = ", ".join(f"{middle[other]} {other}" for other in VARIED if other != name)
-        print(f"\n| {name} | s | s a {name[:-1]} |\n|---|---|---|")
+        print(f"\n| {name} | s | s per {name[:-1]} |\n|---|---|---|")
         for value, time in best.items():
             print(f"| {value:,} | {time:.2f} | {time / value:.4f} |")
         exponent, straight = power(list(best), list(best.values()))

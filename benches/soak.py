@@ -95,7 +95,7 @@ class Soak:
         return int(next(iter(json.loads(self.call("sql", "--format", "json", statement).stdout)[0].values())))
 
     def bring(self) -> None:
-        """Makes one delivery, retrying until the database accepts it."""
+        """Imports one delivery, retrying until the database accepts it."""
         file = self.arguments.folder / "arrivals.ndjson"
         posts = self.arrivals.delivery(self.arguments.posts)
         file.write_text("".join(json.dumps(post) + "\n" for post in posts), encoding="utf-8")
@@ -171,7 +171,7 @@ class Soak:
             self.rest(5)
 
     def report(self, record: dict) -> int:
-        """Prints the table; returns the exit code."""
+        """Prints the tables; returns the exit code."""
         warm = [sample for sample in self.samples if sample[0] >= min(WARM_UP_SECS, self.samples[-1][0] / 4)]
         quarter = max(1, len(warm) // 4)
         arrived = len(self.arrivals.posts)

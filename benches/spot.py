@@ -6,12 +6,13 @@
 The simulation reads the program's constants from its source; the rest is arithmetic with fixed seeds. It needs only the
 standard library. `--check` simulates only the defaults, and exits with 1 if the worst run wastes 5 % or more.
 
-A machine is paid for from its start to its end, or to the end of the job. All paid time is waste, except for the
-computation of posts in the result: `start` is the time until a machine's first post, `again` the computation that was
-lost with a machine, and `idle` the time without posts until the whole job is done.
+A machine is paid for from its start to its end, or to the end of the job. All paid time is waste, except for computing
+posts that are in the result. Waste has three parts: `start` is the time until a machine's first post, `again` the
+computation that was lost with a machine, and `idle` the time without posts until the job is done.
 
-Workers on PostgreSQL claim windows of posts, and hold a few at a time. The posts of a reclaimed machine can be claimed
-again when its lease expires. Workers claim them after all other posts, in small windows, and wait for each write.
+Workers on PostgreSQL claim windows of posts, and hold a few windows at a time. The posts of a reclaimed machine can be
+claimed again when its lease expires. Workers claim these posts after all others, in small windows, and wait for each
+write.
 """
 
 import argparse

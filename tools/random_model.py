@@ -53,7 +53,9 @@ if __name__ == "__main__":
     parser.add_argument("shape", choices=shapes)
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder, new or empty")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the weights (default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=12, metavar="N", help="layers per half of bart-large")
+    parser.add_argument(
+        "--layers", type=int, default=12, metavar="N", help="layers of bart-large's encoder, and of its decoder"
+    )
     parser.add_argument("--labels", metavar="NAMES", help="classifier labels, comma-separated (default: NLI classes)")
     problems = ("single_label_classification", "multi_label_classification", "regression")
     parser.add_argument("--problem", choices=problems, help="with --labels: the function from logits to scores")

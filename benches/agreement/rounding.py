@@ -35,7 +35,7 @@ PLACES = ("weights", "products in", "products out", "attention", "softmax", "gel
 
 
 def rounded(values: torch.Tensor) -> torch.Tensor:
-    """Rounds to 8 bits of mantissa, returned as float32."""
+    """Rounds to bfloat16, and returns float32."""
     return values.bfloat16().float() if values.is_floating_point() else values
 
 
@@ -78,7 +78,7 @@ class Rounding(TorchFunctionMode):
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the errors as a table."""
     arguments = parse()
     from transformers import AutoModelForSequenceClassification
 

@@ -41,7 +41,7 @@ def main() -> int:
             return taken[1] - taken[0], [json.loads(line).get("label") for line in lines]
 
         seconds, alone = score()
-        print("| labels scored | same label | s a text | times as fast |\n|---|---|---|---|")
+        print("| labels scored | same label | s per text | times as fast |\n|---|---|---|---|")
         for size in arguments.sizes:
             took, labels = score("--shortlist", str(size))
             same = sum(a == b for a, b in zip(alone, labels, strict=True))

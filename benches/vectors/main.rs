@@ -54,7 +54,7 @@ fn main() -> Outcome<()> {
     let exact: Vec<Vec<f64>> = vectors.iter().map(|raw| unit(raw)).collect();
     let dimensions = exact[0].len();
     let mut out = std::io::stdout();
-    let names = "| stored as | bytes a text | largest logit error | mean logit error | largest score error, single \
+    let names = "| stored as | bytes per text | largest logit error | mean logit error | largest score error, single \
         | multi | labels that differ |";
     writeln!(out, "{names}\n|---|---|---|---|---|---|---|")?;
     let all = |round: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<Vec<f64>> {

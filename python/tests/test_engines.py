@@ -16,7 +16,7 @@ from topicmill import Labeler, _find
 
 is_here = _find.openvino() is not None
 if not is_here and os.environ.get("TOPICMILL_OPENVINO_TESTS") == "must":
-    raise RuntimeError("these tests need OpenVINO: install requirements/openvino.txt with the package")
+    raise RuntimeError("these tests need OpenVINO: install requirements/openvino.txt next to the package")
 needs_openvino = pytest.mark.skipif(not is_here, reason="OpenVINO is not installed")
 
 

@@ -89,13 +89,13 @@ class _Settings:
         return None if self.labels is None else [label for label, _ in self.labels]
 
     def _is_cpu_only(self) -> bool:
-        """Returns True if OpenVINO is certain to be used, which runs on CPUs only."""
+        """True if OpenVINO, which runs only on CPUs, is certain to be used."""
         return self.engine == "openvino" or (self.engine == "auto" and self.precision in _CPU_PRECISIONS)
 
 
 class _Loaded:
     """The model for some settings in this process. `lock` lets one thread load or compute at a time; a main thread that
-    waits for it still handles Ctrl-C."""
+    waits for the lock still handles Ctrl-C."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

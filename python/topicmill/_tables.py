@@ -149,7 +149,7 @@ def _column(batch: Any, kind: str, name: str) -> Any:
 def _with_columns(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
     """Returns the table with new columns: the label of each row, and numbers.
 
-    `codes` are indices into `labels`, with -1 for no label; NaN is no number."""
+    `codes` are indices into `labels`, or -1 for no label; NaN means that a row has no number."""
     named = dict(zip(names[1:], numbers, strict=True))
     if kind == "pyarrow":
         import pyarrow as pa

@@ -325,7 +325,7 @@ def verify(source: Embedding, folder: Path) -> float:
             raise GraphError(f"{GRAPH} gives vectors {list(found.shape)}; torch gives {list(expected[batch].shape)}")
         error = max(error, float(np.nan_to_num(np.abs(found - expected[batch]), nan=np.inf).max()))
     if not error <= FP32_ERROR:
-        raise GraphError(f"{GRAPH} is wrong: its vectors are {error:.2g} off torch's, {FP32_ERROR:.2g} is allowed")
+        raise GraphError(f"{GRAPH} is wrong: its vectors are {error:.2g} off torch's; the limit is {FP32_ERROR:.2g}")
     return error
 
 

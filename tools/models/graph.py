@@ -55,7 +55,7 @@ class Graph:
         return stored
 
     def made_weight(self, name: str, values: np.ndarray) -> str:
-        """Adds a weight computed from several of the checkpoint's, in the graph's precision."""
+        """Adds a weight computed from several weights of the checkpoint, in the graph's precision."""
         if name not in self.initializers:
             self.add_initializer(name, values.astype(self.dtype))
         return name

@@ -269,7 +269,7 @@ def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel,
 
 
 def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Returns the maximum ids of a pair: the minimum of the tokenizer's limit and the usable positions."""
+    """Returns the most ids of a pair: the minimum of the tokenizer's limit and the usable positions."""
     positions = config.get("max_position_embeddings")
     if positions and config["model_type"] in ("roberta", "xlm-roberta"):
         positions -= 2

@@ -69,7 +69,7 @@ def verify(source: Source, path: Path, proof: Proof, limit: float) -> float:
     except Exception as problem:  # the runtime raises many kinds of exceptions
         raise GraphError(f"{path.stem} does not run: {one_line(problem)}") from problem
     if not error <= limit:
-        raise GraphError(f"{path.stem} is wrong: its logits are {error:.2g} off torch's, {limit:.2g} is allowed")
+        raise GraphError(f"{path.stem} is wrong: its logits are {error:.2g} off torch's; the limit is {limit:.2g}")
     return error
 
 

@@ -97,7 +97,7 @@ class Reference:
         return self.plain.encode(text, add_special_tokens=False).ids
 
     def prove_ids(self, text: str, hypothesis: str, ids: list[int]) -> None:
-        """Checks that the pair is its texts encoded separately, the first truncated, with special tokens between."""
+        """Checks that the ids are those of both texts, encoded separately, the first truncated, with special tokens."""
         sep, cls = self.tokenizer.sep_token_id, self.tokenizer.cls_token_id
         specials = self.plain.num_special_tokens_to_add(True)
         second = self.content_ids(hypothesis)
@@ -167,7 +167,7 @@ class ClassifierReference:
         return {name: encoded[name] for name in names}
 
     def prove_ids(self, text: str, ids: list[int]) -> None:
-        """Checks that the row is the text encoded alone and truncated at its end, between special tokens."""
+        """Checks that the ids are those of the text, truncated at its end, between special tokens."""
         content = self.plain.encode(text, add_special_tokens=False).ids
         content = content[: self.tokenizer.model_max_length - self.plain.num_special_tokens_to_add(False)]
         wanted = [self.tokenizer.cls_token_id, *content, self.tokenizer.sep_token_id]

@@ -105,7 +105,7 @@ def of_folders(out, rows):
     check("each post is in one part, and no text in two", sum(sizes.values()) == len(rows), sizes)
     print(f"    {sizes}")
     unchecked = load_dataset(str(out / "unchecked"), cache_dir=str(out / "cache"))
-    check("load_dataset opens a split by gold without gold labels", list(unchecked) == ["train"], list(unchecked))
+    check("load_dataset opens `--split gold` without gold labels", list(unchecked) == ["train"], list(unchecked))
 
 
 async def of_datasette(database):

@@ -204,7 +204,7 @@ class Folder(unittest.TestCase):
                 self.assertEqual(config["zero_shot"]["max_length"], most)
 
     def test_the_scale_is_as_given_and_without_modules_the_mean_is_taken(self):
-        """That the mean is used is reported."""
+        """The command reports that the mean is used."""
         folder = changed()
         (folder / "modules.json").unlink()
         code, said = run(folder, folder.parent / "out", "--kind", "embedding", "--scale", 50, "--graphs", "cpu-fp32")
@@ -391,7 +391,7 @@ def another_module(kind: str) -> Callable[[Path], None]:
 
 
 def less_weights(folder: Path) -> None:
-    """Removes a matrix."""
+    """Removes a weight matrix."""
     weights = load_file(folder / "model.safetensors")
     del weights["encoder.layer.0.attention.self.query.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})

@@ -19,7 +19,7 @@ class Kernels(unittest.TestCase):
     """The list of kernels, and the graphs of every supported family."""
 
     def test_each_node_has_a_kernel(self):
-        """In float16, and in float32, in which the same nodes are verified."""
+        """In float16, and in float32, in which a float16 graph is verified."""
         for shape in BUILT:
             source = read_source(source_folder(shape))
             for precision in ("fp16", "fp32"):

@@ -67,7 +67,7 @@ def another_precision() -> None:
 
 
 def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
-    """Runs the command in this process; returns exit code, stderr and OUT."""
+    """Runs tools/train.py in this process; returns exit code, stderr and OUT."""
     another_precision()
     out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
     said = io.StringIO()

@@ -18,7 +18,7 @@ from training.vectors import unit
 
 Say = Callable[[str], None]
 
-TOKENS = 1536  # padded tokens in a batch: more does not fit a core's cache
+TOKENS = 1536  # padded tokens in a batch; larger batches do not fit a core's cache
 SOON = 20.0  # seconds between two lines of progress
 LETTERS = 20  # characters per token that are tokenized: the tokenizer truncates only after reading everything
 GROWTH = 1.3  # on a CPU, padding costs more than another batch

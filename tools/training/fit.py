@@ -26,7 +26,7 @@ from training.report import Meter
 
 Say = Callable[[str], None]
 
-CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
+CPU_TOKENS = 1536  # larger batches do not fit a core's cache, and have more padding
 GPU_TOKENS = 8192  # halved if the memory is too small
 # On a CPU, torch's fused attention takes three to four times as long in bf16, forward and backward, as plain products.
 CPU_ATTENTION = "eager"
@@ -288,7 +288,7 @@ class Fit:
             self.plain().load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
         except (RuntimeError, ValueError):
-            raise InputError(f"`{path}` belongs to another model: run without --resume, or with its --base") from None
+            raise InputError(f"`{path}` belongs to another model: run without --resume, or give its --base") from None
         self.progress = Progress(**content["progress"])
         self.say(f"going on at step {self.progress.step} of {self.steps}")
 

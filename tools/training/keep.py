@@ -92,7 +92,7 @@ def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.nd
 
 
 def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
-    """Returns a folder's learned vectors for these labels. Returns `None` if a label has none: all are then unused."""
+    """Returns a folder's learned vectors for these labels, or `None` if not every label has one."""
     try:
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["zero_shot"].get("label_vectors")
         if name is None:

@@ -5,8 +5,9 @@ label. The encoder and its scales stay unchanged, so scores are still softmax(sc
 sigmoid(scale x (cosine - bias)), and any other labels still work by their words.
 
 The loss has three terms. The cross-entropy of the softmax makes the right label win. The binary cross-entropy of the
-sigmoid keeps the mode `multi` calibrated. A pull to the words of the labels matters most where there are few posts;
-cross-validation chooses its strength. If no vectors are better than the words, the words are kept.
+sigmoid keeps the mode `multi` calibrated. A pull towards the vectors of the labels' words matters most where there are
+few posts; cross-validation chooses its strength. If no learned vectors are better than those of the words, the latter
+are kept.
 """
 
 from collections.abc import Callable
