@@ -30,7 +30,7 @@ NO = """allow_live_comments archived author_premium contest_mode edited gilded h
 YES = "can_gild is_crosspostable is_robot_indexable is_self send_replies subreddit_subscribers".split()
 NONE = """author_flair_text category distinguished link_flair_css_class link_flair_text media removed_by_category secure_media
     suggested_sort""".split()
-BESIDES = dict.fromkeys(EMPTY, []) | dict.fromkeys(NO, False) | dict.fromkeys(YES, True) | dict.fromkeys(NONE)
+UNUSED = dict.fromkeys(EMPTY, []) | dict.fromkeys(NO, False) | dict.fromkeys(YES, True) | dict.fromkeys(NONE)
 TABLE = """CREATE TABLE posts (fullname TEXT PRIMARY KEY, subreddit TEXT, title TEXT, selftext TEXT, url TEXT,
     permalink TEXT, author TEXT, score BIGINT, upvote_ratio DOUBLE PRECISION, num_comments BIGINT, over_18 BOOLEAN,
     created_at BIGINT)"""
@@ -84,7 +84,7 @@ def row(draw: random.Random, number: int, wanted: bool) -> dict:
     body = " ".join(draw.choices(WORDS, k=int(draw.expovariate(1 / 60)))) if draw.random() < 0.5 else ""
     name = "food" if wanted else draw.choice(["AskReddit", "memes", "funny", "pics", "teenagers"])
     ident = base36(number + 36**5)
-    return BESIDES | {
+    return UNUSED | {
         "author": f"user{draw.randrange(10**6)}",
         "author_fullname": f"t2_{base36(draw.randrange(36**6))}",
         "created_utc": 1_704_067_200 + number // 10,
