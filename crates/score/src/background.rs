@@ -1,10 +1,10 @@
-//! Background topics: ordinary topics outside the label set, so that a text that belongs to none of the labels can stay
+//! Background topics: ordinary topics outside the label set, so that a text that belongs to none of the labels is left
 //! unlabelled.
 //!
 //! The input is a background, usually the built-in one; the output is the list of topics to score along with a given
 //! label set. The topics' logits are folded into a single logit, "other" ([`fold`](crate::score::fold)). A topic that
 //! shares a word with a label would compete with that label, so it is left out. Words decide this rather than a model,
-//! so that a label set means the same under every model, and its stored logits can be found without loading a model.
+//! so that a label set means the same for every model, and its stored logits can be found without loading a model.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub struct Background {
     pub name: String,
     /// Version, incremented with each change.
     pub version: u32,
-    /// Weight of all topics together relative to all labels together; at 1 both weigh the same.
+    /// Combined weight of the topics, relative to the combined weight of the labels; at 1, they are equal.
     pub weight: f64,
     /// The topics, in order. A background without topics has no effect.
     #[serde(rename = "topic")]
@@ -79,7 +79,7 @@ impl Background {
         Ok(background)
     }
 
-    /// Returns the background that a pipeline file names: the built-in one, `None` for "none", or the one in a file.
+    /// Returns the background that a pipeline file names: the built-in one, `None` for "none", or one from a file.
     /// `text_of` reads the file.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Background {
         Ok(())
     }
 
-    /// Removes the topics with these names: topics that a label of the set covers in other words or in another
+    /// Removes the topics with these names: topics that a label of the set covers in different words or a different
     /// language, which [`BackgroundTopic::shares_word_with`] cannot detect.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Background {
         Ok(())
     }
 
-    /// Returns name and version as `name@version`.
+    /// Returns the name and version as `name@version`.
     pub fn tag(&self) -> String {
         format!("{}@{}", self.name, self.version)
     }
@@ -167,7 +167,7 @@ impl BackgroundTopic {
 /// Stemmed, lower-case words of labels, for comparison with topics.
 pub type Words = BTreeSet<String>;
 
-/// Returns the stemmed words of some texts.
+/// Returns the stemmed words in these texts.
 pub fn words<'a>(texts: impl IntoIterator<Item = &'a str>) -> Words {
     texts.into_iter().flat_map(stems).collect()
 }
@@ -181,7 +181,7 @@ const STOP_WORDS: &[&str] = &[
 /// Suffixes to strip, longest first: *gaming*, *games* and *gamer* have the same stem.
 const SUFFIXES: &[&str] = &["ings", "ing", "ers", "er", "ies", "ie", "es", "s", "e", "y"];
 
-/// Returns the words of a text in lower case, stemmed and without stop words.
+/// Returns a text's words in lower case, stemmed and without stop words.
 fn stems(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());

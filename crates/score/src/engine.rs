@@ -14,7 +14,7 @@ use super::batch::Batch;
 /// and the vector of a text for an embedding model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
-    /// Number of rows, equal to that of the batch.
+    /// Number of rows, the same as in the batch.
     pub rows: usize,
     /// Numbers per row: classes, labels or dimensions.
     pub width: usize,
@@ -55,11 +55,11 @@ pub enum EngineError {
     /// The batch needs more memory than is available.
     #[error("compute a batch of {rows} × {width} tokens: out of memory ({detail})")]
     OutOfMemory {
-        /// Rows of the batch.
+        /// Rows in the batch.
         rows: usize,
         /// Width of the batch.
         width: usize,
-        /// The message of the runtime.
+        /// The runtime's message.
         detail: String,
     },
     /// The model returned infinities or NaN.
@@ -70,7 +70,7 @@ pub enum EngineError {
         "use the model's output: {0}; the graph does not match its `config.json`, export the model again"
     )]
     Shape(String),
-    /// The batch has a token id outside the vocabulary.
+    /// The batch contains a token id outside the vocabulary.
     #[error(
         "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another \
          model, export the model and its tokenizer again"

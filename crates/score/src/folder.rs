@@ -1,10 +1,10 @@
-//! Reads a model folder: the files of a model in the layout of the Hugging Face Hub's ONNX exports.
+//! Reads a model folder: a model's files, in the layout of ONNX exports on the Hugging Face Hub.
 //!
 //! The input is a folder with `config.json`, `tokenizer.json` and at least one `*.onnx` file, at the top or in `onnx/`.
 //! The output is a [`ModelFolder`]: the graph to load, how its outputs become scores, the longest sequence, and the
 //! hashes that identify its results. A folder may have a [`manifest`], which gives the device, the inputs and the
 //! reference logits of each graph. There are four kinds of models: an NLI cross-encoder (premise and hypothesis in,
-//! class logits out), an embedding model (one text in, one vector out; declared by the block `zero_shot` of
+//! class logits out), an embedding model (one text in, one vector out; declared by the `zero_shot` block of
 //! `config.json`), a [classifier] (one text in, the logits of its own labels out), and GLiClass (one text with all
 //! labels in, a logit per label out). This module runs no model.
 
@@ -95,24 +95,24 @@ pub struct ModelFolder {
     pub template: Option<String>,
     /// Token limit of a sequence, special tokens included.
     pub max_tokens: usize,
-    /// Number of rows of the embedding table; every id that the graph receives must be below it.
+    /// Number of rows in the embedding table; every id that the graph receives must be below it.
     pub vocab_size: Option<usize>,
     /// Padding id, if the configuration has one.
     pub pad_id: Option<u32>,
-    /// SHA-256 of `tokenizer.json`, hex.
+    /// Hex SHA-256 of `tokenizer.json`.
     pub tokenizer_hash: String,
-    /// SHA-256 of the name and hash of every file that decides a score, and of the manifest's settings, hex.
+    /// Hex SHA-256 of the manifest's settings and of the name and hash of every file that affects a score.
     pub manifest_hash: String,
     /// The manifest's entry for the graph, if there is a manifest.
     pub spec: Option<GraphSpec>,
     /// The fixed sizes of the graph; usually none.
     pub fixed: FixedShape,
-    /// Reduced-precision mode of the float32 graph; unless it is exact, `precision` is its name.
+    /// Reduced-precision mode of the float32 graph; `precision` is its name unless it is exact.
     pub rounding: Rounding,
 }
 
 /// Tolerance of a logit under reduced precision, as a fraction of the standard deviation of the reference logits. In
-/// bfloat16 the error was 0.16 to 0.35 with random weights of BART's shape; a wrong graph is off by more than 1.
+/// bfloat16 the error was 0.16 to 0.35 with random weights in BART's shape; a wrong graph is off by more than 1.
 const ROUNDED_SPREAD: f64 = 0.5;
 
 /// Kind of model, with the parameters that turn its output into scores.
@@ -120,7 +120,7 @@ const ROUNDED_SPREAD: f64 = 0.5;
 pub enum ModelKind {
     /// Cross-encoder of text and hypothesis, with a logit per class.
     Nli(NliClasses),
-    /// Encoder of single texts; a label is scored by the cosine of its vector with that of the text.
+    /// Encoder of single texts; a label is scored from the cosine of its vector and the text's vector.
     Embedding(EmbeddingHead),
     /// Classifier of single texts, with a logit for each of its own labels.
     Classifier(ClassifierHead),
@@ -172,8 +172,8 @@ pub struct NliClasses {
 
 impl NliClasses {
     /// Selects the classes as the zero-shot pipeline of transformers does: entailment by name, contradiction by
-    /// position. Scores must equal those of the pipeline even where its choice is odd: for the classes (neutral,
-    /// entailment, contradiction), it uses neutral as the contradiction.
+    /// position. Scores must equal the pipeline's, even where its choice is odd: for the classes (neutral, entailment,
+    /// contradiction), it uses neutral as the contradiction.
     fn with_entailment(count: usize, entailment: usize) -> Self {
         let contradiction = if entailment == 0 { count - 1 } else { 0 };
         let neutral = (0..count).find(|class| ![entailment, contradiction].contains(class));
@@ -197,7 +197,7 @@ pub struct EmbeddingHead {
     pub sigmoid_scale: f64,
     /// See `sigmoid_scale`.
     pub sigmoid_bias: f64,
-    /// Learned vectors of certain labels, used in place of those computed from their texts.
+    /// Learned vectors of certain labels, used in place of vectors computed from the labels' texts.
     pub learned: Arc<LearnedLabels>,
 }
 
@@ -213,9 +213,9 @@ impl ModelFolder {
     /// Reads a folder and selects its graph. With a manifest, this is the graph for `processor`, in `precision` if
     /// given. Without a manifest, `precision` selects by the Hub's file names: `fp32` is `model.onnx`, `fp16` is
     /// `model_fp16.onnx`, `int8` is `model_int8.onnx` or `model_quantized.onnx`, and any other value is
-    /// `model_VALUE.onnx`. With neither, it is `model.onnx` or the only graph in the folder.
+    /// `model_VALUE.onnx`. With neither, this is `model.onnx` or the only graph in the folder.
     ///
-    /// Every file that decides a score is hashed (see [`hashes`]) and compared with the manifest.
+    /// Every file that affects a score is hashed (see [`hashes`]) and compared with the manifest.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -245,21 +245,21 @@ impl ModelFolder {
             graph,
             rounding,
         } = choice;
-        // After the hashes: if there is a manifest, a damaged file should be reported as a hash mismatch.
+        // Read after the hash check: if there is a manifest, a damaged file should be reported as a hash mismatch.
         let metadata = graph::metadata(&graph)?;
         let precision = precision_in(&graph, spec.as_ref(), &metadata, rounding, precision)?;
         let mut max_tokens = config.max_tokens(&tokenizer_config.unwrap_or_default());
         if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
             check_manifest(dir, manifest, spec, &metadata, &kind)?;
             max_tokens = match kind {
-                // The `gliclass` package ignores the limit of the tokenizer.
+                // The `gliclass` package ignores the tokenizer's limit.
                 ModelKind::Gliclass(_) => manifest.max_tokens,
                 _ => max_tokens.min(manifest.max_tokens),
             };
             hasher.update(spec.identity(max_tokens));
         }
         if !rounding.is_exact() {
-            // The same graph gives other scores in this mode.
+            // The same graph gives different scores in this mode.
             hasher.update(format!("{rounding}\n"));
         }
         let fixed = FixedShape::from_dims(&metadata.ids);
@@ -284,7 +284,7 @@ impl ModelFolder {
         })
     }
 
-    /// Returns the tolerance of a logit, compared with the manifest's reference logits.
+    /// Returns the maximum difference allowed between a logit and its reference in the manifest.
     pub fn tolerance(&self, spec: &GraphSpec) -> f64 {
         if self.rounding.is_exact() {
             return spec.graph.tolerance;
@@ -312,7 +312,7 @@ impl ModelFolder {
     }
 
     /// Returns true if a score depends on the padded width of its batch, but not on the other rows. Under reduced
-    /// precision, another width changes the order of summation.
+    /// precision, a different width changes the order of summation.
     pub fn depends_on_width(&self) -> bool {
         !self.rounding.is_exact() && !self.depends_on_batch()
     }
@@ -336,7 +336,7 @@ fn tokenizer_config_in(dir: &Path) -> Result<Option<TokenizerConfig>, ModelError
     path.is_file().then(|| read_json(&path)).transpose()
 }
 
-/// Returns the files that decide a score, in the order of hashing.
+/// Returns the files that affect a score, in hashing order.
 fn deciding_files(
     dir: &Path,
     label_vectors: Option<PathBuf>,
@@ -365,7 +365,7 @@ fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, Mo
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let hash = cached_hash(path)?;
         if let Some(manifest) = manifest
-            // A file missing from the manifest counts as changed, because it decides a score.
+            // A file missing from the manifest counts as changed, because it affects a score.
             && manifest.files.get(&*name) != Some(&hash)
         {
             return Err(ModelError::File(format!(
@@ -420,7 +420,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelErro
     })
 }
 
-/// Returns the name of a model, which is that of its folder.
+/// Returns a model's name, which is its folder's name.
 pub fn model_name(dir: &Path) -> String {
     // `canonicalize` resolves `.` and `..` to a folder with a name.
     let real = dir.canonicalize();
@@ -431,7 +431,7 @@ pub fn model_name(dir: &Path) -> String {
     )
 }
 
-/// Returns the kind of a model with its learned label vectors, and the path of the file that holds them.
+/// Returns the kind of a model with its learned label vectors, and the path to the file that contains them.
 fn kind_in(
     dir: &Path,
     config: &Config,

@@ -1,8 +1,8 @@
 //! Compares a graph with the reference logits in its manifest.
 //!
-//! A graph may load, run, and still be wrong: an optimizer that mistakes the type of a model changes its logits without
-//! an error. Therefore a manifest has the logits of the original model for a few texts, and every graph is checked
-//! against them when it is loaded.
+//! A graph may load, run, and still be wrong: an optimizer that mistakes a model's type changes its logits without
+//! reporting an error. A manifest therefore contains the original model's logits for a few texts, and every graph is
+//! checked against them when it is loaded.
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
@@ -34,7 +34,7 @@ impl MaxErrors {
 /// Checks each reference vector alone, then all in one batch.
 ///
 /// # Errors
-/// Returns the errors of the engine.
+/// Returns the engine's errors.
 pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
     spec: &GraphSpec,
@@ -83,7 +83,7 @@ pub(crate) fn check_batch(
     Ok(errors)
 }
 
-/// Returns the scores of a row of logits; for an embedding, the score of its cosine with the expected one.
+/// Returns the scores of a row of logits; for an embedding, the score of its cosine with the expected embedding.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {

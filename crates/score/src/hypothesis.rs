@@ -5,7 +5,7 @@
 //! classifier reads no label texts; they only serve as the key of the stored logit. A GLiClass model reads all labels
 //! at once, without descriptions, so the key of a logit includes a hash of the ordered label set.
 //!
-//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels, which are found by the
+//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels, which are looked up by the
 //! labels' texts. They are used only if every label of the set has one, because learned and computed vectors are not
 //! comparable. The background always uses computed vectors.
 
@@ -74,7 +74,7 @@ fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]
     (!head.learned.is_empty()).then(|| found.collect())
 }
 
-/// Returns a user-facing explanation if the model has learned vectors for some of the labels, but not for all of them.
+/// Returns a user-facing explanation if the model has learned vectors for some of the labels but not all of them.
 pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<String> {
     /// Maximum number of labels to name.
     const NAMED: usize = 3;
@@ -126,8 +126,7 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// Adds to the texts of each label the label's position and a hash of the set, because the logits of a GLiClass model
-/// depend on both.
+/// Adds each label's position and a hash of the set to its texts, because a GLiClass model's logits depend on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
     let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
@@ -140,7 +139,7 @@ fn name_set(groups: &mut [Vec<Vec<String>>]) {
 /// Prefix of a background's key. The logits under this key are the [fold](crate::score::fold) of the topics' logits.
 const FOLDED: &str = "The mean of the odds of:";
 
-/// Returns the key to store the logits of a pair under: equal keys mean equal logits for the same model and text.
+/// Returns the key to store a pair's logits under: equal keys mean equal logits for the same model and text.
 ///
 /// A line break separates the texts, so line breaks within a text are doubled.
 pub fn key(texts: &[String]) -> String {
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(keys[2..], by_words[2..], "the background uses its texts");
         let more = set(&["food", "sports", "chess"]);
         assert_eq!(super::keys(&kind, &more), super::keys(&worded, &more));
-        // No texts have this key.
+        // No list of texts produces this key.
         let texts = [
             "\nA learned vector of:",
             "This text is about food.",

@@ -56,7 +56,7 @@ pub enum PairState {
 /// States of a text's pairs, one per label, then the background's; empty if all are wanted.
 pub type Pairs = Vec<PairState>;
 
-/// Returns the state of a (text, label) pair: wanted, unless `pairs` has another state for it.
+/// Returns the state of a (text, label) pair: wanted, unless `pairs` contains a different state for it.
 fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
     let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
     of_text.copied().unwrap_or_default()
@@ -67,7 +67,7 @@ fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
 pub enum Completion {
     /// Every text was reported.
     Done,
-    /// Cancelled; texts without a report are not scored.
+    /// Cancelled; any text that was not reported has not been scored.
     Cancelled,
 }
 
@@ -111,7 +111,7 @@ pub struct Labeler {
 }
 
 impl Labeler {
-    /// Combines a model and an engine. `batch_tokens` limits rows × longest row of a batch.
+    /// Combines a model and an engine. `batch_tokens` limits rows × longest row in a batch.
     ///
     /// # Errors
     /// [`LabelerError::Tokenize`].
@@ -137,7 +137,7 @@ impl Labeler {
         Ok(labeler)
     }
 
-    /// Returns the counters since the last call, and resets them; failed batches do not count.
+    /// Returns the counts since the last call and resets them. Failed batches are not counted.
     pub fn take_stats(&mut self) -> ComputeStats {
         std::mem::take(&mut self.computed)
     }
@@ -152,15 +152,15 @@ impl Labeler {
         self.budget
     }
 
-    /// Sets the padded-token budget of a batch. It has no effect if scores depend on the batch, because another size
-    /// would change them.
+    /// Sets the padded-token budget of a batch. It has no effect if scores depend on the batch, because a different
+    /// size would change them.
     pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
         if !self.folder.depends_on_batch() {
             self.budget = batch_tokens.max(1);
         }
     }
 
-    /// Restarts the engine, and frees its memory.
+    /// Restarts the engine and frees its memory.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -173,7 +173,7 @@ impl Labeler {
         self.rows_of(prepared, texts, |_, _| true)
     }
 
-    /// Returns the rows of texts for the wanted labels. `is_wanted` gets the index of the text and of the label.
+    /// Returns the rows of texts for the wanted labels. `is_wanted` receives the indices of the text and the label.
     fn rows_of(
         &self,
         prepared: &PreparedLabels,
@@ -211,7 +211,7 @@ impl Labeler {
     }
 
     /// Returns the constraint on batch shapes: few shapes if the engine prefers that and scores do not depend on the
-    /// batch; one width if scores depend on the width, unless the graph has a fixed one.
+    /// batch; a single width if scores depend on the width, unless the graph fixes it.
     pub fn shapes(&self) -> Shapes {
         let window = self.folder.max_tokens;
         if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
@@ -263,7 +263,7 @@ impl Labeler {
     /// Only wanted pairs are computed; a text without a wanted pair costs no inference. Each text must have a label
     /// that is not skipped.
     ///
-    /// A failed batch is retried in halves, down to the failing row. After running out of memory, the budget stays
+    /// A failed batch is retried in halves, down to the failing row. After running out of memory, the budget remains
     /// halved.
     ///
     /// # Errors
@@ -443,7 +443,7 @@ fn split_row(
     }
 }
 
-/// Reports a text vector whose length differs from that of the label vectors.
+/// Reports a text vector that differs in length from the label vectors.
 fn width_mismatch(raw: &[f32]) -> TextError {
     TextError::Engine(EngineError::Shape(format!(
         "the vector of a text has {} numbers, but that of a label has another length",

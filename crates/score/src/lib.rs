@@ -45,12 +45,12 @@
 //! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
 //! - [`reddit`]: the text of a Reddit post as its readers see it.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds the input tensors of a graph.
-//! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that names the `ort` crate.
-//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs.
-//!   `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
+//! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
+//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
+//!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
 //! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
-//! - [`labeler`]: combines folder, tokenizer and engine. [`shortlist`]: a small model that picks the labels for a
-//!   large model to score.
+//! - [`labeler`]: combines the folder, the tokenizer and the engine. [`shortlist`]: a small model that picks the labels
+//!   for a large model to score.
 //! - [`scorer`]: the high-level API shown above.
 //!
 //! # Errors

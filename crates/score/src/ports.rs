@@ -15,7 +15,7 @@ pub struct Port {
     pub name: String,
     /// Type of the numbers, as in [`Input::kind`]; `None` if the port is not a tensor.
     pub kind: Option<String>,
-    /// The dimensions, −1 for a dynamic size; `None` if the rank is unknown.
+    /// The dimensions, with −1 for a dynamic size; `None` if the rank is unknown.
     pub shape: Option<Vec<i64>>,
 }
 

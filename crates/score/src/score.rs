@@ -2,7 +2,7 @@
 //! fresh ones.
 //!
 //! The reference is the zero-shot pipeline of transformers. Single mode is a softmax of the entailment logits over the
-//! labels. Multi mode is a softmax of (contradiction, entailment) per label; with a single label, single mode is the
+//! labels. Multi mode is a softmax of (contradiction, entailment) per label; with a single label, single mode does the
 //! same. An embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
 //! A GLiClass model is scored as in the `gliclass` package: a softmax over the labels, even over a single one, or a
@@ -18,8 +18,8 @@ use crate::labels::Mode;
 
 /// Logits of one (text, hypothesis) pair.
 ///
-/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier or GLiClass model
-/// the logit of the label; the other fields are `None`.
+/// For an embedding model, `entailment` is the cosine of the two vectors; for a classifier or GLiClass model, it is the
+/// label's logit. The other fields are then `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
     /// Logit of the class that scores the label.
@@ -51,9 +51,9 @@ impl PairLogits {
 pub struct Scores {
     /// One score per label, in the order of the set, from 0 to 1; any number in [`Mode::Raw`].
     pub scores: Vec<f64>,
-    /// Index of the best label; the first of equals.
+    /// Index of the best label; on a tie, the first.
     pub best: usize,
-    /// Best score minus second-best score, the background included; the score itself if it is the only one.
+    /// Best score minus second-best score, including the background; the score itself if it is the only one.
     pub margin: f64,
     /// True if the text gets no label: it is *other*, or the best score is below the threshold.
     pub abstained: bool,
@@ -150,7 +150,7 @@ pub fn evidence_with_background(
     }
 }
 
-/// Folds the logits of several topics into one: the log of the mean of their odds, or for an embedding model the
+/// Folds the logits of several topics into one: the log of the mean of their odds, or, for an embedding model, the
 /// equivalent cosine. A single topic is returned unchanged.
 ///
 /// # Panics
@@ -248,7 +248,7 @@ impl Evidence {
         (&self.logits, self.other)
     }
 
-    /// Returns a copy with other logits.
+    /// Returns a copy with these logits.
     #[must_use]
     pub fn with_logits(&self, logits: Vec<f64>, other: Option<f64>) -> Self {
         Self {
@@ -269,7 +269,7 @@ impl Evidence {
         self.function == HeadFunction::Softmax
     }
 
-    /// Returns the logits of the labels, then that of the background.
+    /// Returns the labels' logits, then the background's.
     fn all(&self) -> impl Iterator<Item = f64> + Clone {
         self.logits.iter().copied().chain(self.other)
     }
@@ -283,9 +283,9 @@ impl Evidence {
         order
     }
 
-    /// Returns the negative log-likelihood of the right labels at a temperature; if there are none, that of the
-    /// background. `None` for a regression, and for a softmax if there is neither a right label nor a background,
-    /// because "none of these" then has no probability.
+    /// Returns the negative log-likelihood of the right labels at a temperature, or of the background if no label is
+    /// right. `None` for a regression, and for a softmax if there is neither a right label nor a background, because
+    /// "none of these" then has no probability.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
         let logits = || self.all().map(|x| x / temperature);
         let is_right = |place: usize| {
@@ -341,7 +341,7 @@ pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
 fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     let mut best = 0;
     for (i, score) in scores.iter().enumerate() {
-        // Strictly greater, so that the first of equals wins, as in the reference.
+        // Strictly greater, so that the first wins a tie, as in the reference.
         if *score > scores[best] {
             best = i;
         }

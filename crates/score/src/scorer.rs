@@ -13,7 +13,7 @@ use crate::score::Outcome;
 /// Default batch size on a CPU in padded tokens, per thread. Batches of this size stay in cache and need little
 /// padding; smaller ones leave threads underused (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
-/// Maximum of this default, for any number of threads; larger batches are slower (benches/results/stages.md).
+/// Upper limit of this default, for any number of threads; larger batches are slower (benches/results/stages.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
 /// Default batch size on a GPU in padded tokens, large enough to hide the launch overhead.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
@@ -113,13 +113,13 @@ impl ScorerBuilder {
         self
     }
 
-    /// Sets the threads within a batch on a CPU. The default is one per available core.
+    /// Sets the number of threads that compute a batch on a CPU. The default is one per available core.
     pub fn threads(mut self, threads: usize) -> Self {
         self.options.threads = Some(threads);
         self
     }
 
-    /// Sets the maximum padded tokens (rows × longest row) of a batch.
+    /// Sets the maximum number of padded tokens (rows × longest row) in a batch.
     pub fn batch_tokens(mut self, batch_tokens: usize) -> Self {
         self.batch_tokens = Some(batch_tokens);
         self
@@ -195,7 +195,7 @@ pub struct Scored {
     pub outcome: Outcome,
     /// Best score, from 0 to 1; any number in [`Mode::Raw`].
     pub score: f64,
-    /// Best score minus second-best score, the background included; the score itself if it is the only one.
+    /// Best score minus second-best score, including the background; the score itself if it is the only one.
     pub margin: f64,
     /// Score of each label, in the order of the label set.
     pub scores: Vec<f64>,

@@ -13,7 +13,7 @@ use crate::labels::{Label, LabelSet, Mode};
 pub struct ScriptedEngine {
     /// Numbers per row.
     pub classes: usize,
-    /// Maximum padded tokens of a batch; a larger batch runs out of memory.
+    /// Maximum number of padded tokens in a batch; a larger batch runs out of memory.
     pub max_batch_tokens: usize,
     /// Rows with this token id yield NaN.
     pub nan_id: i64,

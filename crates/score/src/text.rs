@@ -1,6 +1,6 @@
-//! Tokenises texts, each text once.
+//! Tokenises texts, each once.
 //!
-//! The reference tokenises every (post, label) pair. The ids of a pair are those of its two texts with special tokens
+//! The reference tokenises every (post, label) pair. A pair consists of the ids of its two texts with special tokens
 //! around them, so here each post and each hypothesis is tokenised once, and pairs are spliced from the parts. The ids
 //! are the same, and are computed ten times faster. [`Encoder`] derives the positions of special tokens from the
 //! tokenizer's output, and verifies them.
@@ -21,11 +21,11 @@ use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 const CHARS_PER_TOKEN: usize = 8;
 
 /// Number of extra tokens to compute and discard if only the first characters of a text are read, because the last word
-/// may be cut. `WordPiece` maps a word of more than 100 characters to one unknown token, but a part of such a word to
-/// up to 100 tokens.
+/// may be cut off. `WordPiece` maps a word of more than 100 characters to one unknown token, but a part of such a word
+/// to up to 100 tokens.
 const MARGIN_TOKENS: usize = 128;
 
-/// Approximate limit of characters to read of a text with very few tokens, such as a megabyte of spaces.
+/// Approximate limit on the characters to read from a text with very few tokens, such as a megabyte of spaces.
 const MAX_CHARS: usize = 1 << 20;
 
 /// Reasons why texts cannot be tokenised.
@@ -38,7 +38,8 @@ pub enum TokenizeError {
     /// The tokenizer file cannot be read.
     #[error(transparent)]
     File(#[from] ModelError),
-    /// The tokenizer exceeds the limits, does not join pairs in a way that can be spliced, or belongs to another model.
+    /// The tokenizer exceeds the limits, does not join pairs in a way that can be spliced, or belongs to a different
+    /// model.
     #[error("use the tokenizer `{0}`: {1}")]
     Rejected(PathBuf, String),
     /// The tokenizer library failed on a text.
@@ -327,7 +328,7 @@ impl Encoder {
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
     pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
-        // A post may have 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
+        // A post may contain 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
         let heads = texts
             .iter()
             .map(|text| head(text.as_ref(), chars))
@@ -383,7 +384,7 @@ impl Encoder {
             + hypothesis.len()
     }
 
-    /// Joins premise and hypothesis into a sequence; if it is too long, the premise is truncated.
+    /// Joins a premise and a hypothesis into a sequence; if it is too long, the premise is truncated.
     pub fn pair(&self, premise: &EncodedText, hypothesis: &EncodedText) -> Sequence {
         let keep = premise.len().min(self.premise_room(hypothesis.len()));
         self.pair.splice(&premise.ids[..keep], &hypothesis.ids)
@@ -405,7 +406,7 @@ fn rejected(path: &Path, detail: &str) -> TokenizeError {
     TokenizeError::Rejected(path.to_owned(), detail.to_owned())
 }
 
-/// Calls the library, and turns a panic, for example because of a damaged table, into an error.
+/// Calls the library and turns a panic, which a damaged table can cause, into an error.
 fn catch_panic<T>(
     read: impl FnOnce() -> Result<T, tokenizers::Error>,
 ) -> Result<T, tokenizers::Error> {

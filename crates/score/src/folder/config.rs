@@ -1,6 +1,6 @@
 //! Reads `config.json` and `tokenizer_config.json`: the kind of the model, its classes, its head and its token limit.
 //!
-//! Both files are read as transformers reads them. Only the block `zero_shot` is topicmill's own.
+//! Both files are read as transformers reads them. Only the `zero_shot` block is topicmill's own.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use super::{EmbeddingHead, ModelKind, NliClasses};
 /// Token limit of a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// A limit of this size or more means no limit; `tokenizer_config.json` has 1e30 in that case.
+/// A limit of this size or more means no limit; `tokenizer_config.json` contains 1e30 in that case.
 const NO_LIMIT: f64 = 1e6;
 /// The same limit for integers.
 const MOST_TOKENS: usize = 1_000_000;
-/// Mode of an embedding model in the block `zero_shot`.
+/// Mode of an embedding model in the `zero_shot` block.
 const EMBEDDING: &str = "embedding";
 /// Kind of an NLI model in a manifest.
 const NLI: &str = "nli";
@@ -42,7 +42,7 @@ const OFFSET_POSITIONS: &[&str] = &[
 
 /// Suffix of a classifier's architecture.
 const CLASSIFIER: &str = "ForSequenceClassification";
-/// Suffixes of architectures whose outputs are not labels of whole texts.
+/// Suffixes of architectures that do not label whole texts.
 const OTHER_HEADS: &[&str] = &[
     "ForTokenClassification",
     "ForQuestionAnswering",
@@ -76,7 +76,7 @@ pub(super) struct Config {
     gliclass: GliclassConfig,
 }
 
-/// Block `zero_shot` of `config.json`. It is topicmill's own, so invalid values are errors.
+/// The `zero_shot` block of `config.json`. It is topicmill's own, so invalid values are errors.
 #[derive(Debug, Deserialize)]
 pub(super) struct ZeroShot {
     mode: String,

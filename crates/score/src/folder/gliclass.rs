@@ -1,14 +1,15 @@
 //! The head of a GLiClass model, which reads a text and all labels in one pass.
 //!
-//! The input is `config.json` of a checkpoint of the package `gliclass`. The graph contains the encoder, the pooling
-//! and the scorer. The head describes the prompt: the special tokens, and whether the labels or the text come first.
+//! The input is the `config.json` of a checkpoint from the `gliclass` package. The graph contains the encoder, the
+//! pooling and the scorer. The head describes the prompt: the special tokens, and whether the labels or the text come
+//! first.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 /// `model_type` of `config.json`.
 pub(super) const MODEL_TYPE: &str = "GLiClass";
-/// The supported architecture: one encoder for text and labels.
+/// The supported architecture: one encoder for the text and the labels.
 const ARCHITECTURE: &str = "uni-encoder";
 /// Default of `max_num_classes`, as in the `gliclass` package.
 const DEFAULT_MAX_LABELS: usize = 25;
@@ -26,7 +27,7 @@ pub struct GliclassHead {
     pub max_labels: Option<usize>,
 }
 
-/// The keys of `config.json` that are used here; the defaults are those of the package.
+/// The keys of `config.json` that are used here; the defaults are the package's.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GliclassConfig {
     architecture_type: Option<String>,

@@ -1,8 +1,8 @@
 //! Reads `manifest.toml`, which `tools/model.py` and `tools/train.py` write.
 //!
 //! The manifest gives the device, precision and inputs of each graph, the hash of every file, and reference logits for
-//! a few texts or pairs of texts, so that a graph that computes something else is detected. tools/README.md documents
-//! the keys.
+//! a few texts or pairs of texts, so that a graph that computes something different is detected. tools/README.md
+//! documents the keys.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -31,7 +31,7 @@ pub struct Manifest {
     pub max_tokens: usize,
     /// Vocabulary size; all ids are below it.
     pub vocab_size: usize,
-    /// SHA-256 of every other file, hex.
+    /// Hex SHA-256 of every other file.
     pub files: BTreeMap<String, String>,
     contract: Contract,
     /// The graphs, by name.
@@ -47,9 +47,9 @@ pub struct Contract {
     pub output: String,
     /// Padding id.
     pub pad_id: u32,
-    /// Value of the input `mask` for padding.
+    /// Value of the `mask` input for padding.
     pub masked: f32,
-    /// First id of the input `decoder_ids`, for a model with a decoder.
+    /// First id of the `decoder_ids` input, for a model with a decoder.
     pub decoder_start_id: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ pub struct Graph {
     pub device: String,
     /// `fp32`, `fp16` or `int8`.
     pub precision: String,
-    /// Tolerance of a logit, compared with the reference logits.
+    /// Maximum difference allowed between a logit and its reference.
     pub tolerance: f64,
     /// True if a score depends on the other rows of its batch.
     #[serde(default)]
@@ -133,7 +133,7 @@ impl Manifest {
     /// # Errors
     /// A description of the first problem, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Check the format version first: in another version, a missing key is not a mistake.
+        // Check the format version first: in a different version, a missing key is not a mistake.
         let format = toml::from_str::<Format>(text).map_err(|error| one_line(&error))?;
         if format.format != FORMAT {
             return Err(format!(
@@ -206,7 +206,7 @@ impl Manifest {
         &self.kind
     }
 
-    /// Returns true if kind, classes and output match `config.json`.
+    /// Returns true if the kind, the classes and the output match `config.json`.
     pub(super) fn agrees(&self, kind: &ModelKind) -> bool {
         match kind {
             ModelKind::Nli(classes) => {
@@ -311,7 +311,7 @@ fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }
 
-/// Returns true for a plain file name, which refers to the manifest's folder.
+/// Returns true for a plain file name, which can only be in the manifest's folder.
 fn is_plain(name: &str) -> bool {
     // `Path` treats `a/`, `a/.` and `a` as equal.
     let mut parts = Path::new(name).components();

@@ -35,7 +35,7 @@ impl Labeler {
             let mut halve = |mut rows: Vec<BatchRow>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
-                // At the front, so that started texts finish first; they hold memory until their last row.
+                // Queue both halves at the front: started texts hold memory until their last row, so they should finish first.
                 queue.push_front(rows);
             };
             // The budget may have shrunk since the batch was planned.

@@ -1,7 +1,7 @@
 //! Prepares a label set for a model, and turns the rows of a text into scores.
 //!
-//! An NLI model needs tokenised hypotheses, an embedding model label vectors, a classifier the indices of the labels
-//! among its own, and a GLiClass model one prompt with all labels.
+//! An NLI model needs tokenised hypotheses; an embedding model needs label vectors; a classifier needs the indices of
+//! the labels among its own; a GLiClass model needs one prompt with all labels.
 
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ pub struct PreparedLabels {
 pub(super) enum Labels {
     /// One hypothesis per entry of `owners`.
     Hypotheses(Vec<EncodedText>),
-    /// One [`LabelVector`] per entry of `owners`; the background's has one vector per topic.
+    /// One [`LabelVector`] per entry of `owners`; the background's entry has one vector per topic.
     Vectors(Vec<LabelVector>),
     /// Index of each label's logit, for a classifier.
     Classes(Vec<usize>),
@@ -63,7 +63,7 @@ impl PreparedLabels {
         &self.keys
     }
 
-    /// Returns the label vectors in the order of the set, then that of the background; `None` if the model is not an
+    /// Returns the label vectors in the order of the set, then the background's; `None` if the model is not an
     /// embedding model.
     pub fn label_vectors(&self) -> Option<&[LabelVector]> {
         match &self.labels {
@@ -88,8 +88,8 @@ impl PreparedLabels {
         }
     }
 
-    /// Scores a text by its vector, like [`Labeler::score`]; `None` if the vector is from another model, or the model
-    /// is not an embedding model.
+    /// Scores a text by its vector, like [`Labeler::score`]; `None` if the vector is from a different model, or the
+    /// model is not an embedding model.
     ///
     /// # Panics
     /// If there are no labels; a label set is never empty.
@@ -126,7 +126,7 @@ impl PreparedLabels {
         }
     }
 
-    /// Builds the result of a text from its rows. For an embedding model, each row is the cosine of a label.
+    /// Builds the result of a text from its rows. For an embedding model, each row is a label's cosine.
     pub(super) fn result(
         &self,
         pair_state: &dyn Fn(usize) -> PairState,
@@ -348,7 +348,7 @@ impl Labeler {
         Ok(Some(vectors))
     }
 
-    /// Checks that the learned label vectors, if any, have as many dimensions as those that the model computes.
+    /// Checks that the learned label vectors, if any, have as many dimensions as the vectors that the model computes.
     ///
     /// # Errors
     /// [`LabelerError::LearnedWidth`] and [`LabelerError::Engine`].
@@ -447,7 +447,7 @@ impl Labeler {
             &|| false,
             &mut |row, computed| match computed {
                 Ok(vector) => {
-                    // Normalized before the mean, so that all texts of a label count the same.
+                    // Normalized before the mean, so that all texts of a label have equal weight.
                     vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
                 }
                 Err(source) => failed = Some((row.text, source)),
@@ -532,7 +532,7 @@ pub fn prompt(
     })
 }
 
-/// Lists the first few names for a message, and counts the others.
+/// Lists the first few names for a message and counts the rest.
 fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
     const LISTED: usize = 5;
     let shown: Vec<String> = names

@@ -16,9 +16,9 @@ use crate::folder::GliclassHead;
 #[derive(Debug)]
 pub struct Prompt {
     head: GliclassHead,
-    /// Texts of the two tokens, which no label may contain.
+    /// The two tokens as text; no label may contain them.
     tokens: [String; 2],
-    /// Tokenizer for texts after the start of a row; `None` if the encoder's tokenizer is right for them.
+    /// Tokenizer for texts after the start of a row; `None` if the encoder's tokenizer suits them.
     later: Option<Tokenizer>,
 }
 
@@ -100,7 +100,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the maximum number of tokens of a text next to a prompt of this length.
+    /// Returns the maximum number of tokens in a text alongside a prompt of this length.
     pub fn prompt_room(&self, prompt: usize) -> usize {
         self.room().saturating_sub(prompt)
     }
@@ -137,7 +137,7 @@ fn later_tokenizer(tokenizer: &Tokenizer) -> Option<Tokenizer> {
     Some(later)
 }
 
-/// Makes a pre-tokenizer treat no text as the start of a row; returns true if that changes the pre-tokenizer.
+/// Stops a pre-tokenizer from treating any text as the start of a row; returns true if that changes the pre-tokenizer.
 fn forget_start(step: &mut PreTokenizerWrapper) -> bool {
     match step {
         PreTokenizerWrapper::Metaspace(one) if one.prepend_scheme == PrependScheme::First => {
