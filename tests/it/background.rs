@@ -314,7 +314,7 @@ fn an_invalid_background_is_rejected() {
             &[FOOD],
             "there is no topic `chess`",
         ),
-        (BACKGROUND, &[("other", "the rest")], "use another slug"),
+        (BACKGROUND, &[("other", "the rest")], "use a different slug"),
     ] {
         let file = program.write("p.toml", pipeline(settings, labels));
         let ran = program.run(&["labels", "validate", "--pipeline", &file]);

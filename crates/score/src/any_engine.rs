@@ -13,16 +13,16 @@ use crate::onnx::library::Library;
 use crate::onnx::{DeviceChoice, EngineOptions, OnnxEngine, OnnxError};
 use crate::openvino::OpenVinoEngine;
 
-/// A loaded engine, whichever library it uses.
+/// A loaded engine, using either library.
 pub struct AnyEngine {
     engine: Box<dyn Engine>,
     /// The inference library.
     pub library: Library,
     /// The device, and the reason why it was chosen.
     pub chosen: DeviceChoice,
-    /// Threads within one batch.
+    /// Number of threads that compute a batch.
     pub threads: usize,
-    /// Library and version, to distinguish measurements with different versions.
+    /// The library and its version, to distinguish measurements made with different versions.
     pub runtime: String,
 }
 

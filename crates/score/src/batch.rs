@@ -1,8 +1,8 @@
 //! Plans batches: groups rows of similar length. This module does no I/O and runs no model.
 //!
-//! Every row of a batch is padded to the length of the longest row, and padding is wasted work. Sorted by length, real
-//! posts need 1 to 2 % padding; unsorted, they need three times the work. The size of a batch is bounded by its padded
-//! tokens, which determine time and memory.
+//! Every row of a batch is padded to the length of the longest row, and padding is wasted work. Padding adds 1 to 2 %
+//! to real posts sorted by length, but triples the work if they are unsorted. A batch's size is limited in padded
+//! tokens, because they determine time and memory.
 
 use std::cmp::Ordering;
 
@@ -41,8 +41,8 @@ pub enum Shapes {
         /// Token limit of the model; no batch is wider.
         window: usize,
     },
-    /// One width per batch, determined by the length of each row alone, so that a score does not depend on the rest of
-    /// its batch.
+    /// One width per batch, determined by the length of each row alone, so that a score does not depend on the other
+    /// rows.
     OneWidth {
         /// Token limit of the model; no batch is wider.
         window: usize,
@@ -51,20 +51,21 @@ pub enum Shapes {
     },
 }
 
-/// Widths per doubling, from 64 on, so that padding adds at most an eighth. See benches/results/gpu.md for the cost
-/// on real lengths, and for other values.
+/// Widths per doubling, from 64 on, so that padding adds at most an eighth. See benches/results/gpu.md for the cost on
+/// real lengths and for different values.
 const STEPS: usize = 8;
 /// Widths are multiples of this: GPU matrix units work on blocks of eight.
 const BLOCK: usize = 8;
 /// Widths of `OneWidth` are multiples of this: coarse enough that rows share a width, fine enough for little padding.
 const STEP: usize = 4;
-/// Minimum width of `OneWidth`: matrix products over four tokens or fewer use a kernel with another order of summation.
+/// Minimum width of `OneWidth`: matrix products over four tokens or fewer use a kernel with a different order of
+/// summation.
 const MIN_WIDTH: usize = 16;
-/// Minimum number of rows of a model whose last layers read one token per row, for the same reason.
+/// Minimum number of rows for a model whose last layers read one token per row, for the same reason.
 pub(crate) const MIN_ROWS: usize = 8;
 
 impl Shapes {
-    /// Returns the width of a batch, given the length of its longest row.
+    /// Returns a batch's width, given the length of its longest row.
     pub fn width(self, longest: usize) -> usize {
         match self {
             Self::Any => longest,
@@ -84,7 +85,7 @@ impl Shapes {
         !matches!(self, Self::OneWidth { .. }) || self.width(one) == self.width(other)
     }
 
-    /// Returns the number of rows of a batch after padding.
+    /// Returns the number of rows in a batch after padding.
     pub fn rows(self, rows: usize) -> usize {
         match self {
             Self::Any => rows,
@@ -102,7 +103,7 @@ impl Shapes {
         }
     }
 
-    /// Returns the padded tokens of a batch, given the length of its longest row and its number of rows.
+    /// Returns the number of padded tokens in a batch, given the length of its longest row and its number of rows.
     pub fn tokens(self, longest: usize, rows: usize) -> usize {
         self.width(longest) * self.rows(rows)
     }
@@ -134,7 +135,7 @@ pub fn plan(
             Ordering::Equal
         };
         // Longest first: the memory of attention grows with the square of the length, so a budget that is too large
-        // fails at once. Then by index, to make the result independent of the input order.
+        // fails at once. Ties are sorted by index, to make the result independent of the input order.
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });

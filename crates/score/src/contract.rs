@@ -8,15 +8,15 @@ use std::borrow::Cow;
 
 use super::batch::Batch;
 
-/// Input of a text model, with shape and type. `rows` is the number of texts or pairs in the batch, `width` the number
-/// of tokens in the longest row.
+/// Input of a text model, with its shape and type. `rows` is the number of texts or pairs in the batch; `width` is the
+/// number of tokens in the longest row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     /// Token ids: `[rows, width]`, int64.
     Ids,
     /// 1 for a token, 0 for padding: `[rows, width]`, int64.
     AttentionMask,
-    /// 0 for a token of the first text of a pair, 1 for the second: `[rows, width]`, int64.
+    /// 0 for a token in the first text of a pair, 1 for the second: `[rows, width]`, int64.
     TypeIds,
     /// Number of tokens per row: `[rows]`, int32.
     Lengths,

@@ -1,12 +1,12 @@
 //! Stored text vectors, and their cosines with label vectors.
 //!
 //! The input is the vector that an embedding model computes for a text. Only its direction is stored, in two bytes per
-//! dimension and four for a scale. Scores are always computed from the rounded vector, so a fresh vector and a stored
+//! dimension plus four for a scale. Scores are always computed from the rounded vector, so a fresh vector and a stored
 //! one give the same score. See `benches/results/vectors.md` for the rounding error.
 
 use crate::score::fold_cosines;
 
-/// Bytes of the scale, at the start.
+/// Size of the scale, which comes first, in bytes.
 const SCALE: usize = size_of::<f32>();
 /// Bytes per dimension.
 const NUMBER: usize = size_of::<i16>();
@@ -18,7 +18,7 @@ const LANES: usize = 16;
 pub struct TextVector(Vec<u8>);
 
 impl TextVector {
-    /// Quantizes the output of a model; a zero vector stays zero.
+    /// Quantizes a model's output; a zero vector remains zero.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the largest number becomes 32,767, and a scale fits in an f32"
@@ -74,15 +74,15 @@ impl TextVector {
             .collect()
     }
 
-    /// Returns the cosine with each label; `None` if a label has another number of dimensions, and so belongs to
-    /// another model.
+    /// Returns the cosine with each label; `None` if a label has a different number of dimensions, because it then
+    /// belongs to a different model.
     pub fn cosines(&self, labels: &[LabelVector]) -> Option<Vec<f32>> {
         let numbers = self.numbers();
         labels.iter().map(|label| label.cosine(&numbers)).collect()
     }
 }
 
-/// The vector of a label: the mean of the vectors of its texts, of length 1. A background has one vector per topic, and
+/// A label's vector: the mean of its texts' vectors, scaled to length 1. A background has one vector per topic, and
 /// their cosines are [folded](fold_cosines) into one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelVector {
@@ -119,7 +119,7 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// Returns the cosine of `text` with each vector, one per topic for a background; `None` if `text` has another
+    /// Returns the cosine of `text` with each vector, one per topic for a background; `None` if `text` has a different
     /// number of dimensions.
     pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
         let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
@@ -154,7 +154,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// Scales a vector to length 1; a zero vector stays zero.
+/// Scales a vector to length 1; a zero vector remains zero.
 pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     if length > 0.0 {

@@ -9,16 +9,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The learned part of a label set. It belongs to one model, because the logits and vectors of another model mean
-/// something else.
+/// The learned part of a label set. It belongs to one model, because a different model's logits and vectors have a
+/// different meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fitted {
     /// Hash of the label set that the fit is for.
     pub base: String,
-    /// Hash of the model's manifest.
+    /// The model's manifest hash.
     pub model: String,
-    /// The corrections of the labels, in the order of the set.
+    /// The labels' corrections, in the order of the set.
     pub labels: Vec<FittedClass>,
     /// The correction of "none of these"; `None` if each label is scored independently and there is no background.
     pub none: Option<FittedClass>,
@@ -91,13 +91,13 @@ impl fmt::Display for FitTarget {
 /// Reasons to reject a fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FittedError {
-    /// The fit has corrections for another number of labels.
+    /// The fit contains corrections for a different number of labels.
     #[error("the fit is for {0} labels, and the set has {1}")]
     Labels(usize, usize),
     /// The classes have weights for vectors of different lengths.
     #[error("the classes of the fit have weights of different lengths")]
     Ragged,
-    /// A number is not finite.
+    /// A number in the fit is not finite.
     #[error("a number of the fit is not finite")]
     NotFinite,
 }
@@ -135,8 +135,8 @@ impl Fitted {
     /// Corrects the logits of a text. `labels` are the indices of the labels that have a logit, in order; `other` is
     /// the logit of the background, if there is one.
     ///
-    /// Returns the logits of these labels and of "none of these"; `None` if the fit needs the text's vector and it is
-    /// missing or from another model.
+    /// Returns the logits of these labels and of "none of these"; `None` if the fit needs the text's vector and the
+    /// vector is missing or from a different model.
     pub fn apply(
         &self,
         labels: &[usize],
@@ -149,7 +149,7 @@ impl Fitted {
             dimensions => vector.filter(|vector| vector.len() == dimensions)?,
         };
         let correct = |class: &FittedClass, logit: f64| {
-            // Summed in order, for the same result on every machine.
+            // Sum in a fixed order, for the same result on every machine.
             let products = class.weights.iter().zip(numbers);
             let learned: f64 = products
                 .map(|(weight, x)| f64::from(*weight) * f64::from(*x))
@@ -168,7 +168,7 @@ impl Fitted {
         ))
     }
 
-    /// Returns the fields that decide scores, for the hash of a label set.
+    /// Returns the fields that affect scores, for a label set's hash.
     pub(crate) fn content(&self) -> impl Serialize {
         (
             &self.base,

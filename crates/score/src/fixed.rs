@@ -1,4 +1,4 @@
-//! Splits and pads batches to a fixed shape: that of an exported graph, or the one that the planner chose for a batch.
+//! Splits and pads batches to a fixed shape: an exported graph's, or the one that the planner chose for a batch.
 //!
 //! The input is a batch of any shape. It is computed in parts of the fixed shape, and the results of padding rows are
 //! dropped.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_sizes_stay_unpadded_and_a_row_that_is_too_long_is_an_error() {
+    fn dynamic_sizes_are_not_padded_and_a_row_that_is_too_long_is_an_error() {
         let mut shapes = Vec::new();
         let mut compute = |part: &Batch| {
             shapes.push((part.rows(), part.width));

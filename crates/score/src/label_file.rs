@@ -1,8 +1,8 @@
-//! The label set in a pipeline file: everything that decides a label, in one TOML file.
+//! The label set in a pipeline file: everything that determines a label, in one TOML file.
 //!
 //! Input and output are the text of a file. [`write`] writes a label set with its background and fit, so that the file
 //! alone reproduces the label set, with the same hash, on any machine. [`read`] stops at the first error; the
-//! command-line program reads the same keys, but reports all errors of a file.
+//! command-line program reads the same keys, but reports all errors in a file.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -12,16 +12,16 @@ use crate::fitted::{Fitted, FittedClass, Provenance};
 use crate::labels::{Label, LabelSet, LabelSetError, Mode};
 use crate::slug::slug;
 
-/// Template of a label set that gives none.
+/// Template for a label set that does not set one.
 pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
 
-/// Reasons why a file has no valid label set.
+/// Reasons why a file contains no valid label set.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelFileError {
-    /// The file is not TOML, or has an unknown key or a value of the wrong type.
+    /// The file is not TOML, or contains an unknown key or a value of the wrong type.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// The file has both `labels` and `[[topic]]`.
+    /// The file contains both `labels` and `[[topic]]`.
     #[error(
         "`labels` and [[topic]] cannot be combined: write each label as a [[topic]], or remove the topics"
     )]
@@ -38,7 +38,7 @@ pub enum LabelFileError {
     /// The label set is invalid.
     #[error(transparent)]
     LabelSet(#[from] LabelSetError),
-    /// The fit belongs to other labels.
+    /// The fit belongs to different labels.
     #[error(transparent)]
     Fit(#[from] FitSectionError),
 }
@@ -52,12 +52,12 @@ pub enum FitSectionError {
          the section [fitted] and fit again"
     )]
     Changed,
-    /// The correction at this position belongs to another label.
+    /// The correction at this position belongs to a different label.
     #[error("[[fitted.label]] {0} is for `{1}`, but label {0} of the file is `{2}`")]
     Label(usize, String, String),
 }
 
-/// A pipeline file, with the keys that decide labels.
+/// A pipeline file, with the keys that determine labels.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -115,7 +115,7 @@ enum NamedBackground {
     Topics(Background),
 }
 
-/// A list of texts, or one text.
+/// A list of strings, or one string.
 #[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -126,7 +126,7 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// The section `[fitted]` of a pipeline file: a fit, with the slugs of its labels.
+/// The `[fitted]` section of a pipeline file: a fit, with the slugs of its labels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FitSection {
@@ -134,7 +134,7 @@ pub struct FitSection {
     base: String,
     /// Hash of the model's manifest.
     model: String,
-    /// Hash of the fields that decide zero-shot logits, to detect changes since the fit.
+    /// Hash of the fields that determine zero-shot logits, to detect changes since the fit.
     words: String,
     none_below: Option<f64>,
     provenance: Provenance,
@@ -212,8 +212,8 @@ pub fn write(set: &LabelSet) -> String {
     toml::to_string(&file).expect("texts and numbers can be written as TOML")
 }
 
-/// Reads the label set of a pipeline file. `name` is used if the file gives no name. `text_of` returns the text of a
-/// background file, given the path in the pipeline file, or the reason why it cannot be read.
+/// Reads the label set in a pipeline file. `name` is used if the file sets no name. `text_of` receives the path of a
+/// background file, as written in the pipeline file, and returns the file's text or the reason why it cannot be read.
 ///
 /// # Errors
 /// See [`LabelFileError`].
@@ -343,7 +343,7 @@ impl FitSection {
     }
 }
 
-/// Returns a hash of the fields that decide zero-shot logits: all but the fit, threshold and temperature.
+/// Returns a hash of the fields that determine zero-shot logits: all but the fit, the threshold and the temperature.
 fn words(set: &LabelSet) -> String {
     let words = LabelSet {
         fitted: None,

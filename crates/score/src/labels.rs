@@ -1,4 +1,4 @@
-//! The label set: versioned labels, with all settings that turn logits into a label.
+//! The label set: versioned labels, with all the settings that turn logits into a label.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -84,10 +84,10 @@ pub struct Label {
     pub descriptions: Vec<String>,
 }
 
-/// Versioned labels with all settings that decide a post's label, given its logits.
+/// Versioned labels with all the settings that determine a post's label, given its logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelSet {
-    /// Name, for display.
+    /// Display name.
     pub name: String,
     /// Hypothesis template with one `{}`.
     pub template: String,
@@ -95,8 +95,8 @@ pub struct LabelSet {
     pub mode: Mode,
     /// Minimum score of the best label; below it, a post gets no label.
     pub threshold: f64,
-    /// Divisor of the logits before they become scores: 1 has no effect, and a higher value makes scores less
-    /// confident. It does not change the order of the labels.
+    /// Divides the logits before they become scores: 1 has no effect, and a higher value makes scores less confident.
+    /// It does not change the order of the labels.
     pub temperature: f64,
     /// The labels, in order; never empty.
     pub labels: Vec<Label>,
@@ -124,7 +124,7 @@ pub enum LabelSetError {
     Twice(String),
     /// The slug is the name of an outcome, which a label set with a background cannot use.
     #[error(
-        "label `{0}`: with a background, this word is reserved for posts without a label; use another slug"
+        "label `{0}`: with a background, this word is reserved for posts without a label; use a different slug"
     )]
     Taken(String),
     /// The threshold is out of range.
@@ -155,7 +155,7 @@ impl LabelSet {
         self.faults().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Returns all problems of the fields.
+    /// Returns all problems with the fields.
     pub fn faults(&self) -> Vec<LabelSetError> {
         let mut faults = Vec::new();
         if self.labels.is_empty() {
@@ -201,12 +201,12 @@ impl LabelSet {
 
     /// Returns the hypothesis of a label: the template with the label inserted.
     pub fn hypothesis(&self, label: &Label) -> String {
-        // Once only, because a label may contain `{}`.
+        // Replace only once, because a label may contain `{}`.
         self.template.replacen("{}", &label.label, 1)
     }
 
-    /// Returns the SHA-256 of template, mode, threshold and labels, of a temperature other than 1, and of background
-    /// and fit if set, but not of the name; in lower-case hex.
+    /// Returns a SHA-256 in lower-case hex. It covers the template, the mode, the threshold and the labels, and, if
+    /// set, the background, the fit and a temperature other than 1. It does not cover the name.
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
@@ -281,15 +281,15 @@ impl LabelSet {
 
     /// Returns the offset of the background's logit; `None` if there is no background, or none of its topics remains.
     ///
-    /// The folded logit is that of an average topic. The offset `ln(weight × labels)` gives all topics together the
+    /// The folded logit is an average topic's logit. The offset `ln(weight × labels)` gives the topics the combined
     /// weight of `weight × labels` labels, for any number of topics.
     pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
         let background = self.background.as_ref()?;
         #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
         let labels = self.labels.len().max(1) as f64;
         let left = !self.background_for(kind).is_empty();
-        // `fold` averages the odds of the topics. Multiplied by the number of labels, the average weighs as much as all
-        // labels together.
+        // `fold` averages the odds of the topics. Multiplied by the number of labels, the average has the combined
+        // weight of all labels.
         left.then(|| (background.weight * labels).ln())
     }
 
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_covers_what_decides_labels_and_nothing_else() {
+    fn the_hash_covers_what_determines_labels_and_nothing_else() {
         let a = set(&["x", "y"], "About {}.");
         let with = |change: fn(&mut LabelSet)| {
             let mut changed = a.clone();

@@ -1,4 +1,4 @@
-//! ONNX Runtime as an [`Engine`]. No other module names the `ort` crate.
+//! ONNX Runtime as an [`Engine`]. No other module uses the `ort` crate.
 //!
 //! The library is loaded once per process, always from a path that [`library`] finds, because `ort` panics if its own
 //! search fails. A session computes one batch at a time.
@@ -32,15 +32,15 @@ use crate::folder::{ModelError, ModelFolder, Processor};
 pub struct EngineOptions {
     /// The device to compute on.
     pub device: Device,
-    /// Threads within one batch on a CPU; `None` for one per available core.
+    /// Number of threads that compute a batch on a CPU; `None` for one per available core.
     pub threads: Option<usize>,
-    /// Path of the ONNX Runtime library; `None` to search for it, see [`library`].
+    /// Path to the ONNX Runtime library; `None` to search for it, see [`library`].
     pub library: Option<PathBuf>,
     /// The inference library.
     pub engine: EngineName,
-    /// Path of the OpenVINO library; `None` to search for it.
+    /// Path to the OpenVINO library; `None` to search for it.
     pub openvino: Option<PathBuf>,
-    /// On a CPU, weights to share among all engines of a graph, so that they are kept in memory once.
+    /// On a CPU, weights that all engines for a graph share, so that memory holds only one copy.
     pub weights: Option<SharedWeights>,
 }
 
@@ -139,12 +139,12 @@ impl OnnxEngine {
         })
     }
 
-    /// Returns the device, and the reason why it was chosen.
+    /// Returns the device and the reason why it was chosen.
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
     }
 
-    /// Returns the runtime's fingerprint, and the threads within a batch.
+    /// Returns the runtime's fingerprint and the number of threads that compute a batch.
     pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
         (self.runtime.fingerprint(), self.source.threads)
     }
@@ -179,7 +179,7 @@ impl Engine for OnnxEngine {
     }
 }
 
-/// Runs a session; returns the dimensions of the output, and its numbers.
+/// Runs a session; returns the output's dimensions and numbers.
 fn run(
     session: &mut Session,
     tensors: &[NamedTensor<'_>],
@@ -268,7 +268,7 @@ pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
     }
 }
 
-/// Loads on the given device. [`Device::Auto`] tries a GPU first, and gives the reason if it is not used.
+/// Loads on the given device. [`Device::Auto`] tries a GPU first, and returns the reason if it is not used.
 fn load_on_device<T>(
     runtime: &Runtime,
     device: Device,

@@ -1,11 +1,11 @@
-//! OpenVINO as an [`Engine`]. No other module names the `openvino` crate.
+//! OpenVINO as an [`Engine`]. No other module uses the `openvino` crate.
 //!
 //! OpenVINO runs the graphs of the same model folders as ONNX Runtime, but only on CPUs: in float32, or on request in a
-//! [reduced precision](Rounding). The library is loaded on first use, once per process, from the path that
-//! [`library`](crate::onnx::library) finds.
+//! [reduced precision](Rounding). The library is loaded on first use, once per process, from the path found by
+//! [`library`](crate::onnx::library).
 //!
 //! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
-//! 8-bit weights. A score then depends on its batch, so both settings are always given explicitly.
+//! 8-bit weights. A score would then depend on its batch, so both settings are always set explicitly.
 
 mod runtime;
 
@@ -66,7 +66,7 @@ impl fmt::Debug for OpenVinoEngine {
 }
 
 impl OpenVinoEngine {
-    /// Opens a folder with its graph for CPUs, and loads it.
+    /// Opens a folder with its graph for CPUs and loads the graph.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -129,7 +129,7 @@ impl OpenVinoEngine {
         })
     }
 
-    /// Returns the library with its version, and the threads within a batch.
+    /// Returns the library with its version, and the number of threads that compute a batch.
     pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
         (self.runtime.fingerprint(), self.source.threads)
     }
@@ -185,7 +185,7 @@ impl Source {
     }
 }
 
-/// Inputs and outputs of a graph.
+/// A graph's inputs and outputs.
 struct Ports {
     inputs: Vec<Port>,
     outputs: Vec<Port>,

@@ -1,8 +1,7 @@
-//! Converts a Reddit post to the text that its readers see.
+//! Converts a Reddit post to the text that readers see.
 //!
-//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, and placeholders
-//! replace removed texts. Readers do not see the former and learn nothing from the latter, but both would change
-//! labels, so both are removed.
+//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, which readers do not
+//! see. Placeholders replace removed text and carry no information. Both would change labels, so both are removed.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::Deserialize;
 
-/// Version of the rule behind [`reddit_text`] and [`post_text`], incremented with every change of their results.
+/// Version of the rule behind [`reddit_text`] and [`post_text`], incremented with every change in their results.
 pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 
 /// The rule in `reddit_text.toml`.
@@ -49,7 +48,7 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
     }
 });
 
-/// Returns the text of a post for models: title and body, separated by a blank line, each as returned by
+/// Returns a post's text for models: the title and the body, separated by a blank line, each as returned by
 /// [`reddit_text`]. Placeholders are left out, so the text may be empty.
 ///
 /// ```
@@ -116,9 +115,9 @@ fn replace(text: &mut Cow<'_, str>, pattern: &Regex, left: &str) {
     }
 }
 
-/// Returns true if the text is a placeholder for a removed text, such as `[deleted by user]`.
+/// Returns true if the text is a placeholder for removed text, such as `[deleted by user]`.
 pub fn is_placeholder(text: &str) -> bool {
-    // The longest known placeholders have about 100 characters.
+    // The longest known placeholders are about 100 characters long.
     text.len() < 400 && text.contains('[') && RULE.placeholder.is_match(text)
 }
 

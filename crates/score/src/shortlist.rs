@@ -1,7 +1,7 @@
 //! Shortlists labels: a small model ranks the labels for each text, and a large model scores only the best of them.
 //!
-//! Skipped labels get a score of 0. The result differs from that of the large model alone, so the pair has its own name
-//! and hash for storage.
+//! Skipped labels get a score of 0. The result differs from the large model's alone, so the pair has its own name and
+//! hash for storage.
 
 use sha2::{Digest, Sha256};
 
@@ -27,7 +27,7 @@ impl From<Labeler> for Models {
 }
 
 impl Models {
-    /// Returns the display name, and a hash of everything that decides the scores.
+    /// Returns the display name, and a hash of everything that affects the scores.
     pub fn identity(&self) -> (String, String) {
         let large = self.large.folder();
         let Some(Shortlist { labeler, labels }) = &self.small else {
@@ -40,7 +40,7 @@ impl Models {
         (name, hex(&Sha256::digest(parts)))
     }
 
-    /// Returns the number of labels that are scored per text, for a set of `labels` labels.
+    /// Returns the number of labels scored per text, for a set of `labels` labels.
     pub fn scored_labels(&self, labels: usize) -> usize {
         let small = self.small.as_ref();
         small.map_or(labels, |small| small.labels.min(labels))
@@ -81,7 +81,7 @@ impl Shortlist {
         self.labeler.prepare(set)
     }
 
-    /// Ranks the labels for each text; `None` if `stop` cancelled the ranking. `known` has the known pairs of each
+    /// Ranks the labels for each text; `None` if `stop` cancelled the ranking. `known` contains the known pairs of each
     /// text, or is empty.
     ///
     /// # Errors
@@ -116,8 +116,7 @@ impl Shortlist {
         pairs
     }
 
-    /// Marks all labels but the best ones of a ranking as skipped; also the background, if it ranks below all of the
-    /// best labels.
+    /// Marks all but the best labels in a ranking as skipped, and also the background if it ranks below all of them.
     pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;
@@ -155,7 +154,7 @@ mod tests {
         let pairs = small.pairs(&[3, 1, 0, 2], 4, &prepared);
         let out = PairState::Skipped;
         assert_eq!(pairs, [out, PairState::Wanted, out, PairState::Wanted]);
-        // The background is scored along with the shortlisted labels, unless all of them precede it.
+        // The background is scored along with the shortlisted labels, unless all of them rank above it.
         for (order, is_scored) in [
             ([4, 3, 1, 0, 2], true),
             ([3, 4, 1, 0, 2], true),

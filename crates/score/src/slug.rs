@@ -13,7 +13,7 @@
 pub fn slug(label: &str) -> String {
     let mut words: Vec<String> = vec![String::new()];
     for c in label.chars() {
-        // Signs that may distinguish two labels, as in C, C++ and C#.
+        // Symbols that may distinguish two labels, as in C, C++ and C#.
         let sign = match c {
             '&' => Some("and"),
             '+' => Some("plus"),
@@ -38,7 +38,7 @@ pub fn slug(label: &str) -> String {
 fn separates(c: char) -> bool {
     match c {
         '\'' | '’' => false,
-        // Punctuation of Spanish and French, general punctuation, and CJK punctuation.
+        // Spanish and French punctuation, general punctuation, and CJK punctuation.
         '\u{a1}'
         | '\u{ab}'
         | '\u{b7}'

@@ -142,7 +142,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         ),
         (
             "background = \"reddit\"\nlabels = [\"other\"]",
-            "use another slug",
+            "use a different slug",
         ),
         (
             "background = \"reddit\"\nbackground_without = [\"politics\", \"cheese\"]\nlabels = [\"a\"]",

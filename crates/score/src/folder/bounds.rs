@@ -1,4 +1,4 @@
-//! Size limits of the files in a model folder.
+//! Size limits for the files in a model folder.
 //!
 //! A model folder is untrusted input. Nobody can predict how every library reacts to a malicious file, but the number
 //! of bytes that it reads can be limited.
@@ -9,16 +9,17 @@ use std::path::Path;
 
 use super::{MANIFEST_FILE, ModelError};
 
-/// Limit of `tokenizer.json`. The largest known vocabularies, of 262,144 tokens, take 33 MB.
+/// Size limit for `tokenizer.json`. The largest known vocabularies, of 262,144 tokens, take 33 MB.
 const TOKENIZER: u64 = 64 << 20;
-/// Limit of other JSON files. A `tokenizer_config.json` with thousands of added tokens takes 1.2 MB.
+/// Size limit for other JSON files. A `tokenizer_config.json` with thousands of added tokens takes 1.2 MB.
 const JSON: u64 = 16 << 20;
-/// Limit of the manifest. It has one line per file and ten per reference vector; published manifests take 10 kB.
+/// Size limit for the manifest. It contains one line per file and ten per reference vector; published manifests take 10
+/// kB.
 const MANIFEST: u64 = 1 << 20;
-/// Limit of a graph or weights file: 17 billion float32 numbers.
+/// Size limit for a graph or weights file: 17 billion float32 numbers.
 pub const MAX_FILE: u64 = 64 << 30;
 
-/// Returns the size limit of a file with this name.
+/// Returns the size limit for a file with this name.
 pub fn max_bytes(name: &str) -> u64 {
     match name {
         "tokenizer.json" => TOKENIZER,

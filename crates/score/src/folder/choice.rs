@@ -1,4 +1,4 @@
-//! Selects the graph of a folder, and the precision to run it in.
+//! Selects a folder's graph and the precision to run it in.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! The head of a classifier: the labels that it was trained on, and the function that turns its logits into scores.
 //!
-//! The input is `id2label` and `problem_type` of `config.json`. The output is the labels in the order of the logits,
+//! The input is `id2label` and `problem_type` from `config.json`. The output is the labels in the order of the logits,
 //! and the default function of the transformers text-classification pipeline.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,14 +17,14 @@ const UNNAMED: usize = 2;
 pub struct ClassifierHead {
     /// The labels in the order of the logits; unique and never empty.
     pub labels: Vec<String>,
-    /// Default function for scores.
+    /// Default scoring function.
     pub function: HeadFunction,
 }
 
 /// `function_to_apply` of transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFunction {
-    /// The labels compete, and a text has one of them.
+    /// The labels compete, and a text gets one of them.
     Softmax,
     /// Each label is scored independently.
     Sigmoid,
@@ -43,7 +43,7 @@ impl ClassifierHead {
         let labels = match (id2label, label2id) {
             (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
             (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
-            // The default names of transformers.
+            // The default names in transformers.
             (None, None) => (0..num_labels.unwrap_or(UNNAMED))
                 .map(|number| format!("LABEL_{number}"))
                 .collect(),
@@ -81,7 +81,7 @@ impl ClassifierHead {
         }
     }
 
-    /// Returns the first few labels for a message, and the number of the rest.
+    /// Returns the first few labels for a message, and how many more there are.
     pub fn label_list(&self) -> String {
         let shown: Vec<String> = self
             .labels
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_come_in_the_order_of_the_logits() {
+    fn labels_are_in_the_order_of_the_logits() {
         let eleven: Vec<String> = (0..11).map(|n| format!(r#""{n}":"l{n}""#)).collect();
         let head = read(&format!(r#"{{"id2label":{{{}}}}}"#, eleven.join(","))).unwrap();
         assert_eq!(head.labels[10], "l10", "sorted by number, not as text");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_function_is_that_of_the_pipeline() {
+    fn the_default_function_matches_the_pipeline() {
         let one = r#""id2label":{"0":"LABEL_0"}"#;
         let two = r#""id2label":{"0":"a","1":"b"}"#;
         for (labels, problem, function) in [

@@ -1,4 +1,4 @@
-//! Errors in reading a model folder.
+//! Errors from reading a model folder.
 
 use std::fmt::Display;
 use std::io;
@@ -13,7 +13,7 @@ pub enum ModelError {
     /// The folder does not exist.
     #[error("the model folder `{0}` does not exist")]
     NoFolder(PathBuf),
-    /// A required file is missing; holds the folder, and the name of the file or a glob pattern.
+    /// A required file is missing. Contains the folder and the file's name or glob pattern.
     #[error("the model folder `{0}` has no `{1}`: copy it from the source of the model")]
     NoFile(PathBuf, String),
     /// There are several graphs, and nothing selects one.

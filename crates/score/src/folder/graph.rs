@@ -1,8 +1,8 @@
-//! Reads metadata of an ONNX graph without ONNX Runtime: the files of its weights, its operators, the shape of its ids,
-//! and the location of its matrices.
+//! Reads metadata of an ONNX graph without ONNX Runtime: its weights files, its operators, the shape of its ids, and
+//! the location of its matrices.
 //!
-//! A graph names its weights files. These must be in its folder, and are hashed along with it. Only the needed fields
-//! of the format are decoded, and weights are skipped: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
+//! A graph names its weights files. These must be in its folder and are hashed along with it. Only the fields that are
+//! needed are decoded, and weights are skipped: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::ModelError;
 
 /// Nesting limit of messages; known models nest at most two graphs.
 const MAX_DEPTH: u32 = 64;
-/// Size limit of a key-value entry; most systems limit paths to 4,096 bytes.
+/// Size limit for a key-value entry; most systems limit paths to 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
 
 /// Operators that compute with 8-bit integers.
@@ -37,7 +37,7 @@ const EIGHT_BITS: [u64; 2] = [2, 3];
 const IDS: &str = "input_ids";
 /// Maximum number of dimensions of a tensor.
 const MAX_DIMENSIONS: usize = 64;
-/// Limit of the padded tokens of a fixed batch shape: 2,048 texts of 512 tokens.
+/// Maximum number of padded tokens in a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
 /// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph depth 1.
 const OWN_DEPTH: u32 = 2;
@@ -45,9 +45,9 @@ const OWN_DEPTH: u32 = 2;
 /// The fixed sizes of a batch; `None` for a dynamic size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FixedShape {
-    /// Rows of a batch.
+    /// Number of rows in a batch.
     pub rows: Option<usize>,
-    /// Tokens of a row, with padding.
+    /// Number of tokens in a row, with padding.
     pub width: Option<usize>,
 }
 
@@ -85,7 +85,7 @@ pub struct GraphMetadata {
     pub is_int8: bool,
     /// True if some weights are stored as 8-bit integers.
     pub has_int8_weights: bool,
-    /// Shape of the input `input_ids`, −1 for a dynamic size; empty if not declared.
+    /// Shape of the `input_ids` input, with −1 for a dynamic size; empty if not declared.
     pub ids: Vec<i64>,
 }
 
@@ -159,7 +159,7 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     })
 }
 
-/// The tensors of a graph, and the names of those that are multiplied.
+/// A graph's tensors, and the names of the tensors that are multiplied.
 #[derive(Debug, Default)]
 pub(crate) struct Tensors {
     /// All tensors of the main graph.
@@ -177,14 +177,14 @@ pub(crate) struct StoredTensor {
     pub(crate) data_type: u64,
     /// Offset and length of the tensor's numbers in the graph file.
     pub(crate) raw: (u64, u64),
-    /// Key-value pairs that locate external numbers.
+    /// Key-value pairs that give the location of external numbers.
     pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Reads the tensors of a graph, and the input names of nodes with these operators.
 ///
 /// # Errors
-/// Returns an I/O error, also if the file is not a graph.
+/// Returns an I/O error if the file cannot be read or is not a graph.
 pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::Result<Tensors> {
     let wanted = Wanted {
         operators,
@@ -424,8 +424,8 @@ impl Reader {
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
     }
 
-    /// Reads the number and wire type of a field. Keys of more than 32 bits are errors: other parsers truncate them,
-    /// and could then read a field that is skipped here.
+    /// Reads the number and wire type of a field. Keys of more than 32 bits are errors: other parsers truncate them and
+    /// could then read a field that is skipped here.
     fn key(&mut self) -> io::Result<u64> {
         let key = self.varint()?;
         let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;

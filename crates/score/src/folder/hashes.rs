@@ -1,10 +1,10 @@
 //! SHA-256 hashes of model files, with a cache for large ones.
 //!
 //! Hashing gigabytes of weights takes seconds, so hashes of large files are cached in a file next to them. An entry is
-//! valid while the file keeps its size and its change time (ctime). Archives cannot set the ctime, so a cache that
-//! comes with an untrusted folder is never valid.
+//! valid as long as the file's size and change time (ctime) are unchanged. Archives cannot set the ctime, so a cache
+//! that comes with an untrusted folder is never valid.
 //!
-//! Loading a model trusts the cache; `topicmill model verify` does not. In a read-only folder nothing is cached, and
+//! Loading a model trusts the cache; `topicmill model verify` does not. In a read-only folder, nothing is cached and
 //! every load reads every byte.
 
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use super::ModelError;
 
 /// Name of the cache file, in the folder of the hashed files.
 pub const HASH_CACHE_FILE: &str = ".hashes.toml";
-/// Minimum size of cached files; smaller ones are hashed in no noticeable time.
+/// Minimum size of cached files; hashing a smaller file takes no noticeable time.
 const MIN_CACHED_BYTES: u64 = 64 << 20;
 
-/// Cache entry: size, change time and hash of a file.
+/// Cache entry: a file's size, change time and hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct CachedHash {
     bytes: u64,
@@ -38,7 +38,7 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Returns the SHA-256 of a file, hex; for a large file that has not changed, from the cache.
+/// Returns a file's SHA-256 in hex; for a large, unchanged file, it comes from the cache.
 ///
 /// # Errors
 /// [`ModelError::File`].
@@ -81,7 +81,7 @@ fn hash_with_cache(path: &Path, from: u64) -> Result<String, ModelError> {
     Ok(sha256)
 }
 
-/// Returns size and change time (ctime on Unix).
+/// Returns the size and the change time (ctime on Unix).
 #[cfg(unix)]
 fn stamp(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -113,7 +113,7 @@ fn write(cache: &Path, known: &BTreeMap<String, CachedHash>) -> io::Result<()> {
     fs::rename(&scratch, cache)
 }
 
-/// Returns the SHA-256 of a file, hex, always reading every byte.
+/// Returns a file's SHA-256 in hex, always reading every byte.
 ///
 /// # Errors
 /// [`ModelError::File`].
@@ -121,7 +121,7 @@ pub fn file_hash(path: &Path) -> Result<String, ModelError> {
     Ok(hex(&digest_file(path, Sha256::new())?))
 }
 
-/// Adds the bytes of a file to a hasher, and returns the digest.
+/// Adds a file's bytes to a hasher and returns the digest.
 ///
 /// # Errors
 /// [`ModelError::File`].

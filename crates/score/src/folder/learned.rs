@@ -1,9 +1,9 @@
-//! Learned label vectors: vectors that an embedding model has learned for certain labels, used in place of those
+//! Learned label vectors: vectors that an embedding model has learned for certain labels, used in place of vectors
 //! computed from the labels' texts.
 //!
-//! The input is the JSON file that the block `zero_shot` of `config.json` names; the output is the vectors, keyed by
-//! the texts of their labels. The vectors were trained on labelled texts, so they fit their labels better than
-//! descriptions do. A label with other texts has no learned vector; see [`hypothesis`](crate::hypothesis).
+//! The input is the JSON file named in the `zero_shot` block of `config.json`; the output is the vectors, keyed by the
+//! texts of their labels. The vectors were trained on labelled texts, so they fit their labels better than descriptions
+//! do. A label with different texts has no learned vector; see [`hypothesis`](crate::hypothesis).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,7 +19,7 @@ use super::{ModelError, bounds, read_json};
 pub struct LearnedLabels {
     /// The texts of each label, in file order.
     labels: Vec<Vec<String>>,
-    /// Vectors, keyed by the texts of their label.
+    /// Vectors, keyed by their label's texts.
     vectors: HashMap<Vec<String>, Vec<f64>>,
     dimensions: usize,
 }
@@ -46,7 +46,7 @@ impl LearnedLabels {
         Self::new(file.labels).map_err(|detail| {
             ModelError::File(format!(
                 "use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the \
-                 block `zero_shot` of `config.json` to use the labels' texts",
+                 `zero_shot` block of `config.json` to use the labels' texts",
                 path.display()
             ))
         })

@@ -1,4 +1,4 @@
-//! Selects a graph by the file names of the Hub's exports, for folders without a manifest.
+//! Selects a graph by file name, as in the Hub's exports, for folders without a manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,8 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files)
 }
 
-/// Returns the precision in the file name: `model_fp16.onnx` is `fp16`. For a name without one, the operators decide.
+/// Returns the precision in the file name: `model_fp16.onnx` is `fp16`. If the name gives none, the operators determine
+/// the precision.
 pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     let stem = graph.file_stem().unwrap_or_default().to_string_lossy();
     match stem.strip_prefix("model_") {
@@ -86,8 +87,8 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     }
 }
 
-/// Returns the external weights files of a graph: those that the graph names, and `model.onnx.data`, `model.onnx_data`
-/// or `…_data_1` next to it.
+/// Returns the external weights files of a graph: the files that the graph names, and `model.onnx.data`,
+/// `model.onnx_data` or `…_data_1` next to it.
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()
@@ -105,7 +106,7 @@ pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<Path
         files.push(required(folder, name)?);
     }
     files.sort();
-    // A file may match by name and also be named by the graph.
+    // A file with a matching name may also be listed in the graph.
     files.dedup();
     Ok(files)
 }

@@ -10,7 +10,7 @@ pub enum Rounding {
     /// No rounding.
     #[default]
     Exact,
-    /// All numbers are rounded to bfloat16, with a mantissa of 8 bits.
+    /// All numbers are rounded to bfloat16, which has an 8-bit mantissa.
     Bf16,
     /// Activations are rounded to int8 in products with int8 weights, with one scale per group of a token's numbers.
     Int8 {

@@ -49,7 +49,7 @@ fn classes_are_selected_like_the_reference() {
             r#"{"entailment":0,"neutral":1,"contradiction":2}"#,
             (3, 0, 2, Some(1)),
         ),
-        // By position, not by name: class 0 counts as contradiction, although class 2 has the name.
+        // By position, not by name: class 0 counts as contradiction, although class 2 has that name.
         (
             r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#,
             (3, 1, 0, Some(2)),
@@ -161,7 +161,7 @@ fn a_graph_is_selected_by_name_or_if_it_is_the_only_one() {
 }
 
 #[test]
-fn the_hash_covers_the_files_that_decide_a_score() {
+fn the_hash_covers_the_files_that_affect_a_score() {
     let base = [
         ("config.json", BART),
         ("tokenizer.json", "{}"),
@@ -219,7 +219,7 @@ fn int8_graphs_are_recognised_by_their_operators() {
     let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "fp32");
-    // The same graph, but its scores must not be mixed with the others.
+    // The graph is the same, but its scores must not be mixed with float32 scores.
     let rounded = ModelFolder::open(dir.path(), Some("bf16")).unwrap();
     assert_ne!(rounded.manifest_hash, folder.manifest_hash);
     let error = ModelFolder::open(dir.path(), Some("int8-g32")).unwrap_err();

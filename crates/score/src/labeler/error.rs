@@ -1,4 +1,4 @@
-//! Errors in scoring texts.
+//! Errors from scoring texts.
 
 use crate::engine::EngineError;
 use crate::labels::LabelSetError;
@@ -17,7 +17,7 @@ pub enum LabelerError {
     /// Engine error.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The labels are not those of the classifier.
+    /// The labels are not the classifier's own.
     #[error(
         "the model `{model}` is a classifier and scores only its own labels ({own}); omit the labels, or \
          use an NLI or embedding model"
@@ -25,7 +25,7 @@ pub enum LabelerError {
     OwnLabels {
         /// Name of the model.
         model: String,
-        /// The labels of the model, as a list for messages.
+        /// The model's labels, as a list for messages.
         own: String,
     },
     /// A classifier cannot be combined with a background.
@@ -34,7 +34,7 @@ pub enum LabelerError {
          omit the background"
     )]
     NoBackground(String),
-    /// The label set was fitted with another model.
+    /// The label set was fitted with a different model.
     #[error(
         "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: use that model, or fit \
          the labels again"
@@ -47,7 +47,7 @@ pub enum LabelerError {
         /// Hash prefix of the model that the label set was fitted with.
         fitted_to: String,
     },
-    /// The fit reads vectors of another length than the model computes.
+    /// The fit reads vectors of a different length than the model computes.
     #[error(
         "the label set `{labels}` has a fit with {weights} weights for each label, but the vectors of `{model}` have \
          {width} numbers: the fit was edited or damaged; fit the labels again"
@@ -59,7 +59,7 @@ pub enum LabelerError {
         model: String,
         /// Number of weights per label.
         weights: usize,
-        /// Number of dimensions of the model's vectors; 0 for a model without vectors.
+        /// Number of dimensions in the model's vectors; 0 for a model without vectors.
         width: usize,
     },
     /// Mode raw was requested for a model other than a classifier.
@@ -67,10 +67,10 @@ pub enum LabelerError {
         "mode raw returns the logits of a classifier, and the model `{0}` is not one; use single or multi"
     )]
     Raw(String),
-    /// The learned label vectors belong to another model.
+    /// The learned label vectors belong to a different model.
     #[error(
         "the model `{0}` computes vectors of {1} dimensions, but its learned label vectors have {2}; build their file \
-         again with this model, or remove `label_vectors` from the block `zero_shot` of its `config.json`"
+         again with this model, or remove `label_vectors` from the `zero_shot` block of its `config.json`"
     )]
     LearnedWidth(String, usize, usize),
     /// A label's text leaves no room for the text to score.
@@ -88,12 +88,12 @@ pub enum LabelerError {
     },
     /// A label contains a special token of the model.
     #[error(
-        "label `{label}`: it contains `{token}`, which separates labels in the model `{model}`; use other words"
+        "label `{label}`: it contains `{token}`, which separates labels in the model `{model}`; use different words"
     )]
     Reserved {
         /// Slug of the label.
         label: String,
-        /// Text of the token.
+        /// The token as text.
         token: String,
         /// Name of the model.
         model: String,
@@ -148,7 +148,7 @@ impl LabelerError {
 pub enum TextError {
     /// Even a batch of one row does not fit in memory.
     #[error(
-        "a single row of {0} tokens does not fit in memory: use a smaller model or another device"
+        "a single row of {0} tokens does not fit in memory: use a smaller model or a different device"
     )]
     OutOfMemory(usize),
     /// The model returned NaN or infinity for this text.

@@ -113,7 +113,7 @@ fn a_text_that_runs_out_of_memory_or_yields_nan_fails_alone() {
 }
 
 #[test]
-fn texts_on_which_the_engine_fails_fail_alone() {
+fn a_text_that_makes_the_engine_fail_fails_alone() {
     let set = set(&["sports", "food"]);
     let mut texts = texts();
     let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
@@ -200,8 +200,8 @@ fn a_label_vector_is_the_mean_of_its_texts() {
     let texts = ["This text is about sports.".to_owned(), "Of it.".to_owned()];
     let results = score(&mut labeler, &set, &texts);
     let cosine = |i: usize| results[i].as_ref().unwrap().as_ref().unwrap().raw[0][0];
-    // The normalized mean of two unit vectors has the same cosine with both, up to rounding of five numbers to steps of
-    // at most 3e-5.
+    // The normalized mean of two unit vectors has the same cosine with both, up to the rounding of five numbers to
+    // steps of at most 3e-5.
     assert!(
         (cosine(0) - cosine(1)).abs() < 5e-5 && cosine(0) > 0.0,
         "{} {}",

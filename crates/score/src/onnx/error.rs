@@ -1,4 +1,4 @@
-//! Errors in loading an inference library or a graph.
+//! Errors from loading an inference library or a graph.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ pub enum OnnxError {
         library: Library,
         /// The file.
         path: PathBuf,
-        /// The message of the loader.
+        /// The loader's message.
         detail: String,
     },
     /// The library cannot be initialised.
@@ -75,7 +75,7 @@ pub enum OnnxError {
     Compile(PathBuf, String),
     /// There is not enough memory to load the file.
     #[error(
-        "load `{0}`: out of memory ({1}); free memory, or raise the limit (`ulimit -v`, or that of the container)"
+        "load `{0}`: out of memory ({1}); free memory, or raise the limit (`ulimit -v` or the container's)"
     )]
     Memory(PathBuf, String),
     /// The graph differs from the model that it was built from.

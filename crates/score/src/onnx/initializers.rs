@@ -9,10 +9,11 @@ use crate::folder::graph::{self, StoredTensor, Tensors};
 
 /// Minimum size of a matrix worth sharing.
 const MIN_BYTES: usize = 1024;
-/// Operators that repack a matrix and can share the result. With others, a session may fail if its weights are shared.
+/// Operators that repack a matrix and can share the result. With other operators, a session may fail if its weights are
+/// shared.
 const PACKING_OPERATORS: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulInteger"];
 
-/// A matrix operand of a graph's products.
+/// An operand of a matrix product in a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
     /// The name in the graph.
@@ -31,12 +32,12 @@ pub enum StoredNumbers {
     U8(Vec<u8>),
 }
 
-/// Reads the matrices that a graph multiplies with, from the graph or from external files. Small matrices, other types
-/// and other encodings are skipped; the session loads them itself. Lookup tables are skipped too, because external
-/// files are memory-mapped and shared anyway.
+/// Reads the matrices that a graph multiplies with, from the graph or from external files. Small matrices, unsupported
+/// types and unsupported encodings are skipped; the session loads them itself. Lookup tables are skipped too, because
+/// external files are memory-mapped and shared anyway.
 ///
 /// # Errors
-/// Returns an I/O error, also if the file is not a graph.
+/// Returns an I/O error if a file cannot be read or is not a graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     let Tensors { all, factors } = graph::tensors(graph, &PACKING_OPERATORS)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
@@ -260,7 +261,7 @@ mod tests {
                 // None of these is returned.
                 vector,
                 inside("table", 1, raw.clone()),
-                inside("of another type", 7, raw.clone()),
+                inside("of a different type", 7, raw.clone()),
                 inside("cut short", 1, raw[1..].to_vec()),
                 outside("past the end", "weights", "129"),
                 outside("elsewhere", "../weights", "0"),

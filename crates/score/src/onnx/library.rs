@@ -2,12 +2,12 @@
 //!
 //! ONNX Runtime is a library of some 30 MB (several hundred with CUDA) that comes in a Python wheel, so it is neither
 //! linked nor shipped. The search order is: the path from the caller, `ORT_DYLIB_PATH` (ONNX Runtime only), a `.venv`
-//! next to the program or in its repository, the Python packages of the program's prefix (`PREFIX/bin/topicmill` and
+//! next to the program or in its repository, the Python packages in the program's prefix (`PREFIX/bin/topicmill` and
 //! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, or the system),
 //! `PREFIX/lib/topicmill`, this user's data folder, the `.venv` of the current folder, and the system's library path.
 //!
-//! The library runs with the privileges of this process. Therefore a file that another user could have placed in one of
-//! these folders is not loaded, and the parents of the current folder are not searched.
+//! The library runs with this process's privileges. A file that another user could have placed in one of these folders
+//! is therefore not loaded, and the parents of the current folder are not searched.
 
 mod owner;
 
@@ -47,7 +47,7 @@ impl fmt::Display for FoundBy {
             Self::Caller => "the caller",
             Self::Variable => "`ORT_DYLIB_PATH`",
             Self::Program => "a `.venv` in the program's folders",
-            Self::Prefix => "the prefix of the program",
+            Self::Prefix => "the program's prefix",
             Self::DataFolder => "this user's data folder",
             Self::CurrentFolder => "the `.venv` of the current folder",
             Self::System => "the system's folders",
@@ -58,9 +58,9 @@ impl fmt::Display for FoundBy {
 /// An inference library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
-    /// `libonnxruntime.so`, in the package `onnxruntime`.
+    /// `libonnxruntime.so`, in the `onnxruntime` package.
     OnnxRuntime,
-    /// `libopenvino_c.so` with its plugins next to it, in the package `openvino`.
+    /// `libopenvino_c.so` with its plugins next to it, in the `openvino` package.
     OpenVino,
 }
 
@@ -79,7 +79,7 @@ impl Library {
         match self {
             // The API level that `ort` is built for.
             Self::OnnxRuntime => "1.24",
-            // Earlier versions number the element types differently; see the crate `openvino-sys`.
+            // Earlier versions number the element types differently; see the `openvino-sys` crate.
             Self::OpenVino => "2025.1",
         }
     }
@@ -106,7 +106,7 @@ impl Library {
         files.retain(|path| {
             self.matches_name(&path.file_name().unwrap_or_default().to_string_lossy())
         });
-        // The last name in sorted order, which has the complete version number.
+        // The last name in sorted order contains the complete version number.
         files.pop()
     }
 
@@ -139,7 +139,7 @@ impl Library {
     }
 }
 
-/// Library folders of Debian, Fedora, Homebrew and OpenVINO's own archives.
+/// Library folders in Debian, Fedora, Homebrew and OpenVINO's own archives.
 const OPENVINO_FOLDERS: [&str; 9] = [
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -184,8 +184,8 @@ pub fn data_folder() -> Option<PathBuf> {
     Some(data.join("topicmill"))
 }
 
-/// Returns the system-wide library folder of an installed program: `lib/topicmill` next to the `bin` folder of the
-/// program. `None` if the program is not in a `bin` folder.
+/// Returns the system-wide library folder of an installed program: `lib/topicmill` next to the program's `bin` folder.
+/// `None` if the program is not in a `bin` folder.
 pub fn system_folder(program: &Path) -> Option<PathBuf> {
     Some(prefix_of(program)?.join("lib").join("topicmill"))
 }
@@ -207,8 +207,8 @@ impl SearchRoots {
     }
 }
 
-/// Searches for a library. `asked` is the caller's path, `variable` the value of `ORT_DYLIB_PATH`. Also returns a
-/// message for each library that was found but is not trusted.
+/// Searches for a library. `asked` is the caller's path, and `variable` is the value of `ORT_DYLIB_PATH`. Also returns
+/// a message for each library that was found but is not trusted.
 fn locate(
     library: Library,
     asked: Option<&Path>,
@@ -290,7 +290,7 @@ pub(crate) fn locate_and_load<T>(
     Err(OnnxError::NotFound { library, tried })
 }
 
-/// Returns the error for a library that does not load: it is the wrong file, or memory is short.
+/// Returns the error for a library that does not load: it is the wrong file, or there is too little memory.
 pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
     let path = path.to_owned();
     if is_out_of_memory(&detail) {

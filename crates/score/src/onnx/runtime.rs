@@ -21,7 +21,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Returns the path of the library.
+    /// Returns the path to the library.
     pub fn library(&self) -> &Path {
         &self.library
     }
@@ -31,7 +31,7 @@ impl Runtime {
         self.found_by
     }
 
-    /// Returns name and size of the library file, which differ between versions.
+    /// Returns the library file's name and size, which differ between versions.
     pub fn fingerprint(&self) -> String {
         let file = std::fs::canonicalize(&self.library).unwrap_or_else(|_| self.library.clone());
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -45,15 +45,16 @@ impl Runtime {
     }
 }
 
-/// Loads ONNX Runtime from `asked`, or from where it is found. Later calls in the process return the library that the
-/// first call loaded. Callers must set the environment variable `ORT_DISABLE_TELEMETRY` first, as the program does in
-/// `main`, because the API call does not turn off all telemetry.
+/// Loads ONNX Runtime from `asked`, or from where the search finds it. Later calls in the process return the library
+/// that the first call loaded. Callers must set the environment variable `ORT_DISABLE_TELEMETRY` first, as the program
+/// does in `main`, because the API call does not turn off all telemetry.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
 pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    // `OnceLock` has no stable fallible initialiser, so a lock keeps two threads from loading the library concurrently.
+    // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
+    // concurrently.
     static LOADING: Mutex<()> = Mutex::new(());
 
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);

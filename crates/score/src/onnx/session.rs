@@ -1,4 +1,4 @@
-//! Builds ONNX Runtime sessions, and describes their inputs and outputs.
+//! Builds ONNX Runtime sessions and describes their inputs and outputs.
 
 use std::path::{Path, PathBuf};
 
@@ -21,13 +21,13 @@ pub(super) struct Source {
     /// Session options.
     pub entries: Vec<(String, String)>,
     pub threads: usize,
-    /// On a CPU, weights to share with other sessions of the graph.
+    /// On a CPU, weights to share with other sessions for the graph.
     pub weights: Option<SharedWeights>,
     /// True if a GPU must run all nodes.
     pub whole_on_gpu: bool,
 }
 
-/// Message of ONNX Runtime if a node would fall back to the CPU.
+/// ONNX Runtime's message if a node would fall back to the CPU.
 const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
 impl Source {
@@ -89,14 +89,14 @@ impl Source {
             .with_inter_threads(1)?
             // Threads that spin between batches take a core from the tokenizer.
             .with_intra_op_spinning(false)?
-            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. There, this
-            // option selects other kernels; with VNNI, it has no effect.
+            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. On such CPUs,
+            // this option selects different kernels; with VNNI, it has no effect.
             .with_config_entry("session.x64quantprecision", "1")?;
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
         if let Some(number) = cuda {
-            // By default, a provider that fails is silently skipped.
+            // By default, a failing provider is silently skipped.
             let provider = cuda_provider(number).build().error_on_failure();
             if self.whole_on_gpu {
                 // By default, a node without a GPU kernel silently runs on the CPU.
@@ -116,7 +116,7 @@ pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
         .with_device_id(i32::from(number))
         // By default, the arena grows by more than requested. Batches have few shapes, so it soon fits all of them.
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // TF32 has a mantissa of ten bits, so fp32 scores would differ from the reference in the third digit.
+        // TF32 has a ten-bit mantissa, so fp32 scores would differ from the reference in the third digit.
         .with_tf32(false)
 }
 

@@ -14,7 +14,7 @@ use ort::value::{DynValue, Tensor};
 
 use super::initializers::{self, StoredNumbers};
 
-/// Shared weights of the first graph that is loaded with them; clones share the same weights.
+/// Weights of the first graph that is loaded with them, shared by all clones.
 #[derive(Debug, Clone, Default)]
 pub struct SharedWeights(Arc<Mutex<Option<Loaded>>>);
 
@@ -28,7 +28,7 @@ struct Loaded {
 /// Name in the graph, and data.
 type Matrix = (String, Arc<DynValue>);
 
-/// Path, size and modification time of a file, to detect its replacement.
+/// A file's path, size and modification time, to detect its replacement.
 type Stamp = (PathBuf, u64, Option<SystemTime>);
 
 impl SharedWeights {
@@ -45,10 +45,10 @@ impl SharedWeights {
         mut builder: SessionBuilder,
         graph: &Path,
     ) -> ort::Result<SessionBuilder> {
-        // Size and time are compared too: a graph that replaces another one must not get the old weights.
+        // Size and time are compared too: a graph that replaces another one must not use the old weights.
         let file = stamp(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that engines that start concurrently wait for the first one to read the graph.
+        // Read under the lock, so that engines that start concurrently wait until the first one has read the graph.
         let loaded = loaded.get_or_insert_with(|| {
             let matrices = read(graph).unwrap_or_else(|error| {
                 let graph = graph.display();

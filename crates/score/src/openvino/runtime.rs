@@ -11,7 +11,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::library::{FoundBy, Library, load_error, locate_and_load};
 
 const LIBRARY: Library = Library::OpenVino;
-/// A function that every version of the library exports, by which its file is recognised.
+/// A function that every version of the library exports; it identifies the file.
 const MARKER_SYMBOL: &[u8] = b"ov_get_openvino_version";
 
 /// The loaded OpenVINO.
@@ -25,7 +25,7 @@ pub struct OpenVino {
 }
 
 impl OpenVino {
-    /// Returns the path of the library.
+    /// Returns the path to the library.
     pub fn library(&self) -> &Path {
         &self.library
     }
@@ -40,7 +40,7 @@ impl OpenVino {
         &self.version
     }
 
-    /// Returns name and version.
+    /// Returns the name and version.
     pub fn fingerprint(&self) -> String {
         format!("OpenVINO {}", self.version)
     }
@@ -76,7 +76,8 @@ impl OpenVino {
             (other("DYNAMIC_QUANTIZATION_GROUP_SIZE"), group.as_str()),
             (RwPropertyKey::NumStreams, "1"),
             (RwPropertyKey::InferenceNumThreads, threads.as_str()),
-            // Threads are not pinned: others run concurrently, and a container may move threads between cores.
+            // Threads are not pinned, because other threads run concurrently and a container may move threads between
+            // cores.
             (RwPropertyKey::HintEnableCpuPinning, "NO"),
             (RwPropertyKey::HintSchedulingCoreType, "ANY_CORE"),
             (other("CPU_RUNTIME_CACHE_CAPACITY"), KERNEL_CACHE_SHAPES),
@@ -91,14 +92,15 @@ impl OpenVino {
 /// Size of the kernel cache, in shapes: batches have hundreds of shapes, and each kernel takes memory.
 const KERNEL_CACHE_SHAPES: &str = "128";
 
-/// Loads OpenVINO from `asked`, or from where it is found. Later calls in the process return the library that the first
-/// call loaded.
+/// Loads OpenVINO from `asked`, or from where the search finds it. Later calls in the process return the library that
+/// the first call loaded.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
 pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxError> {
     static RUNTIME: OnceLock<OpenVino> = OnceLock::new();
-    // `OnceLock` has no stable fallible initialiser, so a lock keeps two threads from loading the library concurrently.
+    // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
+    // concurrently.
     static LOADING: Mutex<()> = Mutex::new(());
 
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Compares OpenVINO with ONNX Runtime on the models of this repository. If a library is missing, these tests print a
+//! Compares OpenVINO with ONNX Runtime on the models in this repository. If a library is missing, these tests print a
 //! note and pass; if `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
 
 use std::fs;
@@ -112,7 +112,7 @@ fn a_rounded_row_gets_the_same_result_with_any_number_of_equally_wide_rows() {
     let Some(options) = options() else { return };
     let ways = Rounding::reduced_modes().map(|way| (MODELS[0], way, 1));
     let classifier = (CLASSIFIER, Rounding::Bf16, MIN_ROWS);
-    // On an Intel Xeon with AMX, the last layer sums 31 rows of 64 tokens in another order than 8 rows: the logits
+    // On an Intel Xeon with AMX, the last layer sums 31 rows of 64 tokens in a different order than 8 rows: the logits
     // differ by 2.4e-7. On an AMD EPYC, they are equal.
     let is_intel =
         fs::read_to_string("/proc/cpuinfo").is_ok_and(|cpu| cpu.contains("GenuineIntel"));

@@ -1,4 +1,4 @@
-//! Tests of the scores of every kind of model.
+//! Tests of scores for every kind of model.
 
 use super::*;
 use crate::folder::{ClassifierHead, NliClasses};
@@ -115,7 +115,7 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
 }
 
 #[test]
-fn huge_logits_stay_finite_and_the_first_of_ties_is_best() {
+fn huge_logits_give_finite_scores_and_the_first_label_wins_a_tie() {
     let huge = scores(
         &NLI,
         Mode::Single,

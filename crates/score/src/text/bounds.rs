@@ -1,15 +1,16 @@
 //! Checks a `tokenizer.json` before the tokenizer library reads it.
 //!
-//! The library trusts its input: three rules that each replace a letter by a thousand letters exhaust any memory. This
-//! module limits the number of entries, and the growth of a text. The regex library limits the search time of patterns.
+//! The library trusts its input: three rules that each replace a letter with a thousand letters exhaust any memory.
+//! This module limits the number of entries and the growth of a text. The regex library limits the search time of
+//! patterns.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Maximum growth factor of a text. Known models need less: a charsmap entry has at most 33 bytes, and the sign that
-/// replaces a space, such as `▁`, has 3.
+/// Maximum growth factor of a text. Known models need less: a charsmap entry is at most 33 bytes long, and the
+/// character that replaces a space, such as `▁`, takes 3 bytes.
 const MAX_GROWTH: usize = 256;
 
 /// A value with at most `MOST` nested values, which are counted and discarded.
@@ -32,7 +33,7 @@ struct Shape {
     model: Counted<8_000_000>,
 }
 
-/// The parts of a tokenizer that rewrite a text.
+/// The parts of a tokenizer that rewrite text.
 #[derive(serde::Deserialize)]
 struct Steps {
     #[serde(default)]
@@ -88,7 +89,7 @@ fn growth(step: &Value) -> Result<usize, String> {
     Ok(own.saturating_mul(all(map.values())?))
 }
 
-/// Returns the length of the longest replacement in a charsmap, which holds the size of its trie, the trie, and
+/// Returns the length of the longest replacement in a charsmap, which contains the size of its trie, the trie, and
 /// zero-terminated replacements.
 fn longest_replacement(charsmap: &str) -> Result<usize, String> {
     use base64::Engine;

@@ -1,4 +1,4 @@
-//! Tests that spliced sequences equal the tokenizer's own, for two families of tokenizers.
+//! Tests that spliced sequences equal the tokenizer's own, for two tokenizer families.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
