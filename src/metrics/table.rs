@@ -56,7 +56,8 @@ metrics! {
     Counter "topicmill_requests_total" ["source", "status"]
         "Requests that this process sent to a source, by response status; none: no response"
     Counter "topicmill_request_retries_total" ["source"] "Requests that were retried"
-    Counter "topicmill_request_wait_seconds_total" ["source", "cause"] "Time that this process waited before sending requests"
+    Counter "topicmill_request_wait_seconds_total" ["source", "cause"]
+        "Time that this process waited before sending requests"
     Gauge "topicmill_quota_remaining" ["source"] "Requests left in the quota, as the source last reported"
     Counter "topicmill_posts_labelled_total" ["outcome"]
         "Posts that this process labelled: with a label, other, or unsure"
