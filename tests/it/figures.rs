@@ -365,7 +365,7 @@ async fn measured_quality_has_the_same_wording_everywhere() {
             .ok(&["status"])
             .stdout
             .replace("\n              ", " "),
-        "0 % right (0 to 79), of 1 answer about posts that were not drawn at random (no estimate for all posts)",
+        "0 % correct (0 to 79), from 1 answer about posts that were not drawn at random (no estimate for all posts)",
     );
     let random = program.write(
         "ada.csv",
@@ -391,7 +391,7 @@ async fn measured_quality_has_the_same_wording_everywhere() {
     assert_eq!((outcome.of, outcome.all), (48, 60));
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let sentence = format!(
-        "{} % right ({} to {}), of 60 random answers; {} % of {} assigned labels are right",
+        "{} % correct ({} to {}), from 60 random answers; {} % of {} assigned labels are correct",
         percent(outcome.share.unwrap()),
         percent(outcome.low),
         percent(outcome.high),
@@ -400,7 +400,7 @@ async fn measured_quality_has_the_same_wording_everywhere() {
     );
     // Wilson, 48 of 60: (0.8 + 1.96²/120 ± 1.96 √(0.8·0.2/60 + 1.96²/14400)) / (1 + 1.96²/60).
     assert!(
-        sentence.starts_with("80 % right (68 to 88), of 60 "),
+        sentence.starts_with("80 % correct (68 to 88), from 60 "),
         "{sentence}"
     );
     has(&report(&program), &sentence);
@@ -426,7 +426,7 @@ async fn measured_quality_has_the_same_wording_everywhere() {
     database
         .run("DELETE FROM gold WHERE fullname = 't3_k00000'")
         .await;
-    has(&served.page("/"), "of 59 random answers");
+    has(&served.page("/"), "from 59 random answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]

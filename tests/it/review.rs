@@ -179,8 +179,8 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let shown = browser.text(".standing").await;
     // The page and `evaluate` agree on random posts.
     let (posts, right) = (found[1].as_u64().unwrap(), found[2].as_u64().unwrap());
-    let share = format!("{} % right", right * 100 / posts);
-    let of = format!(", of {posts} random answers;");
+    let share = format!("{} % correct", right * 100 / posts);
+    let of = format!(", from {posts} random answers;");
     for part in [
         &*format!("{posts}\nrandom posts that count"),
         &share,

@@ -2,7 +2,7 @@
 //!
 //! The input is the logits and the gold labels of each post, and a target precision. The output is the
 //! maximum-likelihood temperature and shift of the background logit, the smallest threshold that reaches the precision,
-//! and quality figures before and after. Figures on the rows of the fit are optimistic, so the same figures are
+//! and quality figures before and after. Figures for the rows used in the fit are optimistic, so the same figures are
 //! computed for held-out rows. Nothing here does I/O.
 
 use serde::Serialize;
@@ -15,11 +15,11 @@ pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
 /// Bounds of the search for the background shift. A bound multiplies or divides the background's weight by e^8, about
 /// 3,000.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
-/// Minimum number of rows above a threshold; with fewer, the precision depends too much on chance.
+/// Minimum number of rows above a threshold; with fewer, chance affects the precision too much.
 pub const MIN_ANSWERED: usize = 10;
-/// Folds of cross-validation.
+/// Number of cross-validation folds.
 pub const FOLDS: u64 = 5;
-/// Number of reliability bins, of equal width.
+/// Number of reliability bins, all of equal width.
 pub const BINS: usize = 10;
 /// The 97.5th percentile of the standard normal distribution, for 95 % confidence intervals.
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
@@ -38,7 +38,7 @@ pub struct GoldEvidence {
 /// Parameters that turn logits into labels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Setting {
-    /// Divisor of the logits.
+    /// Divides the logits.
     pub temperature: f64,
     /// The lowest score that gets a label.
     pub threshold: f64,
@@ -139,8 +139,8 @@ pub struct Calibration {
     pub held_out: Quality,
 }
 
-/// Fits temperature, background shift and threshold, and measures their quality. `before` are the current parameters;
-/// `wanted` is the target precision. Returns `None` if no row has a [loss](Evidence::loss).
+/// Fits the temperature, the background shift and the threshold, and measures their quality. `before` is the current
+/// setting; `wanted` is the target precision. Returns `None` if no row has a [loss](Evidence::loss).
 pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<Calibration> {
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let (temperature, shift) = fit_scale(&all)?;
@@ -174,7 +174,7 @@ fn setting((temperature, shift): (f64, f64), threshold: Option<f64>) -> Setting 
 
 fn fold_of(row: &GoldEvidence) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
-    // Equal texts are in one fold, so no held-out text is in the training set.
+    // Equal texts are in the same fold, so no held-out text is in the training set.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
 }
 
@@ -182,7 +182,7 @@ fn fold_of(row: &GoldEvidence) -> u64 {
 /// a [loss](Evidence::loss).
 ///
 /// A temperature alone cannot calibrate assigned labels if too few or too many posts are `other`: on 960 posts with
-/// five labels, the held-out calibration error is .139 with the temperature alone, and .031 with the shift.
+/// five labels, the shift reduces the held-out calibration error from .139 to .031.
 pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     let (mut shift, mut temperature) = (0.0, None);
     if rows.iter().any(|row| row.evidence.logits().1.is_some()) {
@@ -244,8 +244,8 @@ fn rounded(x: f64) -> f64 {
     (x * 1e4).round() / 1e4
 }
 
-/// Returns the smallest threshold at which the precision of assigned labels is at least `wanted`; `None` if there is no
-/// such threshold with at least [`MIN_ANSWERED`] rows above it.
+/// Returns the smallest threshold whose assigned labels have a precision of at least `wanted`; `None` if no such
+/// threshold has at least [`MIN_ANSWERED`] rows above it.
 pub fn fit_threshold(
     rows: &[&GoldEvidence],
     (temperature, shift): (f64, f64),

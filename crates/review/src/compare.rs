@@ -33,7 +33,7 @@ impl FromIterator<(LabelVerdict, LabelVerdict, u64)> for Moves {
 }
 
 impl Moves {
-    /// Adds a number of posts with these outcomes.
+    /// Adds this number of posts with these outcomes.
     pub fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
         *self.counts.entry((from, to)).or_default() += posts;
     }
@@ -71,7 +71,7 @@ impl Moves {
         (self.posts() > 0).then(|| float(self.same()) / float(self.posts()))
     }
 
-    /// Returns Cohen's kappa, the agreement corrected for chance: 1 is perfect agreement, 0 is chance. `None` if both
+    /// Returns Cohen's kappa, which corrects agreement for chance: 1 is perfect agreement, 0 is chance. `None` if both
     /// runs give every post the same single label.
     pub fn kappa(&self) -> Option<f64> {
         kappa(self.counts.iter().map(|((from, to), n)| (from, to, *n)))
@@ -86,7 +86,8 @@ impl Moves {
     }
 }
 
-/// Returns Cohen's kappa of pairs of labels with their counts. `None` without a pair, or if all labels are the same.
+/// Returns Cohen's kappa for pairs of labels with their counts; `None` if there are no pairs or all labels are the
+/// same.
 pub(crate) fn kappa<'a, T: Ord + 'a>(
     pairs: impl Iterator<Item = (&'a T, &'a T, u64)>,
 ) -> Option<f64> {
@@ -139,7 +140,7 @@ pub struct MovedPost {
     pub score: f64,
 }
 
-/// Compares two label runs on all posts, and keeps up to `examples` posts that moved. `stop` ends the comparison early;
+/// Compares two label runs on all posts and keeps up to `examples` posts that moved. `stop` ends the comparison early;
 /// `progress` is called with the number of posts in each page.
 ///
 /// # Errors

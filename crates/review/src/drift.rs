@@ -1,13 +1,13 @@
-//! Tests if the distribution of labels changed between two periods by more than chance.
+//! Tests whether the distribution of labels changed between two periods by more than chance.
 //!
-//! The inputs are post counts of each outcome; the outputs are a population stability index and significance tests.
+//! The inputs are post counts for each outcome; the outputs are a population stability index and significance tests.
 
-/// A population stability index of at least this is a moderate shift, and one of at least [`LARGE`] a large shift. This
-/// is the usual rule of thumb in credit scoring (Siddiqi, Credit Risk Scorecards, 2006).
+/// A population stability index of at least this value is a moderate shift, and an index of at least [`LARGE`] is a
+/// large one. This is the usual rule of thumb in credit scoring (Siddiqi, Credit Risk Scorecards, 2006).
 pub const MODERATE: f64 = 0.1;
 /// See [`MODERATE`].
 pub const LARGE: f64 = 0.25;
-/// The significance level, over all labels together.
+/// The significance level for all labels combined.
 const ERROR: f64 = 0.05;
 /// Added to each count, so that a label without posts in one period does not make the index infinite.
 const HALF: f64 = 0.5;
@@ -15,8 +15,8 @@ const HALF: f64 = 0.5;
 /// The difference between two distributions of labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
-    /// The population stability index: the sum over outcomes of the difference of the shares times the logarithm of
-    /// their ratio.
+    /// The population stability index: the sum over outcomes of the difference between the shares times the logarithm
+    /// of their ratio.
     pub index: f64,
     /// The 95th percentile of the index for two samples of these sizes from the same distribution.
     pub chance: f64,
@@ -55,8 +55,8 @@ impl Drift {
             let (a, b) = (share(*a, before), share(*b, after));
             (b - a) * (b / a).ln()
         });
-        // For two samples of the same population, the index divided by the sum of the inverse sample sizes has a
-        // chi-square distribution with one degree of freedom fewer than outcomes (Yurdakul & Naranjo 2020,
+        // For two samples from the same population, the index divided by the sum of the inverse sample sizes has a
+        // chi-square distribution with one degree of freedom less than the number of outcomes (Yurdakul & Naranjo 2020,
         // <https://doi.org/10.21314/JRMV.2020.227>). Wilson and Hilferty's formula approximates its 95th percentile.
         let degrees = kinds - 1.0;
         let ninth = 2.0 / (9.0 * degrees);
@@ -99,7 +99,7 @@ pub fn is_significant_change(before: (u64, u64), after: (u64, u64), labels: usiz
 /// Returns true if the count `first` is significantly larger than `second`, with a Bonferroni correction for `labels`
 /// counts.
 pub fn is_significantly_larger(first: u64, second: u64, labels: usize) -> bool {
-    // The counts are from one sample, so the variance of their difference is about their sum.
+    // Both counts are from one sample, so the variance of their difference is about their sum.
     let z = as_f64(first.saturating_sub(second)) / as_f64(first + second).max(1.0).sqrt();
     both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
@@ -135,7 +135,7 @@ mod tests {
         let drift = Drift::of(&[(500_000, 600_000), (500_000, 400_000)]).unwrap();
         assert!((drift.index - 0.040_547).abs() < 1e-5, "{drift:?}");
         assert_eq!(drift.verdict(), DriftVerdict::Small);
-        // χ² of one degree of freedom: 3.84.
+        // The critical value of χ² with one degree of freedom is 3.84.
         let expected = 3.841 * (2.0 / 1_000_000.0);
         assert!((drift.chance / expected - 1.0).abs() < 0.03, "{drift:?}");
         let large = Drift::of(&[(500, 800), (500, 200)]).unwrap();

@@ -1,8 +1,8 @@
 //! Evaluates predicted labels against gold labels.
 //!
-//! The input is the gold labels and the prediction of each post. The output is precision, recall and F1 with 95 %
-//! confidence intervals, a confusion matrix and the calibration error. Two label runs on the same posts are compared
-//! with paired tests. Nothing here does I/O.
+//! The input is each post's gold labels and prediction. The output is precision, recall and F1 with 95 % confidence
+//! intervals, a confusion matrix and the calibration error. Two label runs on the same posts are compared with paired
+//! tests. Nothing here does I/O.
 //!
 //! A post is *in scope* if one of the labels fits it. Otherwise it is *out of scope*, and the correct outcome is no
 //! label. `tools/evaluate_reference.py` computes the same figures with scikit-learn.
@@ -16,7 +16,7 @@ use serde::Serialize;
 use self::intervals::{mcnemar, paired_difference, resampled};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
 
-/// The gold labels and the prediction of a post.
+/// A post's gold labels and prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedPost {
     /// Positions of the gold labels in the label set; empty if the post is out of scope.
@@ -35,7 +35,8 @@ impl EvaluatedPost {
         (!self.abstained).then_some(self.best)
     }
 
-    /// Returns true if the outcome is correct: one of the gold labels in scope, and no label out of scope.
+    /// Returns true if the outcome is correct: one of the gold labels for an in-scope post, no label for an
+    /// out-of-scope post.
     pub fn is_right(&self) -> bool {
         match self.given() {
             Some(given) => self.right.contains(&given),
@@ -43,8 +44,8 @@ impl EvaluatedPost {
         }
     }
 
-    /// Returns the cell of the confusion matrix (gold, predicted); an index equal to the number of labels stands for no
-    /// label. Of several gold labels, the predicted one counts, or else the first.
+    /// Returns the cell of the confusion matrix (gold, predicted); an index equal to the number of labels means no
+    /// label. Of several gold labels, the predicted one counts, or the first if none was predicted.
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
         let right = given.filter(|given| self.right.contains(given));
@@ -90,7 +91,7 @@ impl LabelQuality {
     }
 }
 
-/// A nonzero cell of the confusion matrix. A position equal to the number of labels stands for no label.
+/// A nonzero cell of the confusion matrix. A position equal to the number of labels means no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Confusion {
     /// Position of the gold label.
@@ -120,13 +121,13 @@ pub struct Evaluation {
     pub precision_in_scope: Proportion,
     /// Macro F1: the mean F1 of labels with at least one gold post.
     pub macro_f1: Estimate,
-    /// Expected calibration error of assigned labels; `None` without any.
+    /// Expected calibration error of assigned labels; `None` if there are none.
     pub calibration_error: Option<f64>,
     /// Reliability bins of assigned labels.
     pub reliability: Vec<ReliabilityBin>,
     /// Quality of each label, in the order of the label set.
     pub labels: Vec<LabelQuality>,
-    /// Nonzero cells of the confusion matrix, by gold label.
+    /// Nonzero cells of the confusion matrix, sorted by gold label.
     pub confusion: Vec<Confusion>,
 }
 
@@ -256,9 +257,9 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts the cells at some positions, with repetition.
+    /// Counts the cells at these positions, with repetition.
     fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
-        // The last position stands for no label.
+        // The last position means no label.
         let zeros = || vec![0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {

@@ -1,4 +1,4 @@
-//! Reads gold labels from a file or from the answers of annotators, and resolves them to labels of a label set.
+//! Reads gold labels from a file or from annotators' answers and resolves them to labels in a label set.
 //!
 //! A gold label is the slug or the text of a label, in any case. An empty value, `none`, `other`, `none of these` or
 //! null means that the post is out of scope.
@@ -20,7 +20,7 @@ pub use self::consensus::{Consensus, consensus, remove_partly_offered};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;
 
-/// Values that mean out of scope, unless a label has that name.
+/// Values that mean out of scope unless a label has that name.
 const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
 /// The choice that annotators are offered in addition to the labels.
 pub const NONE_OF_THESE: &str = "none of these";
@@ -42,7 +42,7 @@ pub enum GoldError {
         #[source]
         source: TableError,
     },
-    /// Columns or rows of the file are invalid.
+    /// Columns or rows in the file are invalid.
     #[error("read the gold file `{path}`: {details}")]
     Rows {
         /// The file.
@@ -55,7 +55,7 @@ pub enum GoldError {
         "read the gold labels: there are no rows; give a table with the columns `id` and `label`"
     )]
     Empty,
-    /// Rows do not match the label sets, or contradict each other.
+    /// Rows do not match the label sets or contradict each other.
     #[error("read the gold labels: {0}")]
     Labels(String),
 }
@@ -100,7 +100,7 @@ impl GoldRow {
     }
 }
 
-/// A post with its gold labels under one or more label sets.
+/// A post with its gold labels in one or more label sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldPost {
     /// Fullname of the post.
@@ -113,7 +113,7 @@ pub struct GoldPost {
     pub right: Vec<Vec<usize>>,
 }
 
-/// Gold labels resolved to labels of label sets.
+/// Gold labels resolved to labels in label sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedGold {
     /// The posts, ordered by fullname.
@@ -124,7 +124,7 @@ pub struct ResolvedGold {
     pub unknown_labels: BTreeMap<String, usize>,
 }
 
-/// Cleans a note: removes control characters, and truncates it to [`NOTE`] characters. Returns `None` if nothing is
+/// Cleans a note: removes control characters and truncates it to [`NOTE`] characters. Returns `None` if nothing is
 /// left.
 pub fn gold_note(text: &str) -> Option<String> {
     let is_kept = |c: &char| !c.is_control() || *c == '\n';
@@ -146,7 +146,8 @@ fn is_out_of_scope(word: &str) -> bool {
         .any(|none| word.eq_ignore_ascii_case(none))
 }
 
-/// Returns the position of the label that a word names. Exact slugs come first, then slugs and texts in any case.
+/// Returns the position of the label that a word names. Exact slugs take precedence over slugs and label texts in any
+/// case.
 fn place(set: &LabelSet, word: &str) -> Option<usize> {
     let labels = || set.labels.iter();
     labels()
@@ -212,7 +213,7 @@ mod tests {
             ),
             ("id,label\na1\n", "line 2: "),
             ("{\"id\": \"a1\"}\n", "line 1: the row has no `label`"),
-            ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not a text"),
+            ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not text"),
             (
                 "id,label\na-1,food\na2,food\na-3,food\n",
                 "line 2: `a-1` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one; line 4: \

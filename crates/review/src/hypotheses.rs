@@ -10,8 +10,7 @@ use topicmill_score::{LabelSet, hypothesis};
 
 use topicmill_store::{Store, StoreError};
 
-/// Returns the keys of the stored hypotheses that `label_set` uses with some model, and that no other stored label set
-/// uses.
+/// Returns the keys of the stored hypotheses that `label_set` uses with some model and no other stored label set uses.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -29,8 +28,8 @@ pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, Sto
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Returns the hypothesis keys of a label set for every kind of model, including keys of learned label vectors. Keys
-/// depend only on the kind, so the other values are placeholders.
+/// Returns a label set's hypothesis keys for every kind of model, including keys of learned label vectors. Keys depend
+/// only on the kind, so the other values are placeholders.
 fn keys(set: &LabelSet) -> BTreeSet<String> {
     let nli = ModelKind::Nli(NliClasses {
         count: 2,

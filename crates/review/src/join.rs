@@ -1,7 +1,7 @@
 //! Joins gold labels with the predictions of one or more label runs.
 //!
 //! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts that lack a valid prediction in one of the
-//! runs are left out, and counted by reason.
+//! runs are left out and counted by reason.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ const WINDOW: u32 = 10_000;
 /// Maximum number of fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
 
-/// A label run: stored and computed predictions under a label set.
+/// A label run: stored and computed predictions for a label set.
 #[derive(Debug)]
 pub struct Labelling<'a> {
     /// The label set of the run.
@@ -47,7 +47,7 @@ pub struct LeftOut {
     pub unknown: usize,
     /// Posts among `unknown` that were purged.
     pub purged: u64,
-    /// The first few fullnames among `unknown`.
+    /// Fullnames of the first few posts in `unknown`.
     pub examples: Vec<String>,
     /// Stored posts with purged text.
     pub without_text: usize,
@@ -88,8 +88,8 @@ impl JoinedGold {
     }
 }
 
-/// Joins gold posts with the predictions of label runs. [`GoldPost::right`] has one list per label run, in the same
-/// order.
+/// Joins gold posts with the predictions of label runs. [`GoldPost::right`] contains one list per label run, in the
+/// same order.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -175,7 +175,7 @@ fn evaluated_post(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> E
     }
 }
 
-/// Returns a gold row for each collected post, whose label is the topic that the post was collected for.
+/// Returns a gold row for each collected post; the label is the topic that the post was collected for.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

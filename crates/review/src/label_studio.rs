@@ -11,13 +11,13 @@ use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::ReviewPost;
 
-/// Hotkeys of the choices, in order; the first is for "none of these".
+/// Hotkeys for the choices, in order; the first is for "none of these".
 const KEYS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The input of an export.
 #[derive(Debug)]
 pub struct Tasks<'a> {
-    /// The label set whose labels are offered.
+    /// The label set to choose labels from.
     pub set: &'a LabelSet,
     /// Name of the model that made the predictions.
     pub model: &'a str,
@@ -43,7 +43,7 @@ impl Tasks<'_> {
         label.map_or(NONE_OF_THESE, |label| self.shown(label))
     }
 
-    /// Returns the model and the label set's version, by which Label Studio distinguishes predictions.
+    /// Returns the model and the label set's version; Label Studio uses them to distinguish predictions.
     fn version(&self) -> String {
         let hash = self.set.hash();
         format!("{} {} {}", self.model, self.set.name, &hash[..12])
@@ -69,7 +69,7 @@ impl Tasks<'_> {
         self.posts.iter().map(task).collect()
     }
 
-    /// Returns the labelling interface as XML, for the project settings of Label Studio.
+    /// Returns the labelling interface as XML, for the project settings in Label Studio.
     pub fn labeling_config(&self) -> String {
         let labels = self.set.labels.iter().map(|label| self.shown(label));
         let keys = KEYS
@@ -98,7 +98,7 @@ fn link(post: &ReviewPost) -> Option<String> {
     Some(format!("https://www.reddit.com{path}"))
 }
 
-/// Escapes a text for an XML attribute, with control characters replaced by spaces.
+/// Escapes a string for an XML attribute and replaces control characters with spaces.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

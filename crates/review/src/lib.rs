@@ -8,8 +8,8 @@
 //! - [`gold`] reads gold labels, [`join`] joins them with predictions, and [`evaluate`] computes precision, recall and
 //!   F1.
 //! - [`quality`] states the share of correct labels in one sentence.
-//! - [`calibrate`] fits the threshold and the temperature, and [`fit`] a correction of the logits.
-//! - [`suggest`] clusters posts without a label, and [`drift`] tests if the distribution of labels has changed.
+//! - [`calibrate`] fits the threshold and the temperature, and [`fit`] fits a correction of the logits.
+//! - [`suggest`] clusters posts without a label, and [`drift`] tests whether the distribution of labels has changed.
 //! - [`hypotheses`] finds the stored hypotheses that can be deleted along with a label set.
 
 pub mod calibrate;

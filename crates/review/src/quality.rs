@@ -1,7 +1,7 @@
-//! Measures the share of correct labels from the answers of annotators in the database, and states it in one sentence.
+//! Measures the share of correct labels from annotators' answers in the database and states it in one sentence.
 //!
 //! Only answers about randomly sampled posts give an estimate for all posts, so other answers are used only if no
-//! sampled post has an answer. A fitted label set is not measured with the answers that it was fitted to.
+//! sampled post has an answer. A fitted label set is never measured on the answers that it was fitted to.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,29 +16,29 @@ use topicmill_store::{Store, StoreError, StoredGold, Target};
 
 /// The command that starts the review page with randomly sampled posts.
 pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
-/// The advice for labels whose quality is unknown. With 100 answers, the interval is about 20 points wide.
+/// Advice for labels of unknown quality. With 100 answers, the interval is about 20 points wide.
 const ADVICE: &str = "answering 100 posts takes 10 minutes";
 
-/// The kind of answers from which quality is measured.
+/// The kind of answers used to measure quality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QualitySample {
     /// Answers about randomly sampled posts: the figures are estimates for all posts.
     Random,
-    /// Answers about close calls or from files: the figures hold for these posts only.
+    /// Answers about close calls or from files: the figures apply only to these posts.
     Selected,
 }
 
-/// The quality of the labels of a model and a label set.
+/// The quality of the labels that a model assigned with a label set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeasuredQuality {
     /// The quality in words, without a full stop.
     pub sentence: String,
-    /// The answers that the figures are computed from; `None` if there are no figures.
+    /// The kind of answers that the figures are computed from; `None` if there are no figures.
     pub sample: Option<QualitySample>,
     /// Accuracy: the share of answered posts with the correct outcome.
     pub outcome: Proportion,
-    /// Precision: the share of correct labels among the labels that answered posts got.
+    /// Precision: the share of correct labels among the labels assigned to answered posts.
     pub precision: Proportion,
     /// Number of answered posts that are left out of the figures.
     pub left_out: usize,
@@ -53,7 +53,7 @@ impl MeasuredQuality {
     }
 }
 
-/// Measures the labels of a target, whose label set is `set`, with the answers in the database.
+/// Measures the labels of a target, whose label set is `set`, using the answers in the database.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -74,10 +74,10 @@ pub async fn measure(
         ..
     } = gold::consensus(answers);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
-    // Answers that were given under another label set count if `set` has their label.
+    // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
     rows.retain(|row| row.label.is_empty() || has(&row.label));
-    // The only possible error is that there are no rows: unknown labels are allowed, and each post has one row.
+    // The only possible error is a lack of rows, because unknown labels are allowed and each post has one row.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
     let labelling = Labelling {
         set,
@@ -123,7 +123,7 @@ pub async fn of_current_labels(store: &Store) -> Result<Option<MeasuredQuality>,
     measure(store, target, &set).await.map(Some)
 }
 
-/// Returns the posts whose answers a label set may have been fitted to: those answered before the fit.
+/// Returns the posts whose answers a label set may have been fitted to: the posts answered before the fit.
 pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname> {
     let Some(at) = fitted_at(set) else {
         return BTreeSet::new();
@@ -132,7 +132,7 @@ pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname>
     used.map(|one| one.answer.fullname.clone()).collect()
 }
 
-/// Returns the time of the fit of a fitted label set.
+/// Returns the time when a fitted label set was fitted.
 fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
     let at = &set.fitted.as_ref()?.provenance.at;
     let at = chrono::DateTime::parse_from_rfc3339(at).ok()?;
@@ -169,19 +169,19 @@ fn sentence(
         "answers"
     };
     let of = match sample {
-        QualitySample::Random => format!("of {} random {answers}", outcome.all),
+        QualitySample::Random => format!("from {} random {answers}", outcome.all),
         QualitySample::Selected => format!(
-            "of {} {answers} about posts that were not drawn at random (no estimate for all posts)",
+            "from {} {answers} about posts that were not drawn at random (no estimate for all posts)",
             outcome.all
         ),
     };
     let labels = match (precision.share, precision.all) {
-        (Some(share), 1) => format!("{} % of 1 assigned label is right", percent(share)),
-        (Some(share), all) => format!("{} % of {all} assigned labels are right", percent(share)),
+        (Some(share), 1) => format!("{} % of 1 assigned label is correct", percent(share)),
+        (Some(share), all) => format!("{} % of {all} assigned labels are correct", percent(share)),
         (None, _) => "none of these posts got a label".to_owned(),
     };
     format!(
-        "{} % right ({} to {}), {of}; {labels}",
+        "{} % correct ({} to {}), {of}; {labels}",
         percent(right),
         percent(low),
         percent(high)
@@ -213,25 +213,25 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_gives_the_number_of_answers_and_how_posts_were_chosen() {
+    fn the_sentence_states_the_number_of_answers_and_how_posts_were_chosen() {
         use QualitySample::{Random, Selected};
         assert_eq!(
             sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),
             // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
-            "84 % right (77 to 90), of 120 random answers; 70 % of 90 assigned labels are right"
+            "84 % correct (77 to 90), from 120 random answers; 70 % of 90 assigned labels are correct"
         );
         assert_eq!(
             sentence_for(Some(Random), (1, 1), (0, 0), 1, 0),
-            "100 % right (21 to 100), of 1 random answer; none of these posts got a label"
+            "100 % correct (21 to 100), from 1 random answer; none of these posts got a label"
         );
         assert_eq!(
             sentence_for(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
-            "over 99 % right (99 to over 99), of 1000 random answers; 100 % of 1 assigned label is right"
+            "over 99 % correct (99 to over 99), from 1000 random answers; 100 % of 1 assigned label is correct"
         );
         assert_eq!(
             sentence_for(Some(Selected), (2, 8), (2, 4), 8, 0),
-            "25 % right (7 to 59), of 8 answers about posts that were not drawn at random (no estimate for all posts); \
-             50 % of 4 assigned labels are right"
+            "25 % correct (7 to 59), from 8 answers about posts that were not drawn at random (no estimate for all \
+             posts); 50 % of 4 assigned labels are correct"
         );
         assert_eq!(
             sentence_for(None, (0, 0), (0, 0), 0, 0),

@@ -1,6 +1,7 @@
 //! Computes labels of stored posts from stored logits or vectors, without inference.
 //!
-//! This makes it cheap to try another threshold, temperature or label set on posts that a model has already processed.
+//! This makes it cheap to try a different threshold, temperature or label set on posts that a model has already
+//! processed.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use topicmill_store::{Prediction, Store, StoreError};
 pub struct TextEvidence {
     /// The zero-shot logits.
     pub evidence: Evidence,
-    /// The vector of the text, if the model is an embedding model.
+    /// The text's vector, if the model is an embedding model.
     pub vector: Option<TextVector>,
 }
 
@@ -31,8 +32,8 @@ pub struct Rescorer<'a> {
 }
 
 impl<'a> Rescorer<'a> {
-    /// Looks up the hypotheses of the label set. `model` is the key of the model in the table `models`; `vectors` are
-    /// the label vectors, if the caller has computed them.
+    /// Looks up the hypotheses of the label set. `model` is the model's key in the `models` table; `vectors` are the
+    /// label vectors, if the caller has computed them.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
@@ -55,8 +56,8 @@ impl<'a> Rescorer<'a> {
         })
     }
 
-    /// Returns the logits of each text for which all logits are stored or can be computed from its stored vector. The
-    /// fit of a fitted label set is applied.
+    /// Returns each text's logits if all of them are stored or can be computed from its stored vector. If the label set
+    /// is fitted, the fit is applied.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
@@ -80,8 +81,7 @@ impl<'a> Rescorer<'a> {
         Ok(found.filter_map(corrected).collect())
     }
 
-    /// Returns the zero-shot logits and the vector of each text for which all logits are stored or can be computed. No
-    /// fit is applied.
+    /// Returns each text's zero-shot logits and vector if all logits are stored or can be computed. No fit is applied.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
@@ -90,7 +90,7 @@ impl<'a> Rescorer<'a> {
         store: &Store,
         mut texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, TextEvidence>, StoreError> {
-        // Crossposts share a text.
+        // Crossposts have the same text.
         texts.sort_unstable();
         texts.dedup();
         let mut found: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
@@ -175,7 +175,7 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
 }
 
 /// Returns the logits of texts (texts × labels), computed from stored text vectors; `None` for a text without a vector,
-/// or with a vector of another length.
+/// or with a vector of a different length.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -198,7 +198,7 @@ pub async fn vector_logits(
 }
 
 /// Returns the logits of texts and hypotheses (texts × hypotheses) that are stored or can be computed from stored
-/// vectors. `hypotheses` are keys of the table `hypotheses`.
+/// vectors. `hypotheses` contains keys of the `hypotheses` table.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use topicmill_core::{Fullname, SampleReason};
 
-/// Interleaves two lists into at most `limit` distinct posts; a share of `random_share` comes from `random`. If one
-/// list runs out, the other fills the rest.
+/// Interleaves two lists into at most `limit` distinct posts; the fraction `random_share` of them comes from `random`.
+/// If one list runs out, the other supplies the rest.
 pub fn mix(
     closest: Vec<Fullname>,
     random: Vec<Fullname>,
@@ -43,8 +43,8 @@ pub fn mix(
     mixed
 }
 
-/// Returns true if the post at position `number` (from 0) is a random one. Random posts are spread evenly, so that an
-/// estimate is available early.
+/// Returns true if the post at position `number` (from 0) is chosen at random. Random posts are spread evenly, so that
+/// an estimate is available early.
 pub fn is_random_turn(number: u64, random_share: f64) -> bool {
     #[expect(
         clippy::cast_precision_loss,

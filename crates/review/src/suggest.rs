@@ -1,8 +1,9 @@
-//! Suggests new labels: clusters the stored vectors of posts without a label, and describes each cluster by its terms.
+//! Suggests new labels: clusters the stored vectors of posts without a label, and describes each cluster with its
+//! terms.
 //!
 //! The input is a target and a model with stored text vectors; the output is clusters with terms and example posts,
 //! largest first. No model runs. Equal texts count once. If there are many posts, only a sample is clustered, and the
-//! other posts are assigned to the nearest cluster. The sample is chosen by text hash, so results are reproducible.
+//! remaining posts are assigned to the nearest cluster. The sample is chosen by text hash, so results are reproducible.
 //! Posts that are purged or edited during the run are left out.
 
 mod cluster;
@@ -20,12 +21,12 @@ use topicmill_score::LabelVector;
 use topicmill_store::{AbstainReason, Store, StoreError, StoredText, Target, UnlabelledText};
 
 /// The default sample size. The 8 million pairwise distances take 32 MB and a second or two; a topic with 1 % of the
-/// posts has forty posts in the sample.
+/// posts has about forty posts in the sample.
 pub const SAMPLE: usize = 4_000;
 /// Posts per page of a query.
 const WINDOW: u32 = 4_000;
-/// The lower bound of the default minimum cluster size. Clusters of three are often due to chance. In a sample of 60 of
-/// 1,311 posts about eleven topics, a minimum of 4 found 7 topics, and a minimum of 5 found 5.
+/// The lower bound of the default minimum cluster size. Clusters of three are often due to chance, and a minimum of 5
+/// missed more topics than 4 in a sample of 60 posts.
 const MIN_POSTS: u64 = 4;
 /// The default minimum cluster size is the number of posts divided by this; smaller topics are hardly worth a label.
 const RAREST: u64 = 100;
@@ -43,7 +44,7 @@ pub struct SuggestOptions<'a> {
     pub min_posts: Option<u64>,
     /// Maximum number of example posts per cluster.
     pub titles: usize,
-    /// Maximum number of texts that are clustered; other texts join the nearest cluster.
+    /// Maximum number of texts to cluster; the remaining texts join the nearest cluster.
     pub sample: usize,
     /// Background topics; the nearest one names a cluster without distinctive terms.
     pub background: Option<TopicVectors<'a>>,
@@ -77,7 +78,7 @@ pub struct Suggestions {
     pub sampled: u64,
     /// The minimum cluster size in posts.
     pub min_posts: u64,
-    /// The mean cosine distance up to which a post belongs to a cluster.
+    /// The maximum mean cosine distance between a post and its cluster.
     pub cut: f32,
     /// The clusters, largest first.
     pub clusters: Vec<Suggestion>,
@@ -100,7 +101,7 @@ pub struct Suggestion {
     pub examples: Vec<Example>,
 }
 
-/// A post of a cluster.
+/// A post in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
     /// Fullname of the post.
@@ -146,7 +147,7 @@ pub async fn suggest(
     let clusters = ClusteredSample::new(texts, min_texts_in_sample(min_posts, sampled, posts));
     let mut counts = clusters.counts();
     if sampled < posts && clusters.len() > 0 {
-        // The other posts are read a second time, because the vectors of a million posts do not fit in memory.
+        // The remaining posts are read a second time, because the vectors of a million posts do not fit in memory.
         let mut seen: HashSet<TextHash> = clusters.texts();
         let mut rest = |text: UnlabelledText| {
             if seen.insert(text.text_hash)
@@ -252,7 +253,7 @@ impl Sample {
     }
 }
 
-/// A post of the sample.
+/// A post in the sample.
 struct Post {
     vector: Vec<f32>,
     words: StoredText,
@@ -270,7 +271,7 @@ struct ClusteredSample {
 
 impl ClusteredSample {
     fn new(mut posts: Vec<Post>, fewest: usize) -> Self {
-        // Vectors of another length are from another version of the model, and cannot be compared.
+        // Vectors of a different length come from a different version of the model and cannot be compared.
         let dimensions = posts.first().map_or(0, |post| post.vector.len());
         posts.retain(|post| post.vector.len() == dimensions);
         let vectors: Vec<Vec<f32>> = posts
@@ -308,7 +309,7 @@ impl ClusteredSample {
         self.posts.iter().map(|post| post.words.text_hash).collect()
     }
 
-    /// Counts the posts of each cluster.
+    /// Counts the posts in each cluster.
     fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.len()];
         for (at, _) in self.assignments.iter().flatten() {
@@ -325,7 +326,7 @@ impl ClusteredSample {
         min_posts: u64,
         all: u64,
     ) -> Vec<Suggestion> {
-        // Posts in no cluster form a class of their own, which lowers the weight of common terms.
+        // Posts outside all clusters form a separate class, which lowers the weight of common terms.
         let mut classes: Vec<Vec<(f32, &Post)>> = vec![Vec::new(); self.len() + 1];
         for place in &self.distinct {
             let (at, distance) = self.assignments[*place].unwrap_or((self.len(), 0.0));
@@ -344,9 +345,9 @@ impl ClusteredSample {
             let terms: Vec<String> = found[at].iter().map(|term| term.words.clone()).collect();
             let named = question.background;
             let near = named.and_then(|named| named.nearest(self.clusters.mean(at)));
-            let telling = terms::label(&found[at], classes[at].len());
+            let distinctive = terms::label(&found[at], classes[at].len());
             Suggestion {
-                label: label(&terms, near, telling, &mut taken),
+                label: label(&terms, near, distinctive, &mut taken),
                 terms,
                 background: near.map(str::to_owned),
                 posts: counts[at],
@@ -358,18 +359,18 @@ impl ClusteredSample {
     }
 }
 
-/// Chooses a label text that is not taken yet: distinctive terms, else the nearest background topic, alone or with the
-/// best term, else the best terms.
+/// Chooses a label text that is not taken yet. The choices, best first, are the distinctive terms, the nearest
+/// background topic, that topic with the best term, the two best terms, and all terms.
 fn label(
     terms: &[String],
     near: Option<&str>,
-    telling: Option<String>,
+    distinctive: Option<String>,
     taken: &mut HashSet<String>,
 ) -> String {
     let few = terms.iter().take(2).cloned().collect::<Vec<String>>();
     let both = |near: &str| format!("{near}: {}", few[0]);
     let choices = [
-        telling,
+        distinctive,
         near.map(str::to_owned),
         near.map(both),
         Some(few.join(" and ")),

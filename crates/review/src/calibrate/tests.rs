@@ -1,4 +1,4 @@
-//! Tests fits with known solutions, and inputs without one.
+//! Tests fits with known solutions and inputs without a solution.
 
 use std::sync::Arc;
 
@@ -84,8 +84,8 @@ fn all_correct_rows_give_the_lowest_temperature() {
     );
 }
 
-/// Returns twenty rows with scores from 0.5 to 0.98. Of the lower ten, every second row is correct; of the upper ten,
-/// all are.
+/// Returns twenty rows with scores from 0.5 to 0.98. Every second row of the lower ten is correct, and all of the upper
+/// ten are.
 fn ladder() -> Vec<GoldEvidence> {
     (0..20)
         .map(|i| {
@@ -102,8 +102,8 @@ fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
     let rows = ladder();
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
-    // Rows 0, 2, 4, 6 and 8 are wrong. Precision of all 20 rows: 15/20 = 0.75; from row 1 on: 15/19 = 0.789; from row
-    // 3 on: 14/17 = 0.824; from row 5 on: 13/15 = 0.867; from row 7 on: 12/13 = 0.923; from row 9 on: 11/11.
+    // Rows 0, 2, 4, 6 and 8 are wrong. The precision of all 20 rows is 15/20 = 0.75; from row 1 on: 15/19 = 0.789; from
+    // row 3 on: 14/17 = 0.824; from row 5 on: 13/15 = 0.867; from row 7 on: 12/13 = 0.923; from row 9 on: 11/11.
     for (wanted, from) in [(0.78, 1.0), (0.8, 3.0), (0.85, 5.0), (0.9, 7.0), (1.0, 9.0)] {
         let threshold = fit_threshold(&all, (1.0, 0.0), wanted).unwrap();
         assert!(
@@ -131,7 +131,7 @@ fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
 }
 
 #[test]
-fn a_short_number_stays_between_its_bounds() {
+fn a_short_number_is_between_its_bounds() {
     assert_eq!(short_between(0.4, 0.6).to_string(), "0.5");
     assert_eq!(short_between(0.123_451, 0.123_459).to_string(), "0.123455");
     let (low, high) = (0.5, 0.5 + f64::EPSILON);
@@ -153,7 +153,7 @@ fn proportions_have_wilson_intervals() {
 
 #[test]
 fn equal_texts_are_held_out_together() {
-    // The labels of one fold contradict those of the others.
+    // The labels of one fold contradict the labels of the others.
     let mut rows = two_labels(3.0, 90, 100);
     for row in &mut rows {
         let right = fold_of(row) != 0;
@@ -201,8 +201,9 @@ fn calibration_error_and_bins_match_known_values() {
 
 #[test]
 fn a_background_shift_calibrates_assigned_labels() {
-    // The label has a logit of 2 and the background one of 0. The label is correct in 30 of 100 rows; the others are
-    // out of scope. At temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 - ln(3/7).
+    // The label has a logit of 2 and the background has a logit of 0. The label is correct in 30 of 100 rows; the other
+    // rows are out of scope. At temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 -
+    // ln(3/7).
     let kind = ModelKind::Embedding(EmbeddingHead {
         output: "v".into(),
         softmax_scale: 1.0,

@@ -4,11 +4,11 @@
 use super::{Estimate, float};
 use crate::calibrate::Z95;
 
-/// Resamples of the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
+/// Number of bootstrap resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;
-/// Minimum number of resamples, for gold labels of many posts: their intervals are narrow anyway.
+/// Minimum number of resamples, used for gold labels of many posts, whose intervals are narrow anyway.
 const FEWEST: usize = 200;
-/// Maximum number of posts drawn in all resamples together, so that a million gold posts take seconds.
+/// Maximum number of posts drawn in all resamples combined, so that a million gold posts take seconds.
 const MOST_DRAWS: usize = 100_000_000;
 /// An arbitrary seed, shared with `tools/evaluate_reference.py`.
 const SEED: u64 = 13;
@@ -68,7 +68,7 @@ impl SplitMix {
     }
 }
 
-/// Returns the difference of two paired proportions, with the adjusted Wald interval (Bonett and Price, Journal of
+/// Returns the difference between two paired proportions, with the adjusted Wald interval (Bonett and Price, Journal of
 /// Educational and Behavioral Statistics, 2012).
 pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: usize) -> Estimate {
     if posts == 0 {
@@ -89,10 +89,10 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
     }
 }
 
-/// Returns the p-value of McNemar's exact test, two-sided.
+/// Returns the two-sided p-value of McNemar's exact test.
 pub(super) fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let (n, fewer) = (only_first + only_second, only_first.min(only_second));
-    // In log space, because 0.5^n underflows if n is over a thousand.
+    // Computed in log space, because 0.5^n underflows if n is over a thousand.
     let mut log = -float(n) * std::f64::consts::LN_2;
     let mut tail = log.exp();
     for k in 0..fewer {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn random_numbers_match_the_splitmix64_reference() {
-        // The first numbers of seed 1234567 in the reference implementation (https://prng.di.unimi.it/splitmix64.c).
+        // The first numbers for seed 1234567 from the reference implementation (https://prng.di.unimi.it/splitmix64.c).
         let mut random = SplitMix(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

@@ -1,5 +1,5 @@
-//! Compares figures with those of scikit-learn and `SciPy` (`tools/evaluate_reference.py` writes the fixture), and
-//! tests undefined figures.
+//! Compares figures with scikit-learn's and `SciPy`'s (`tools/evaluate_reference.py` writes the fixture), and tests
+//! undefined figures.
 
 use serde_json::Value;
 
@@ -76,8 +76,8 @@ fn evaluation_is(found: &Evaluation, expected: &Value) {
     assert_eq!(bins.len(), list(&expected["bins"]).len());
     for (bin, expected) in bins.iter().zip(list(&expected["bins"])) {
         assert_eq!(bin.right.all, number(&expected[0]));
-        close(bin.mean_score, &expected[1], "mean of a bin");
-        close(bin.right.share.unwrap(), &expected[2], "share of a bin");
+        close(bin.mean_score, &expected[1], "mean score in a bin");
+        close(bin.right.share.unwrap(), &expected[2], "share in a bin");
     }
     assert_eq!(found.labels.len(), list(&expected["per_label"]).len());
     for (label, expected) in found.labels.iter().zip(list(&expected["per_label"])) {
@@ -120,12 +120,12 @@ fn figures_match_scikit_learn() {
     estimate_is(
         &found.outcome,
         &expected["outcome"],
-        "difference of outcomes",
+        "difference between outcomes",
     );
     estimate_is(
         &found.macro_f1,
         &expected["macro_f1"],
-        "difference of macro-F1",
+        "difference between macro-F1 scores",
     );
     close(found.p, &expected["p"], "p");
 }

@@ -11,7 +11,7 @@ use topicmill_score::score::Evidence;
 use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It gives
-/// "none of these" a score of 0.02, so that without answers every text keeps its label.
+/// "none of these" a score of 0.02, so that, without answers, every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
 
 /// The input of a fit: a post with gold labels.
@@ -37,7 +37,7 @@ pub struct FittedSet {
     pub answers: usize,
     /// Number of out-of-scope texts among them.
     pub none: usize,
-    /// Number of texts that the quality is measured on.
+    /// Number of texts used to measure the quality.
     pub judged: usize,
     /// Quality of the zero-shot labels.
     pub before: Quality,
@@ -45,7 +45,7 @@ pub struct FittedSet {
     pub held_out: Quality,
     /// Penalty on the weights, chosen by cross-validation.
     pub strength: f64,
-    /// Mean gain in log-likelihood of a held-out text, in nats, and its standard error.
+    /// Mean gain in a held-out text's log-likelihood, in nats, and its standard error.
     pub gain: (f64, f64),
     /// False if no threshold reaches the target; the threshold is then unchanged.
     pub reaches: bool,
@@ -73,8 +73,8 @@ impl FittedSet {
     }
 }
 
-/// Fits a label set. `model` is the manifest hash of the model. Without a target in `provenance`, the label set keeps
-/// its threshold; the counts in `provenance` are filled in.
+/// Fits a label set. `model` is the model's manifest hash. Without a target in `provenance`, the label set keeps its
+/// threshold; the counts in `provenance` are filled in.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -221,7 +221,7 @@ fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
     }
 }
 
-/// Converts the parameters for storage in a label set. The scale includes the temperature of the base.
+/// Converts the parameters for storage in a label set. The scale includes the base label set's temperature.
 fn corrections(
     base: &LabelSet,
     model: &str,

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-/// Number of latest (step, gradient change) pairs from which the curvature is approximated.
+/// Number of latest (step, gradient change) pairs that approximate the curvature.
 const MEMORY: usize = 10;
 /// Maximum number of steps. A fit to 1,000 answers takes about 40.
 const MOST_STEPS: usize = 500;
 /// Minimum reduction of the function by a step, as a share of what the slope predicts (Armijo's condition).
 const SUFFICIENT: f64 = 1e-4;
-/// Maximum number of halvings of a step; a function that has not decreased by then is flat to the last digit.
+/// Maximum number of halvings of a step; a function that has still not decreased is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
-/// Returns a point near the minimum. No component of the gradient there is larger than `tolerance`, unless a limit of
+/// Returns a point near the minimum. No component of the gradient there is larger than `tolerance`, unless the limit on
 /// steps or halvings is reached first.
 ///
-/// `function` returns the value at a point, and writes the gradient into its second argument.
+/// `function` returns the value at a point and writes the gradient into its second argument.
 pub fn minimise(
     start: Vec<f64>,
     tolerance: f64,
@@ -63,7 +63,7 @@ pub fn minimise(
             .zip(&gradient)
             .map(|(new, old)| new - old)
             .collect();
-        // Because of rounding, a pair may have no curvature; such a pair would make the direction point uphill.
+        // Rounding may leave a pair without curvature, and such a pair would make the direction point uphill.
         if dot(&by, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();

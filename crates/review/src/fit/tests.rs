@@ -1,4 +1,4 @@
-//! Tests fits with known solutions, and answers that determine no fit.
+//! Tests fits with known solutions and answers that determine no fit.
 
 use super::*;
 
@@ -114,7 +114,7 @@ fn a_fit_learns_from_vectors_and_keeps_good_zero_shot_labels() {
         fit(&rows, Link::Softmax).unwrap(),
         "a second fit differs"
     );
-    // Zero-shot labels that are always correct stay so.
+    // Zero-shot labels that are always correct are kept.
     let rows = answers(40, 8.0);
     let found = fit(&rows, Link::Softmax).unwrap();
     assert!(share_right(&found.held_out, &rows) > 0.99);

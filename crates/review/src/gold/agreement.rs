@@ -1,4 +1,4 @@
-//! Computes the agreement of annotators: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
+//! Computes the agreement between annotators: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
 //! Measurement* 20).
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use crate::compare::kappa;
 use topicmill_core::Fullname;
 use topicmill_store::StoredGold;
 
-/// The agreement of two annotators on the posts that both have answered.
+/// The agreement between two annotators on the posts that both have answered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairAgreement {
-    /// The names of the two, in alphabetical order.
+    /// The two annotators' names, in alphabetical order.
     pub annotators: [String; 2],
     /// Number of posts that both have answered.
     pub posts: usize,
@@ -22,8 +22,8 @@ pub struct PairAgreement {
     pub kappa: Option<f64>,
 }
 
-/// Returns the agreement of each pair of annotators with a common post, the pairs with the most posts first. Answers
-/// about an earlier version of a post's text are ignored.
+/// Returns the agreement between each pair of annotators with a common post, with the pairs with the most posts first.
+/// Answers about an earlier version of a post's text are ignored.
 pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn kappa_is_agreement_beyond_chance() {
         // 20 posts are `x` for both annotators, 15 for neither, 5 for `ada` only and 10 for `ben` only. The observed
-        // agreement is 0.7, and 0.5 would be expected by chance.
+        // agreement is 0.7; chance would give 0.5.
         let cells = [(20, "x", "x"), (5, "x", ""), (10, "", "x"), (15, "", "")];
         let pairs = cells.into_iter().flat_map(|(n, a, b)| vec![(a, b); n]);
         let mut answers: Vec<StoredGold> = pairs
@@ -109,7 +109,7 @@ mod tests {
         let found = agreement(&answers);
         let names: Vec<&[String; 2]> = found.iter().map(|pair| &pair.annotators).collect();
         assert_eq!(names, [&["ben", "carl"], &["ada", "ben"]]);
-        // The observed agreement and the agreement by chance are both 0.
+        // Both the observed agreement and the chance agreement are 0.
         assert_eq!(found[0].kappa, Some(0.0));
         assert_eq!(found[1].kappa, None);
     }

@@ -1,5 +1,5 @@
-//! Turns the answers of annotators into gold labels: finds the posts on which all annotators agree, and checks which
-//! labels the annotators were offered.
+//! Turns annotators' answers into gold labels: finds the posts on which all annotators agree and checks which labels
+//! they were offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use topicmill_store::{Store, StoreError, StoredGold};
 pub struct Disagreement {
     /// Fullname of the post.
     pub fullname: Fullname,
-    /// (annotator, label) pairs by time; `None` for "none of these".
+    /// (annotator, label) pairs in order of time; `None` for "none of these".
     pub answers: Vec<(String, Option<String>)>,
 }
 
-/// The answers of annotators, combined by post.
+/// Annotators' answers, combined by post.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consensus {
     /// One row per post on which all annotators agree, ordered by fullname. Their line numbers are consecutive.

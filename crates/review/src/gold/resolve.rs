@@ -1,4 +1,4 @@
-//! Resolves the words of gold rows to labels of one or more label sets, and reports unknown and contradictory ones.
+//! Resolves the words in gold rows to labels in one or more label sets and reports unknown and contradictory rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,11 +10,12 @@ use topicmill_score::{LabelSet, Mode};
 const EXAMPLES: usize = 5;
 /// Maximum number of unknown labels that an error lists.
 const NAMED: usize = 20;
-/// The lowest Jaro-Winkler similarity at which a label is suggested for an unknown word.
+/// Minimum Jaro-Winkler similarity between an unknown word and a label suggested for it.
 const MIN_SIMILARITY: f64 = 0.8;
 
-/// Resolves gold rows to labels of one or more label sets. A word that is in some of the sets counts as out of scope in
-/// the others. A word that is in no set is rejected, or counts as out of scope if `others_out_of_scope` is true.
+/// Resolves gold rows to labels in one or more label sets. A word that is in only some of the sets counts as out of
+/// scope in the other sets. A word that is in no set is rejected, or counts as out of scope if `others_out_of_scope` is
+/// true.
 ///
 /// # Errors
 /// Returns [`GoldError`] if there are no rows, a word is unknown, or rows contradict each other.
@@ -160,7 +161,7 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
     }
     let names: Vec<String> = sets.iter().map(|set| format!("`{}`", set.name)).collect();
     GoldError::Labels(format!(
-        "the label set {} has no label {}; correct them, name another label set with --label-set or --pipeline, or \
+        "the label set {} has no label {}; correct them, name a different label set with --label-set or --pipeline, or \
          count their posts as out of scope with --others-out-of-scope; the labels are {}",
         names.join(" or "),
         listed.join(", "),

@@ -1,7 +1,7 @@
 //! Reads the rows of a gold file.
 //!
 //! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
-//! `answered_at` and others; or a JSON export of Label Studio with `data` and `annotations`
+//! `answered_at` and others; or a Label Studio JSON export with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
 //! into `data`. The hash identifies the text that annotators saw, even if a tool has changed its line endings.
 
@@ -19,7 +19,7 @@ const LISTED_LINES: usize = 20;
 /// Reads the rows of a gold file, in order.
 ///
 /// # Errors
-/// Returns [`GoldError`] if the file cannot be read, is empty, or has rows without an id or a label.
+/// Returns [`GoldError`] if the file cannot be read, is empty, or contains rows without an id or a label.
 pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
@@ -74,7 +74,7 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     })
 }
 
-/// Parses a row. A table row has one answer; a Label Studio task has any number.
+/// Parses a row. A table row contains one answer; a Label Studio task contains any number.
 fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
         return Err(format!("the row {problem}"));
@@ -105,14 +105,14 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
             Some(chosen) => chosen.parse().map_err(to_text)?,
             None => SampleReason::Import,
         },
-        // In files from other tools, a column `source` may have any meaning.
+        // In files from other tools, a `source` column may have any meaning.
         source: word("source")?
             .and_then(|source| source.parse().ok())
             .unwrap_or(GoldSource::Import),
         text_hash: word("text_hash")?
             .map(|hash| hash.parse().map_err(to_text))
             .transpose()?,
-        // In files from other tools, a column `note` may have any type.
+        // In files from other tools, a `note` column may have any type.
         note: text(row, "note")
             .ok()
             .flatten()
@@ -141,7 +141,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let choices: Vec<&Value> = choices.flatten().collect();
         let label = match choices[..] {
             [] => continue,
-            [one] => one.as_str().ok_or("a choice is not a text")?.to_owned(),
+            [one] => one.as_str().ok_or("a choice is not text")?.to_owned(),
             _ => {
                 tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is \
                                                       supported");
@@ -153,7 +153,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let number = by.as_i64().or(by["id"].as_i64());
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(GoldRow {
-            // The prefix keeps user ids of Label Studio distinct from names in other tools.
+            // The prefix keeps Label Studio user ids distinct from names in other tools.
             annotator: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
@@ -180,13 +180,13 @@ fn cell<'a>(row: &'a Row, name: &str) -> Option<&'a Cell> {
     found.map(|(_, cell)| cell)
 }
 
-/// Returns the trimmed text of a column; an error if the value has another type.
+/// Returns the trimmed text of a column; an error if the value has a different type.
 fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
     match cell(row, name) {
         None | Some(Cell::Null) => Ok(None),
         Some(cell) => match cell.text() {
             Some(text) => Ok(Some(text.trim().to_owned())),
-            None => Err(format!("`{name}` is not a text")),
+            None => Err(format!("`{name}` is not text")),
         },
     }
 }
@@ -201,7 +201,7 @@ fn json(row: &Row, name: &str) -> Result<Value, String> {
 /// Parses a time with a UTC offset; fractions of seconds are dropped.
 fn time(text: &str) -> Result<Timestamp, String> {
     let time = chrono::DateTime::parse_from_rfc3339(text)
-        // The format of PostgreSQL and pandas.
+        // The format used by PostgreSQL and pandas.
         .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
     time.map(|time| time.to_utc().into()).map_err(|_| {
         format!("`{text}` is not a time with a UTC offset, such as 2026-11-20T08:00:00+00:00")

@@ -1,5 +1,5 @@
 //! Clusters vectors hierarchically, with average linkage of cosine distances. The dendrogram is cut at the distance
-//! with the best silhouette, so the number of clusters need not be given.
+//! with the best silhouette, so the number of clusters need not be known in advance.
 //!
 //! The input is unit vectors in a reproducible order; the output is cluster means, to which other vectors can be
 //! assigned.
@@ -7,11 +7,11 @@
 use kodama::{Dendrogram, Method, linkage};
 use topicmill_score::embedding::dot;
 
-/// Cosine distance below which texts are near-duplicates, such as weekly threads, and count once. Among 1,311 distinct
-/// posts about eleven topics, one pair in a thousand is nearer than 0.45.
+/// Texts closer than this cosine distance are near-duplicates, such as weekly threads, and count once. Among 1,311
+/// distinct posts about eleven topics, only one pair in a thousand is closer than 0.45.
 const SAME: f32 = 0.1;
 /// The range of cut distances that are tried, in hundredths. A smaller distance joins hardly any posts, and a larger
-/// one merges topics: of eleven topics, a cut at 0.86 keeps nine apart, and a cut at 0.96 merges all.
+/// one merges topics: a cut at 0.86 separates nine of eleven topics, and a cut at 0.96 merges all of them.
 const CUTS: (u8, u8) = (50, 90);
 /// The step between cuts, in hundredths.
 const STEP: u8 = 2;
@@ -22,12 +22,12 @@ const DEFAULT_CUT: f32 = 0.8;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Clusters {
     means: Vec<Vec<f32>>,
-    /// The distance up to which a vector belongs to a cluster.
+    /// The maximum distance between a vector and its cluster.
     pub cut: f32,
 }
 
 impl Clusters {
-    /// Returns the cluster that a vector belongs to, if any, and the mean distance to the cluster's members.
+    /// Returns a vector's cluster, if any, and its mean distance to the cluster's members.
     pub fn nearest(&self, vector: &[f32]) -> Option<(usize, f32)> {
         let distances = self.means.iter().map(|mean| 1.0 - dot(mean, vector));
         let (place, distance) = (0..)
@@ -49,9 +49,9 @@ impl Clusters {
 
 /// The vectors that are not near-duplicates of an earlier vector.
 pub(super) struct Distinct {
-    /// Positions of these vectors.
+    /// The positions of these vectors.
     pub places: Vec<usize>,
-    /// Distances of each of these vectors to all earlier ones, one vector after the other.
+    /// Distances from each of these vectors to all earlier ones, vector by vector.
     before: Vec<f32>,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -
     for cut in cuts {
         let sums = Sums::of(&vectors, &cut_at(&tree, n, cut), fewest);
         let silhouette = sums.silhouette(&vectors);
-        // Ties go to the smaller cut, which gives finer clusters.
+        // Ties go to the smaller cut, which produces finer clusters.
         if sums.all.len() > 1 && best.as_ref().is_none_or(|(most, _)| silhouette > *most) {
             best = Some((silhouette, Sums { cut, ..sums }));
         }
@@ -122,7 +122,7 @@ pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -
     sums.means()
 }
 
-/// Cuts the dendrogram at a distance, and returns the cluster of each of `n` vectors.
+/// Cuts the dendrogram at a distance and returns the cluster of each of the `n` vectors.
 fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
     // Step i creates cluster n + i from two earlier ones.
     let mut part_of: Vec<usize> = (0..n + tree.len()).collect();
@@ -132,7 +132,7 @@ fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
             part_of[step.cluster2] = made;
         }
     }
-    // From the root down, so that a parent is resolved before its children.
+    // Work from the root down, so that a parent is resolved before its children.
     for cluster in (0..part_of.len()).rev() {
         part_of[cluster] = part_of[part_of[cluster]];
     }
@@ -177,8 +177,8 @@ impl Sums {
         Self { all, of, cut: 0.0 }
     }
 
-    /// Returns the sum of the vectors' silhouettes (Rousseeuw 1987), each from -1 to 1, and 0 for vectors in no
-    /// cluster. The sum, unlike the mean, rewards cuts that put more vectors into clusters.
+    /// Returns the sum of the vectors' silhouettes (Rousseeuw 1987), each from -1 to 1, and 0 for vectors outside all
+    /// clusters. The sum, unlike the mean, rewards cuts that put more vectors into clusters.
     fn silhouette(&self, vectors: &[&[f32]]) -> f32 {
         let of_vector = |(vector, of): (&&[f32], &Option<usize>)| {
             let own = (*of)?;
@@ -216,7 +216,7 @@ impl Sums {
 mod tests {
     use super::*;
 
-    /// Returns random unit vectors scattered around some axes, from a fixed seed.
+    /// Returns random unit vectors scattered around the axes, with a fixed seed.
     fn about(axes: usize, each: usize, off: f32) -> Vec<Vec<f32>> {
         let mut random = fastrand::Rng::with_seed(5);
         let one = |axis: usize, random: &mut fastrand::Rng| {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn near_duplicates_count_once() {
         let mut vectors = about(2, 12, 0.5);
-        // A daily thread, twenty times.
+        // A daily thread, repeated twenty times.
         vectors.extend(about(3, 20, 0.01).into_iter().skip(2).step_by(3));
         assert_eq!(Distinct::of(&vectors).places.len(), 25);
         assert_eq!(found(&vectors, 5).len(), 2);

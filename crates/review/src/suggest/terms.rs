@@ -3,18 +3,18 @@
 //! frequency of the term in all classes, and A is the mean size of a class.
 //!
 //! The input is the posts of each class; the output is the class's terms of one or two words, best first. A post adds 1
-//! to the frequency of each of its terms, or 2 if the title has the term, so that one long post does not dominate.
+//! to the frequency of each of its terms, or 2 if the title contains the term, so that one long post does not dominate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// English stop words and words that are common on Reddit; the file names its source.
+/// English stop words and words that are common on Reddit; the file gives its source.
 const STOP_WORDS: &str = include_str!("stop_words.txt");
 static ENGLISH: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let lines = STOP_WORDS.lines().filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
-/// Stop words of other languages, each with a bit set for every language that has it.
+/// Stop words in other languages, each with a bit set for every language that has it.
 static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     let mut words: HashMap<&str, u64> = HashMap::new();
     let others = stop_words::available_languages().iter();
@@ -26,21 +26,20 @@ static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     words
 });
 
-/// Number of characters that are read of a body, about as many as the default model reads.
+/// Number of characters to read from a body, about as many as the default model reads.
 const MOST_CHARS: usize = 2_000;
 /// Maximum number of characters in a word.
 const LONGEST: usize = 30;
-/// A term must be in at least this many posts of its class, because a single post is no evidence.
+/// A term must be in at least this many posts in its class, because a single post is no evidence.
 const FEWEST: usize = 2;
-/// A term must be in at least one in this many posts of its class.
+/// A term must be in at least one in this many posts in its class.
 const RAREST: usize = 20;
 /// Maximum number of terms per class.
 const KEPT: usize = 8;
-/// A term can name a cluster if at least one in this many posts of the cluster has the term. In the tuning data, a
-/// cluster with such a term has at least 86 % of its posts from one topic; of the clusters without one, a third mix
-/// topics.
+/// A term can name a cluster if at least one in this many of its posts contains the term. In the tuning data, at least
+/// 86 % of the posts in such a cluster are about one topic; a third of the clusters without such a term mix topics.
 const DISTINCTIVE: usize = 3;
-/// Maximum number of characters in a label of two joined terms.
+/// Maximum number of characters in a label made of two terms.
 const LONG: usize = 30;
 /// Maximum number of characters in an acronym that keeps its capitals.
 const ACRONYM: usize = 5;
@@ -71,7 +70,7 @@ struct Written {
 /// A term of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Term {
-    /// One word or two.
+    /// One or two words.
     pub words: String,
     /// Number of posts in the class with the term.
     pub posts: usize,
@@ -130,8 +129,9 @@ fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMa
     counts
 }
 
-/// Detects a language other than English by its stop words, and returns the language's bit. Returns 0 if the text has
-/// fewer than three stop words of that language, or, because languages share words, at least half as many English ones.
+/// Detects a language other than English by its stop words, and returns the language's bit. Returns 0 if the text
+/// contains fewer than three stop words of that language, or at least half as many English ones, because languages
+/// share words.
 fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
     let mut counts = [0u32; 64];
     let mut english = 0;
@@ -150,7 +150,7 @@ fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
         .map_or(0, |bit| 1 << bit)
 }
 
-/// Returns words and pairs of adjacent words, without stop words of English and of the text's language.
+/// Returns words and pairs of adjacent words, without stop words in English and in the text's language.
 fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut before: Option<String> = None;
@@ -209,7 +209,7 @@ fn prose(piece: &str) -> Option<&str> {
     (!is_name && !is_address).then_some(piece)
 }
 
-/// Splits a token after its first word; the separator is dropped.
+/// Splits a token after its first word and drops the separator.
 fn next_word(piece: &str) -> (&str, &str) {
     let ends = |c: char| !(c.is_alphanumeric() || matches!(c, '\'' | '’' | '-'));
     match piece.char_indices().find(|(_, c)| ends(*c)) {
@@ -228,8 +228,8 @@ fn is_term(word: &str) -> bool {
     2 * letters > digits && long_enough && length <= LONGEST && !ENGLISH.contains(word)
 }
 
-/// Removes redundant terms: of terms that share a word, in singular or plural, the best one stays. But a pair of words
-/// replaces better single words if it has at least half the weight of the best of them.
+/// Removes redundant terms. Of the terms that share a word, in the singular or the plural, the best one is kept.
+/// However, a pair of words replaces better single words if it has at least half the weight of the best of them.
 fn remove_redundant<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
     let mut kept: Vec<(&str, u32)> = Vec::new();
     for (_, term, count) in scored {
@@ -280,9 +280,9 @@ fn spelled(term: &str, written: &HashMap<String, Written>) -> String {
     words.join(" ")
 }
 
-/// Returns a label text from the terms of a cluster with this number of posts: the two best terms, or only the best one
-/// if it has two words or both are too long. `None` if the best term is in less than a [third](DISTINCTIVE) of the
-/// posts.
+/// Returns a label text made from the terms of a cluster with this number of posts: the two best terms, or only the
+/// best one if it consists of two words or both are too long. `None` if the best term is in fewer than a
+/// [third](DISTINCTIVE) of the posts.
 pub(super) fn label(terms: &[Term], posts: usize) -> Option<String> {
     let first = terms.first()?;
     let is_distinctive = first.posts * DISTINCTIVE >= posts;
