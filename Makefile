@@ -3,8 +3,8 @@
 # The target folder: cargo's default, unless CARGO_TARGET_DIR moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-# Most tests wait for other processes, so twice as many tests as cores run concurrently, within the connection limit
-# of the server.
+# Most tests wait for other processes, so twice as many tests as cores run concurrently, within the server's connection
+# limit.
 RUST_TEST_THREADS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 16 ? 16 : n)))
 
 # Two targets install into one .venv, and cargo already uses every core.
@@ -27,7 +27,7 @@ test: lint onnxruntime openvino ## Lint, then run the everyday tests, with a rea
 		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked
 
 .PHONY: test-all
-test-all: rust onnxruntime openvino ## Run the deep tests: crashes, interleavings, histories, commands of docs/, fuzz, soak
+test-all: rust onnxruntime openvino ## Run the deep tests: crashes, interleavings, histories, commands in docs/, fuzz, soak
 	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
 		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked --lib --test it -- --ignored
 	$(MAKE) fuzz SECONDS=10
@@ -56,12 +56,12 @@ fuzz: rust ## Fuzz every parser for SECONDS each (default 60), guided by coverag
 	done
 
 .PHONY: check-traces
-check-traces: rust ## Check that a program with the feature otel sends traces to a receiver
+check-traces: rust ## Check that a program with the otel feature sends traces to a receiver
 	cargo build --locked --features otel
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: schema
-schema: rust ## Generate docs/schema.md and packaging/datasette.yaml from the comments of migrations/postgres
+schema: rust ## Generate docs/schema.md and packaging/datasette.yaml from the comments in migrations/postgres
 	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_ >/dev/null
 	cargo test --locked --quiet --test it -- schema::the_
 
@@ -88,7 +88,7 @@ train-sample: rust onnxruntime model-tools ## Train a model on the sample posts,
 	cargo build --release --locked
 	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
-# The base of the current model is in the history of this repository; models/README.md describes POSTS.
+# The base of the current model is in this repository's history; models/README.md describes POSTS.
 .PHONY: train-default
 train-default: model-tools ## Train the default model further: POSTS=FILE, optionally BROAD=FILE, TEACHER=FOLDER
 	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out \
@@ -130,8 +130,8 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
-# cargo-cyclonedx writes a file next to each Cargo.toml, with the path of this folder. The program's file is in this
-# folder.
+# cargo-cyclonedx writes a file next to each Cargo.toml. The files contain this folder's path, which sed replaces below.
+# The program's file is the one in this folder.
 .PHONY: sbom
 sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
@@ -144,7 +144,7 @@ sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 
 # The CUDA wheel is installed in addition to the CPU wheel, which other tools need.
 .PHONY: placement
-placement: model-tools ## List ONNX Runtime's CUDA kernels for the graphs of tools/model.py (no GPU needed)
+placement: model-tools ## List ONNX Runtime's CUDA kernels for the graphs from tools/model.py (no GPU needed)
 	.venv-tools/bin/pip install --quiet --no-deps --upgrade --target .venv-tools/cuda onnxruntime-gpu==1.31.1
 	for shape in tiny-bart tiny-bert tiny-roberta; do \
 		rm -rf target/placement/$$shape && \
@@ -152,7 +152,7 @@ placement: model-tools ## List ONNX Runtime's CUDA kernels for the graphs of too
 	PYTHONPATH=.venv-tools/cuda .venv-tools/bin/python tools/placement.py --write target/placement/tiny-*
 
 .PHONY: golden
-golden: model-tools ## Regenerate the reference scores of the tests
+golden: model-tools ## Regenerate the reference scores for the tests
 	.venv-tools/bin/python tools/golden.py
 
 .PHONY: pictures
@@ -171,7 +171,7 @@ clean: ## Remove builds, packages and virtual environments
 	cargo clean
 	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
-# The library in the wheel is the same for every Python, but not every Python has a wheel. Use the wheel of Python 3.12,
+# The library in the wheel is the same for every Python, but not every Python has a wheel. Use the wheel for Python 3.12
 # and keep it out of site-packages.
 .PHONY: onnxruntime
 onnxruntime:

@@ -57,7 +57,7 @@ def power(sizes: list[float], times: list[float]) -> tuple[float, float]:
 
 
 def texts(count: int, seed: int = 16) -> list[str]:
-    """Returns made-up texts with Reddit's lengths: three in ten are titles; bodies have a median of 90 words."""
+    """Returns made-up texts as long as Reddit's: three in ten are titles; bodies have a median of 90 words."""
     chance = random.Random(seed)
     length = lambda: chance.randint(4, 16) if chance.random() < 0.3 else int(min(400, chance.lognormvariate(4.5, 0.8)))
     return [" ".join(chance.choices(WORDS, k=max(1, length()))) for _ in range(count)]

@@ -4,11 +4,11 @@
     PYTHON benches/embedding.py TOPICMILL MODEL TEXTS FOLDER [ROUNDS]
 
 TEXTS is NDJSON with `text`, or with `title` and `selftext`. The weights are read from MODEL/model.onnx and written as a
-checkpoint to FOLDER/hf. The second table counts the labels that equal those of torch in float32. Times are CPU seconds
-without loading. For sentence-transformers, they are those of `encode`; for topicmill, the time to score only the first
-text is subtracted from the time to score TEXTS.
+checkpoint to FOLDER/hf. The second table counts the labels that match torch's in float32. Times are CPU seconds,
+excluding loading. For sentence-transformers, this is the time in `encode`; for topicmill, it is the time to score TEXTS
+minus the time to score only the first text.
 
-Needs what tools/requirements.txt lists, and `sentence-transformers[onnx,openvino]`; missing backends are skipped.
+Needs the packages in tools/requirements.txt and `sentence-transformers[onnx,openvino]`; missing backends are skipped.
 """
 
 import json

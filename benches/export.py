@@ -3,7 +3,7 @@
     python benches/export.py PROGRAM DATABASE [ROUNDS]
 
 DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Needs pandas and pyarrow, and for
-PostgreSQL sqlalchemy and psycopg. CPU seconds are those of the program alone, without the server.
+PostgreSQL sqlalchemy and psycopg. CPU seconds cover only the program, not the server.
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 
 from common import in_turns, timed
 
-# The columns of `topicmill export` with the same types: timestamps, hashes as text, a column per label.
+# The columns that `topicmill export` writes, with the same types: timestamps, hashes as text, a column per label.
 QUERY = """
 SELECT p.fullname, p.subreddit, p.topic, p.title, p.selftext, p.url, p.permalink, p.created_at, p.reddit_score,
        p.num_comments, p.source, CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score, c.margin, c.abstained,

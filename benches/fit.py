@@ -1,13 +1,13 @@
-"""Evaluates `topicmill labels fit` on posts with known topics: fits to random answers, evaluates on the other posts.
+"""Evaluates `topicmill labels fit` on posts with known topics: fits to random answers and evaluates on the other posts.
 
     python3 benches/fit.py target/release/topicmill POSTS.ndjson PIPELINE.toml [--draws 10] [--answers 20 50 100 200]
 
 POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`. A topic that is not a slug of PIPELINE is
 out of scope. For each number of answers, each draw fits the label set and labels all posts. The figures are means over
-the draws, on the posts that were not drawn; the right outcome also has its standard error.
+the draws, on the posts that were not drawn; the share of right outcomes is shown with its standard error.
 
 With `--select useful`, the program chooses the answers from a random half of the posts, as its review page does; the
-other half is for evaluation. `--select half` draws random answers from the same halves, for comparison.
+other half is used for evaluation. `--select half` draws random answers from the same halves, for comparison.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def halves(arguments: argparse.Namespace, posts: list[dict], gold: dict[str, str]) -> None:
-    """Fits to answers from one half of the posts, and evaluates on the other half."""
+    """Fits to answers from one half of the posts and evaluates on the other half."""
     print(HEAD)
     for answers in arguments.answers:
         found, took = [], []
@@ -92,7 +92,7 @@ def halves(arguments: argparse.Namespace, posts: list[dict], gold: dict[str, str
 
 
 class Runs:
-    """Runs the program in one folder, with the database there."""
+    """Runs the program in one folder, which also contains the database."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.program = arguments.program.resolve()
@@ -116,7 +116,7 @@ class Runs:
         try:
             self(*command)
         except subprocess.CalledProcessError as problem:
-            if problem.returncode != 1:  # 1: no better than the words, so they stay current
+            if problem.returncode != 1:  # 1: no better than the label texts, so the old set remains current
                 raise
 
     def judged(self, rows: list[tuple[str, str]]) -> list[float]:

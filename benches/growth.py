@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Fits exponents of growth: `topicmill score` by posts, labels and length, and the store by posts.
+"""Fits growth exponents: `topicmill score` over posts, labels and length, and the store over posts.
 
     benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
     benches/growth.py store BENCH URL [--posts N …]
 
-`score` varies the number of posts, labels or tokens and keeps the other two at their middle values. The time is that
-of the shorter of two rounds, from the first text to the last score, without loading the model. A text is a repeated
-word of one token.
+`score` varies the number of posts, labels or tokens and keeps the other two at their middle values. The time is the
+shorter of two rounds, from the first text to the last score, excluding model loading. Each text repeats a one-token
+word.
 
 `store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server on
 which a database can be created: `postgres://…/NAME`. For each number of posts, the script fills the database
-FOLDER/growth_N.db or NAME_N and keeps it: a second run times the database as it is. The power of an operation on a
-fixed number of rows should be near 0, and that of a scan near 1.
+FOLDER/growth_N.db or NAME_N and keeps it: a second run times the existing database. The power should be near 0 for an
+operation on a fixed number of rows, and near 1 for a scan.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LINE = re.compile(r"^(.+): ([0-9.]+) ms")
 
 
 def score(arguments: argparse.Namespace) -> None:
-    """Measures each series in an interleaved order, and prints a table for each."""
+    """Measures the series in interleaved order and prints a table for each."""
     arguments.folder.mkdir(parents=True, exist_ok=True)
     middle = {name: sorted(getattr(arguments, name))[len(getattr(arguments, name)) // 2] for name in VARIED}
     for name in VARIED:
@@ -61,7 +61,7 @@ def seconds(arguments: argparse.Namespace, posts: int, labels: int, tokens: int)
 
 
 def store(arguments: argparse.Namespace) -> None:
-    """Runs the store benchmark at each number of posts, and prints a table of times and powers."""
+    """Runs the store benchmark at each number of posts and prints a table of times and powers."""
     times = {posts: measured(arguments, posts) for posts in arguments.posts}
     print("| ms | " + " | ".join(f"{posts:,}" for posts in times) + " | power |\n|---|" + "---|" * (len(times) + 1))
     for name in next(iter(times.values())):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the import of a dump with plain Python: zstandard, json, and sqlite3 or psycopg's COPY.
+"""Compares importing a dump with plain Python: zstandard, json, and sqlite3 or psycopg's COPY.
 
     PYTHON benches/ingest.py FOLDER [TOPICMILL]
 
 PYTHON needs zstandard and psycopg. With TEST_DATABASE_URL, which scripts/with-postgres sets, the script also measures
 PostgreSQL. FOLDER keeps two dumps in the format of Reddit's monthly dumps, NDJSON in zstd with a long window. The
-imported subreddit has 2 % of the rows of `few.zst`, and all rows of `all.zst`. Missing dumps are generated, always with
-the same rows.
+imported subreddit accounts for 2 % of the rows in `few.zst` and for all rows in `all.zst`. Missing dumps are generated,
+always with the same rows.
 """
 
 import io
@@ -38,7 +38,7 @@ COLUMNS = "subreddit title selftext url permalink author score upvote_ratio num_
 
 
 def main() -> None:
-    """Makes the missing dumps, and measures each variant in an interleaved order."""
+    """Generates the missing dumps and measures the variants in interleaved order."""
     folder = Path(sys.argv[1])
     program = sys.argv[2] if len(sys.argv) > 2 else "target/release/topicmill"
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,13 +5,13 @@
     PYTHON benches/package.py FOLDER workers [ROUNDS]
     PYTHON benches/package.py FOLDER pipeline HF MODEL [ROUNDS]
 
-PYTHON needs what python/requirements-clusters.txt lists, and the package; `pipeline` also needs torch and transformers.
-Made-up texts are written to FOLDER as Parquet; the environment variable TEXTS sets their number. CPU seconds include
-all child processes.
+PYTHON needs the packages in python/requirements-clusters.txt and the topicmill package; `pipeline` also needs torch and
+transformers. Made-up texts are written to FOLDER as Parquet; the TEXTS environment variable sets their number. CPU
+seconds include all child processes.
 
 - program: the package and the program on one file, with one thread each. Times include starting the process and loading
   the model.
-- workers: Dask with one worker and with two, one thread each, the default model.
+- workers: Dask with one worker and with two, one thread each, with the default model.
 - pipeline: Dask with one worker of one thread. HF is a transformers classifier, and MODEL is the folder that
   tools/model.py makes from it. `topicmill.dask.label` is compared with `map_partitions` over the transformers pipeline,
   in batches of 25.
@@ -141,7 +141,7 @@ def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
     theirs, ours = (one.sort_values("id") for one in found.values())
     same = (theirs["label"].to_numpy() == ours["label"].to_numpy()).mean()
     apart = np.abs(theirs["score"].to_numpy() - ours["score"].to_numpy()).max()
-    print(f"\nthe same label: {same:.1%}; the largest difference of a score: {apart:.1e}")
+    print(f"\nthe same label: {same:.1%}; the largest score difference: {apart:.1e}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes made-up posts with Reddit's lengths, one JSON object per line.
+"""Writes made-up posts as long as Reddit's, one JSON object per line.
 
     python benches/sample.py [--posts 1000] > texts.ndjson
 
@@ -31,7 +31,7 @@ class Numbers:
         return (self.state >> 33) % end
 
     def fraction(self) -> float:
-        """Returns a number from 0 to below 1."""
+        """Returns a number from 0 up to, but not including, 1."""
         return self.below(1 << 24) / (1 << 24)
 
     def normal(self) -> float:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def text(numbers: Numbers) -> str:
-    """Returns a title, in seven of ten cases followed by a body."""
+    """Returns a title, followed in seven of ten cases by a body."""
     title = words(numbers, 8 + numbers.below(11))
     if numbers.fraction() < 0.3:
         return title

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 
 def main() -> None:
-    """Starts the server, and measures each page."""
+    """Starts the server and measures each page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("database")
@@ -85,7 +85,7 @@ def pages_of(port: int, overview: dict) -> list:
 
 
 def measure(server: int, port: int, name: str, paths: list, clients: int, requests: int) -> None:
-    """Requests the pages of one kind, and prints the response times."""
+    """Requests the pages of one kind and prints the response times."""
     times, before, began = [], cpu(server), time.perf_counter()
 
     def client(seed: int) -> None:
@@ -114,7 +114,7 @@ def measure(server: int, port: int, name: str, paths: list, clients: int, reques
 
 
 def ask_json(port: int, path: str) -> dict:
-    """Returns a response of the API."""
+    """Returns a response from the API."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("GET", path)
     return json.loads(connection.getresponse().read())

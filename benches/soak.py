@@ -10,7 +10,7 @@ half a minute. Every two seconds, the script reads resident memory, file handles
 At the end, it stops the imports, waits until the backlog is empty, and sends SIGTERM.
 
 The script prints tables. It exits with 1 if memory grew by more than a tenth from the first quarter to the last
-(medians, without the first two minutes), if file handles or threads grew, if a post has no label or the label of an
+(medians, excluding the first two minutes), if file handles or threads grew, if a post has no label or the label of an
 earlier text, if more posts were labelled than texts arrived, or if `classify` did not exit with 143.
 """
 
@@ -42,7 +42,7 @@ class Arrivals:
         self.repeats = 0
 
     def text(self) -> str:
-        """Returns a text of 5 to 400 words, short ones more often."""
+        """Returns a text of 5 to 400 words, with short ones more often."""
         return " ".join(self.random.choices(WORDS, k=int(5 * 80 ** self.random.random())))
 
     def delivery(self, size: int) -> list[dict]:
@@ -91,7 +91,7 @@ class Soak:
         )  # fmt: skip
 
     def number(self, statement: str) -> int:
-        """Returns the single number of a query."""
+        """Returns the single number that a query yields."""
         return int(next(iter(json.loads(self.call("sql", "--format", "json", statement).stdout)[0].values())))
 
     def bring(self) -> None:
@@ -106,7 +106,7 @@ class Soak:
             self.rest(5)
 
     def rest(self, secs: float) -> None:
-        """Waits, and samples the program meanwhile."""
+        """Samples the program while waiting."""
         until = time.monotonic() + secs
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(SAMPLE_SECS, left))
@@ -125,7 +125,7 @@ class Soak:
         self.samples.append((at, int(fields["VmRSS"].split()[0]), handles, int(fields["Threads"])))
 
     def restart(self) -> None:
-        """Stops the server, cleanly or by a crash, and restarts it after a while."""
+        """Stops or crashes the server and restarts it after a while."""
         mode = ["fast", "immediate"][len(self.restarts) % 2]
         self.restarts.append(f"{mode} after {(time.monotonic() - self.begun) / 60:.0f} min")
         subprocess.run([self.control, "stop", mode], check=True)
@@ -164,7 +164,7 @@ class Soak:
         sys.exit(self.report(json.loads(record.read_text())))
 
     def drain(self) -> None:
-        """Waits until the backlog is empty, at most five minutes."""
+        """Waits until the backlog is empty, for at most five minutes."""
         for _ in range(60):
             if self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL") == 0:
                 return

@@ -7,10 +7,10 @@ The simulation reads the program's constants from its source; the rest is arithm
 standard library. `--check` simulates only the defaults, and exits with 1 if the worst run wastes 5 % or more.
 
 A machine is paid for from its start to its end, or to the end of the job. All paid time is waste, except for computing
-posts that are in the result. Waste has three parts: `start` is the time until a machine's first post, `again` the
-computation that was lost with a machine, and `idle` the time without posts until the job is done.
+posts that are in the result. Waste has three parts: `start` is the time until a machine's first post, `again` is the
+computation that was lost with a machine, and `idle` is the time without posts until the job is done.
 
-Workers on PostgreSQL claim windows of posts, and hold a few windows at a time. The posts of a reclaimed machine can be
+Workers on PostgreSQL claim windows of posts and hold a few windows at a time. The posts of a reclaimed machine can be
 claimed again when its lease expires. Workers claim these posts after all others, in small windows, and wait for each
 write.
 """
@@ -65,8 +65,9 @@ class Program:
 
 @dataclass(frozen=True)
 class World:
-    """Assumptions. 109 posts/s: the default model on two cores (benches/results/stages.md). 0.4 s: a claim and a write of a
-    window without overlap (benches/results/store.md: 0.19 s for 1,000 posts, with the server on the same machine)."""
+    """Assumptions. 109 posts/s: the default model on two cores (benches/results/stages.md). 0.4 s: a claim and a write
+    of a window without overlap (benches/results/store.md: 0.19 s for 1,000 posts, with the server on the same
+    machine)."""
 
     machines: int = 100
     posts: int = 211_000_000
@@ -123,7 +124,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
     dies_at = crashes(world, chance)
     bill = Bill()
     left, done = world.posts, 0
-    # Number of posts of reclaimed machines that can be claimed, by how often their machine was reclaimed.
+    # Number of claimable posts from reclaimed machines, by how many machines were reclaimed while holding them.
     suspects: dict[int, int] = {}
     events: list = []
     order = itertools.count()
@@ -208,7 +209,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
             machine(now)
     for name in born:
         bill.paid += max(0.0, bill.ends - born[name])
-        # The part of a machine's start that is after the end of the job is not paid.
+        # The part of a machine's start that falls after the end of the job is not paid for.
         bill.start -= max(0.0, min(born[name] + world.start_secs, dies[name]) - max(bill.ends, born[name]))
     return bill
 
@@ -221,8 +222,8 @@ def table(title: str, columns: str, rows) -> None:
         print(f"| {name} | {bill.row()} |")
 
 
-# Posts per second on two cores (docs/benchmarks.md), and posts per window; a window has at most 4,096 rows. The number
-# of posts is reduced in proportion to the speed.
+# Posts per second on two cores (docs/benchmarks.md), and posts per window; a window contains at most 4,096 rows. The
+# number of posts is reduced in proportion to the speed.
 MODELS = {
     "the default model": (109.0, 1_024),
     "BART-large's size, a shortlist of 4 of 16 labels": (0.60, 1_024),

@@ -16,10 +16,10 @@ computes in float32, and the script rounds numbers in between, so it runs on any
 | gelu | the output of the activation |
 | sums | the sum of a layer and its residual |
 | norms | the output of a normalization |
-| head | all of the above in the classifier at the end |
+| head | all of the above in the final classifier |
 
 Each error is a difference from the float32 logits of random token pairs, in standard deviations of these logits. The
-table has the largest and the mean.
+table shows the largest and the mean error.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PLACES = ("weights", "products in", "products out", "attention", "softmax", "gel
 
 
 def rounded(values: torch.Tensor) -> torch.Tensor:
-    """Rounds to bfloat16, and returns float32."""
+    """Rounds to bfloat16 and returns float32."""
     return values.bfloat16().float() if values.is_floating_point() else values
 
 

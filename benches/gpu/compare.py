@@ -22,7 +22,7 @@ def main() -> int:
     pairs = list(zip(first, second, strict=True))
     largest = max(abs(a["scores"][label] - b["scores"][label]) for a, b in pairs for label in a["scores"])
     moved = sum(a["label"] != b["label"] for a, b in pairs)
-    print(f"{len(pairs)} posts: largest difference of scores {largest:.2e}, {moved} labels differ")
+    print(f"{len(pairs)} posts: largest score difference {largest:.2e}, {moved} labels differ")
     return int(largest > tolerance)
 
 

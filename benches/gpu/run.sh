@@ -5,15 +5,15 @@
 #
 #     benches/gpu/run.sh OUT
 #
-# OUT gets a log per step, the figures as JSON, CSV and SVG, and summary.md. A failed step is noted in summary.md. The
-# next step still runs, unless there is no model. Environment variables:
+# OUT receives a log per step, the figures as JSON, CSV and SVG, and summary.md. A failed step is noted in summary.md.
+# The next step still runs, unless there is no model. Environment variables:
 #   TOPICMILL        the program [target/release/topicmill]
 #   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, with its providers next to it
-#   PYTHON           a Python with what tools/requirements.txt lists [python3]
+#   PYTHON           a Python with the packages in tools/requirements.txt [python3]
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
 #   SHAPE            shape of the random weights: bart-large, or a tiny one to try the script [bart-large]
 #   POSTS            number of posts in the timed steps [2000]
-#   SOAK             seconds of the soak test [600]
+#   SOAK             duration of the soak test in seconds [600]
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -40,7 +40,7 @@ step() {
     fi
 }
 
-# Runs a step, and appends mean GPU utilisation, peak memory and mean power to the summary, without idle samples.
+# Runs a step, and appends mean GPU utilisation, peak memory and mean power to the summary, excluding idle samples.
 watched() {
     local name=$1 watch=
     shift
@@ -76,7 +76,7 @@ step graphs "$python" tools/model.py "$work/hf" "$model" --graphs "$graphs" || e
 step verify "$topicmill" model verify "$model"
 "$python" benches/sample.py --posts "$posts" >"$work/posts.ndjson" || exit 1
 
-# The same posts on the CPU and on the device.
+# Scores the same posts on the CPU and on the device.
 head -n 32 "$work/posts.ndjson" >"$work/few.ndjson"
 score() { "$topicmill" score "$work/few.ndjson" "$work/$1.ndjson" --model "$model" --device "$2"; }
 parity() {
@@ -99,13 +99,13 @@ out_of_memory() {
 step out-of-memory out_of_memory
 watched busy score_all all
 
-# Labels posts through a database, and finds the bottleneck from the run record.
+# Labels posts through a database and identifies the bottleneck from the run record.
 database=sqlite:$work/demo.db
 step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
     step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
     sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
 
-# The large model and the default one, which has no float16 graph.
+# Alternates the large model with the default one, which has no float16 graph.
 step soak "$python" benches/gpu/soak.py "$topicmill" "$device" "$soak" "$model" models/minilm-reddit-topics
 [ -s "$out/soak.log" ] && sed 's/^/    /' "$out/soak.log" >>"$summary"
 cat "$summary"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that memory stops growing during batches of many shapes.
+"""Checks that memory stops growing while batches vary in shape.
 
     soak.py TOPICMILL DEVICE SECONDS MODEL...
 
 In each of two rounds, `topicmill score` runs once with each MODEL and reads texts from stdin; SECONDS is divided evenly
-among these runs. The texts come in blocks of one window: short ones, long ones, then a mix. The script reads memory
+among these runs. The texts arrive in blocks of one window: short ones, long ones, then a mix. The script reads memory
 every second: on a GPU, what NVML lists for the process, or the memory in use if it lists none; on a CPU, resident
-memory. On a CPU, scoring the texts that were already read takes some minutes more, so use small models.
+memory. On a CPU, scoring the texts that were already read takes a few more minutes, so use small models.
 
 The script prints a table. The exit code is 1 if the peak memory of a run's last third exceeds that of its second third
 by more than 2 % plus 32 MiB, or if a text has no score.
@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import WORDS  # noqa: E402
 
 WINDOW = 1024
-"""Texts that `score` buffers before it sorts them."""
+"""The number of texts that `score` buffers before sorting them."""
 LENGTHS = {"short": (3, 12), "long": (150, 400), "mixed": (3, 400)}
 ROUNDS = 2
 
 
 def main() -> int:
-    """Runs every model in turn, and prints the memory of each."""
+    """Runs every model in turn and prints its memory use."""
     program, device, seconds, *models = sys.argv[1:]
     share = float(seconds) / (ROUNDS * len(models))
     runs = [run(program, device, share, model) for _ in range(ROUNDS) for model in models]
@@ -75,7 +75,7 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
 
 
 def feed(child: subprocess.Popen, ends: float, counts: dict) -> None:
-    """Writes texts until the time is over. A full pipe blocks it until the model catches up."""
+    """Writes texts until time is up. A full pipe blocks the write until the model catches up."""
     numbers = random.Random(1)
     try:
         while time.monotonic() < ends:
@@ -87,7 +87,7 @@ def feed(child: subprocess.Popen, ends: float, counts: dict) -> None:
                     if time.monotonic() > ends:
                         return
     except BrokenPipeError:
-        pass  # the child has exited, and its exit code is reported
+        pass  # the child has exited; its exit code is reported
     finally:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
@@ -115,7 +115,7 @@ def memory(pid: int, device: str) -> float:
 
 
 def ask(*flags: str) -> list[list[str]]:
-    """Returns the output of nvidia-smi as rows of words."""
+    """Returns nvidia-smi's output as rows of words."""
     ran = subprocess.run(
         ["nvidia-smi", *flags, "--format=csv,noheader,nounits"], check=False, capture_output=True, text=True
     )

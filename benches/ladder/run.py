@@ -3,8 +3,9 @@
 
     .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--plain FILE] [--out FOLDER]
 
-The highest rung is topicmill's `Labeler`; rungs.py has the other rungs. All rungs alternate, so that other load affects
-them equally, and the shortest time of each counts. Needs what tools/requirements.txt lists, and the package topicmill.
+The highest rung is topicmill's `Labeler`; the other rungs are in rungs.py. The rungs alternate, so that other load
+affects them equally, and the shortest time of each is reported. Needs the packages in tools/requirements.txt and the
+topicmill package.
 """
 
 import argparse
@@ -33,7 +34,7 @@ NAMES = {
 
 
 def main() -> int:
-    """Runs every rung the given number of times, prints a table and writes files."""
+    """Runs every rung the given number of times, prints a table and writes the files."""
     arguments = parse()
     job = job_of(arguments)
     labeler = Labeler(
@@ -46,7 +47,7 @@ def main() -> int:
         engine=arguments.engine,
     ).load()
     if labeler.kind != "nli":
-        print("the pipeline takes NLI models only: name another with --model", file=sys.stderr)
+        print("the pipeline accepts only NLI models: choose one with --model", file=sys.stderr)
         return 2
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = rungs.make(job)
@@ -113,7 +114,7 @@ def table(seconds: dict, scores: dict) -> list[dict]:
 
 
 def difference(these: rungs.Scores, those: rungs.Scores) -> float:
-    """Returns the largest difference of two scores."""
+    """Returns the largest difference between two scores."""
     rows = zip(these, those, strict=True)
     return max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
 
@@ -136,16 +137,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--hf", required=True, metavar="FOLDER", help="the same weights as a Hugging Face folder")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="topicmill's model folder")
     parser.add_argument("--texts", required=True, type=Path, metavar="FILE", help="NDJSON; benches/sample.py makes some")
-    parser.add_argument("--posts", type=int, default=16, metavar="N", help="texts that are scored [16]")
+    parser.add_argument("--posts", type=int, default=16, metavar="N", help="number of texts to score [16]")
     parser.add_argument("--pipeline", type=Path, default="pipelines/sixteen-topics.toml", metavar="FILE")
     parser.add_argument("--max-tokens", type=int, default=1_024, metavar="N", help="tokens that the model reads [1024]")
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0 [cpu]")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
-    parser.add_argument("--plain", metavar="FILE", help="a plain export of them, for ONNX Runtime in Python")
+    parser.add_argument("--plain", metavar="FILE", help="a plain ONNX export, for ONNX Runtime in Python")
     lower = [name for name in NAMES if name != "topicmill"]
-    parser.add_argument("--rungs", nargs="+", choices=lower, metavar="RUNG", help=f"only these of {', '.join(lower)}")
+    parser.add_argument("--rungs", nargs="+", choices=lower, metavar="RUNG", help=f"run only these: {', '.join(lower)}")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each rung [3]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for ladder.json and ladder.csv")
     return parser.parse_args()

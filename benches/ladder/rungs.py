@@ -8,11 +8,11 @@ Scores = list[list[float]]
 ROWS = 16
 """Pairs in a batch."""
 TOKENS = 16_384
-"""Padded tokens in a batch of the sorting rung, as topicmill uses on a GPU."""
+"""Padded tokens in a batch of the sorting rung, as many as topicmill uses on a GPU."""
 
 
 def timed(run: Callable[[list[str]], Scores], texts: list[str]) -> tuple[float, Scores]:
-    """Seconds and scores of a run."""
+    """Returns the seconds and the scores of a run."""
     start = time.perf_counter()
     scores = run(texts)
     return time.perf_counter() - start, scores
@@ -68,7 +68,7 @@ def in_order(found: dict, labels: list[str]) -> list[float]:
 
 
 def encoded(job: dict, tokenizer, texts: list[str]) -> Iterator[dict]:
-    """Yields the pairs of each text as batches of at most `rows`, padded to their longest."""
+    """Yields the pairs of each text in batches of at most `rows`, padded to the longest."""
     hypotheses = [job["template"].format(label) for label in job["labels"]]
     for text in texts:
         for start in range(0, len(hypotheses), ROWS):
@@ -104,7 +104,7 @@ def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
 
 
 def in_order_of_length(job: dict, model, tokenizer, texts: list[str]) -> Scores:
-    """Runs all pairs, the longest first, in batches of a token budget: the best case of plain torch."""
+    """Runs all pairs, the longest first, in batches within a token budget: plain torch at its best."""
     import torch
 
     hypotheses = [job["template"].format(label) for label in job["labels"]]
@@ -124,9 +124,9 @@ def in_order_of_length(job: dict, model, tokenizer, texts: list[str]) -> Scores:
 
 
 def tflop(job: dict) -> float:
-    """What the job takes at least, in 10^12 operations: products of matrices alone, and no token that fills up.
+    """Returns the least work that the job takes, in 10^12 operations: only matrix products, and no padding.
 
-    A layer multiplies each token with its matrices, two operations a weight; attention compares it with each other one.
+    A layer multiplies each token by its matrices, at two operations per weight; attention compares all pairs of tokens.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -136,7 +136,7 @@ def tflop(job: dict) -> float:
     if config.is_encoder_decoder:
         inner = 2 * width * config.encoder_ffn_dim
         weights = config.encoder_layers * (4 * width**2 + inner) + config.decoder_layers * (8 * width**2 + inner)
-        attentions = config.encoder_layers + 1.5 * config.decoder_layers  # the decoder's own sees half of it
+        attentions = config.encoder_layers + 1.5 * config.decoder_layers  # causal self-attention: half the pairs
     else:
         weights = config.num_hidden_layers * (4 * width**2 + 2 * width * config.intermediate_size)
         attentions = config.num_hidden_layers

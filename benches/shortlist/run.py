@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the share of labels that a shortlist preserves, and the time it saves.
+"""Measures the share of labels that a shortlist preserves and the time that it saves.
 
-    python benches/shortlist/run.py TEXTS --model FOLDER [--sizes 1 2 4 8] [FLAGS OF `score`]
+    python benches/shortlist/run.py TEXTS --model FOLDER [--sizes 1 2 4 8] [FLAGS FOR `score`]
 
 Scores TEXTS (NDJSON) with the large model alone and with a shortlist of each size. The time of a run with one text,
 which is mostly loading, is subtracted. Needs only Python.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Prints a row for each size, and one for the large model alone."""
+    """Prints a row for each size and one for the large model alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", type=Path, metavar="TEXTS")
     parser.add_argument("--topicmill", default="target/release/topicmill", metavar="PROGRAM")
@@ -29,7 +29,7 @@ def main() -> int:
             one.write_text(texts.readline(), encoding="utf-8")
 
         def score(*more: str) -> tuple[float, list[str]]:
-            """Returns the seconds without loading, and the label of each text."""
+            """Returns the seconds, excluding loading, and the label of each text."""
             taken = []
             for texts in (one, arguments.texts):
                 output = Path(folder, "scored.ndjson")

@@ -4,7 +4,7 @@
 #     benches/store/run.sh FOLDER [POSTS [SCORED]]
 #
 # FOLDER keeps the SQLite database. With TEST_DATABASE_URL, which scripts/with-postgres sets, the script also measures
-# PostgreSQL. The sizes of SQLite's tables need the sqlite3 program.
+# PostgreSQL. Listing the sizes of SQLite's tables requires the sqlite3 program.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)

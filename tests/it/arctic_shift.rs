@@ -190,7 +190,7 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
 }
 
 #[tokio::test]
-async fn posts_of_one_second_are_all_read_across_page_boundaries() {
+async fn posts_from_one_second_are_all_read_across_page_boundaries() {
     // (posts before, posts in the second, posts after): the boundary falls before, within and after the second.
     for crowd in [
         (99, 3, 120),
@@ -284,7 +284,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
             .collect();
         assert_eq!(limits, ["100", "50", "25", "50", "100"]);
         let sleeps = scene.clock.sleeps();
-        // Waits that double, with jitter; then one second between pages.
+        // The waits double, with jitter; then one second between pages.
         assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
         assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
         assert_eq!(sleeps[2..], [SECOND; 2]);
@@ -297,7 +297,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
 }
 
 #[tokio::test]
-async fn rate_limit_headers_of_the_archive_are_obeyed() {
+async fn archive_rate_limit_headers_are_obeyed() {
     let newest_first: Vec<Value> = minutes(0..100).into_iter().rev().collect();
     let body = json!({"data": newest_first});
     let reset_at = (NOW + 31).to_string();
@@ -369,7 +369,7 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
 }
 
 #[tokio::test]
-async fn rows_of_every_year_are_read_and_only_the_invalid_row_is_lost() {
+async fn rows_from_every_year_are_read_and_only_the_invalid_row_is_lost() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let odd = [

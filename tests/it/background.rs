@@ -57,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// Labels with a pipeline file and more flags; returns the run's counts.
+    /// Labels with a pipeline file and additional flags; returns the run's counts.
     fn classify(&self, file: &str, more: &[&str]) -> Value {
         self.run_counts(&[&["classify", "--pipeline", file][..], more].concat())
     }
@@ -136,7 +136,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             })
         );
         if database.url.starts_with("sqlite:") {
-            // The closest calls come in order from their index, without a sort.
+            // The closest calls are read in order from their index, without a sort.
             let plan = "EXPLAIN QUERY PLAN SELECT * FROM uncertain_posts LIMIT 20";
             let plan = scene.json(&["sql", plan]).to_string();
             assert!(plan.contains("INDEX classifications_uncertain"), "{plan}");
@@ -167,7 +167,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&status["backlog"]["other"], &status["backlog"]["unsure"]),
             (&json!(10), &json!(0))
         );
-        // The stored version of the background is that of the file.
+        // The stored version of the background matches the file's.
         let same = scene.ok(&["labels", "diff", "current", &file]).stdout;
         assert!(same.contains("reddit@1"), "{same}");
         let nothing = scene.classify(&file, &[]);
@@ -175,7 +175,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&nothing["posts"], &nothing["pairs"]),
             (&json!(0), &json!(0))
         );
-        // The earlier labels become current again, and are unchanged.
+        // The earlier labels become current again and are unchanged.
         scene.classify(&without, &["--make-current"]);
         assert_eq!(scene.outcomes(), all);
     }

@@ -70,7 +70,7 @@ struct Waiting {
     crashes: u32,
 }
 
-/// The expected state of the database. A lease is named by the number of its claim.
+/// The expected state of the database. A lease is identified by its claim number.
 #[derive(Debug, Default)]
 struct Model {
     now: i64,
@@ -231,7 +231,7 @@ fn title(text: u8) -> String {
     format!("text {text}")
 }
 
-/// Returns a text that is different for each post.
+/// Returns text that is different for each post.
 fn body(post: &str) -> String {
     format!("of {post}")
 }
@@ -325,7 +325,7 @@ impl Real {
         }
     }
 
-    /// Reads the database in the terms of the model: leases are claim numbers.
+    /// Reads the database in the model's terms: leases are claim numbers.
     async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
         // One statement, because each statement has its own connection.
         let rows = self.store.query(
@@ -600,7 +600,7 @@ fn histories(cases: u32) {
         assert!(seen.lost > 0 && seen.crashes > 1, "{seen:?}");
         stale += seen.stale;
     }
-    assert!(stale > 0, "no text was edited while it was scored");
+    assert!(stale > 0, "no text was edited while it was being scored");
 }
 
 /// Empties the tables that a history fills.

@@ -1,4 +1,4 @@
-//! Tests `doctor --bottleneck`: its report on runs, and its message without any.
+//! Tests `doctor --bottleneck`: its report on runs and its message if there are none.
 
 use serde_json::{Value, json};
 

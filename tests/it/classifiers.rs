@@ -109,7 +109,7 @@ fn scores_equal_the_text_classification_pipeline_on_any_batch() {
             }
             writeln!(
                 std::io::stderr(),
-                "{name}: {} cases, largest error of scores {:.1e}, of logits {:.1e}",
+                "{name}: {} cases, largest score error {:.1e}, largest logit error {:.1e}",
                 golden.cases.len(),
                 largest.0,
                 largest.1
@@ -226,10 +226,7 @@ fn labels_that_the_model_lacks_are_rejected() {
     let back = score(&mut labeler, &turned, &texts).remove(0);
     let mut scores = back.scores.scores.clone();
     scores.reverse();
-    assert_eq!(
-        scores, there.scores.scores,
-        "labels are found by their names"
-    );
+    assert_eq!(scores, there.scores.scores, "labels are found by name");
     let mut fewer = own.clone();
     fewer.labels.pop();
     assert!(matches!(

@@ -91,7 +91,7 @@ fn collecting(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_listing_new_is_accepted_for_the_archive() {
+async fn only_the_new_listing_is_accepted_for_the_archive() {
     let archive = Archive::start(Bounds::Exclusive).await;
     archive.state.add_rows(minutes(0..5));
     let (program, uri) = (Program::new(), archive.server.uri());
@@ -113,7 +113,7 @@ async fn only_the_listing_new_is_accepted_for_the_archive() {
         "{}",
         ran.stderr
     );
-    // Without the flag, the posts are read in order of time, and a log line says so.
+    // Without the flag, the posts are read in chronological order, and a log line says so.
     run(&[]).expect_exit(0, "only be read in order of time");
 
     let ran = program

@@ -159,12 +159,12 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
     for sql in ["BEGIN", "SELECT 1 FROM posts FOR UPDATE"] {
         sqlx::query(sql).execute(&mut reader).await.unwrap();
     }
-    // The write has its lease, and waits until the posts are unlocked.
+    // The write has its lease and is waiting for the posts to be unlocked.
     let writing = f.complete(&claim, 1);
     let meanwhile = async {
         let waits = "SELECT COUNT(*) FROM pg_stat_activity \
                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        until("the write waits", async || f.count(waits).await == 1).await;
+        until("the write is waiting", async || f.count(waits).await == 1).await;
         assert!(
             f.store
                 .backlog()
@@ -253,7 +253,7 @@ impl Clock for FastClock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal() {
+async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_on_a_signal() {
     let Some(database) = postgres() else {
         return;
     };
@@ -300,7 +300,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     let both = async { tokio::join!(labelling, outages) };
     let ((ended, done), ()) = tokio::time::timeout(Duration::from_mins(1), both)
         .await
-        .expect("the watcher stops at the signal");
+        .expect("the watcher stops on the signal");
     ended.unwrap();
     assert_eq!(done.posts, 22);
 
@@ -346,7 +346,8 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
 async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
     for database in databases() {
         let store = with_posts(&database, 1_000).await;
-        // The first run has no heartbeat, like one of an earlier version. The second has one, by the database's clock.
+        // The first run has no heartbeat, like a run of an earlier version. The second has one, according to the
+        // database's clock.
         database
             .run(
                 "INSERT INTO runs (stage, status, worker, started_at) VALUES \
@@ -431,7 +432,7 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
         let (code, message) = classify(&[]);
         assert_eq!(
             code, 75,
-            "it labelled all posts but the claimed ones: {message}"
+            "it labelled all posts except the claimed ones: {message}"
         );
         assert!(message.contains("posts=12"), "{message}");
         assert_eq!(classify(&[]).0, 75, "it had no post to label");

@@ -46,7 +46,7 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
             .await
             .unwrap()
     );
-    // A worker with a fast clock claims free posts, not held ones.
+    // A worker with a fast clock claims free posts, but not posts that others hold.
     let fast = store
         .backlog()
         .claim(target, &claimant, CrashFilter::Any, 10, ahead.into())

@@ -93,7 +93,7 @@ async fn an_incomplete_purge_is_finished_by_the_next_one_or_by_vacuum() {
     let report = scene.purge(&ids(0..600)).await;
     assert!(report.lingers && holds(&file, "tell-no-one"));
     reader.execute("COMMIT").await.unwrap();
-    // The next purge removes nothing, but still truncates the WAL.
+    // The next purge removes nothing but still truncates the WAL.
     let report = scene.purge(&ids(5_000..5_001)).await;
     assert!(!report.lingers);
     let report = scene
@@ -188,7 +188,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let program = Program::new();
     let output = program.ok(&["--database", &database.url, "status"]).stderr;
     assert!(output.contains("db vacuum"), "{output}");
-    // A user without ownership of the tables gets an error, and the rewrite stays due.
+    // A user who does not own the tables gets an error, and the rewrite is still due.
     let name = database.url.rsplit_once('/').unwrap().1;
     let role = format!("worker_{name}");
     let grant = format!(

@@ -1,4 +1,4 @@
-//! Attacks on `model pull`: hostile listings, redirects and files of a hub.
+//! Attacks on `model pull`: hostile listings, redirects and files from a hub.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn git_blob_id(bytes: &[u8]) -> String {
     hex(&<sha1::Sha1 as sha1::Digest>::digest(named))
 }
 
-/// Returns names and contents of a folder's files.
+/// Returns the names and contents of a folder's files.
 fn files_of(folder: &str) -> Vec<(String, Vec<u8>)> {
     ["", "onnx"]
         .iter()
@@ -92,7 +92,7 @@ fn listing(files: &[(String, Vec<u8>)]) -> serde_json::Value {
     json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()})
 }
 
-/// Returns the responses of a hub with one repository. A file is found by the end of the requested path.
+/// Returns the responses of a hub with one repository. A file is matched by the end of the requested path.
 fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + Sync + 'static {
     move |path| {
         if path.starts_with("api/") {
@@ -260,7 +260,7 @@ async fn files_in_the_partial_folder_do_not_enter_the_model() {
     let elsewhere = program.folder.path().join("elsewhere");
     fs::write(&elsewhere, "mine").unwrap();
     std::os::unix::fs::symlink(&elsewhere, scratch.join("link")).unwrap();
-    // Files left by a download from another mirror, and by an interrupted one of another precision.
+    // Files left by a download from a different mirror and by an interrupted one of a different precision.
     let manifest = fs::read(repository(MADE).join("manifest.toml")).unwrap();
     fs::write(scratch.join("manifest.toml"), manifest).unwrap();
     for name in [
@@ -281,7 +281,7 @@ async fn files_in_the_partial_folder_do_not_enter_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redirects_send_the_token_to_the_endpoint_only() {
+async fn redirects_send_the_token_only_to_the_endpoint() {
     let files = files_of(EXPORTED);
     let other = Arc::new(Mutex::new(String::new()));
     let (serve, to) = (hub_of(files.clone()), Arc::clone(&other));
@@ -343,7 +343,7 @@ async fn redirects_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoint_credentials_are_hidden_and_sent_to_the_endpoint_only() {
+async fn endpoint_credentials_are_hidden_and_sent_only_to_the_endpoint() {
     let files = files_of(EXPORTED);
     let serve = hub_of(files.clone());
     let stranger = Server::start(hub_of(files)).await;
@@ -362,7 +362,7 @@ async fn endpoint_credentials_are_hidden_and_sent_to_the_endpoint_only() {
     let program = Program::new();
     let ran = pulled(&program, &with_login, Some("hf_secret")).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // The Base64 text is `me:hush-hush`.
+    // The Base64 string decodes to `me:hush-hush`.
     let basic = Some("Basic bWU6aHVzaC1odXNo".to_owned());
     assert_eq!(endpoint.authorizations("/config.json"), [basic]);
     assert_eq!(stranger.authorizations("/config.json"), [None]);
@@ -430,7 +430,7 @@ async fn files_without_lfs_are_hashed() {
     let mut changed = files.clone();
     for (name, bytes) in &mut changed {
         if name == "config.json" {
-            // The file keeps its length, and is still valid JSON.
+            // The file keeps its length and is still valid JSON.
             let at = bytes.iter().position(|b| *b == b'1').unwrap();
             bytes[at] = b'2';
         }

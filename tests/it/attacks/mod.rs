@@ -1,6 +1,6 @@
-//! Attacks that once succeeded, one test for each, on both databases where it applies.
+//! Attacks that once succeeded, one test for each, on both databases where applicable.
 //!
-//! `docs/security.md` lists the trust boundaries, the promises, and the tests of each promise.
+//! `docs/security.md` lists the trust boundaries, the promises, and the tests for each promise.
 
 mod classify;
 mod clocks;

@@ -107,8 +107,8 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
             "added_tokens",
             json!(vec![one; 200_000]),
         ),
-        // Three charsmaps: the size of a 4 GiB table without the table, half of a size, and a small table with 30,000
-        // bytes of text.
+        // Three charsmaps: the size of a 4 GiB table that is missing, half a size field, and a small table followed by
+        // 30,000 bytes of text.
         (
             "a truncated charsmap",
             "normalizer",
@@ -141,7 +141,7 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
 
 #[test]
 fn oversized_model_files_are_not_read() {
-    if !has_onnx_runtime("large files of a folder") {
+    if !has_onnx_runtime("large files in a folder") {
         return;
     }
     let program = Program::new();
@@ -302,7 +302,7 @@ fn a_manifest_can_set_only_graph_optimisation() {
     }
 }
 
-/// Runs `doctor` without a setting for the library's path; returns the row about ONNX Runtime, and stderr.
+/// Runs `doctor` without a setting for the library's path; returns the ONNX Runtime row and stderr.
 fn doctor(here: &Path, program: &Program) -> (Value, String) {
     let mut command = program.command(&["doctor", "--offline", "--format", "json"]);
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
@@ -362,7 +362,7 @@ fn a_library_writable_by_others_is_not_loaded() {
             .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
         (rows[0]["detail"].as_str().unwrap().to_owned(), ran.stderr)
     };
-    // The `.venv` of the current folder belongs to this user, and is used.
+    // The `.venv` in the current folder belongs to this user and is used.
     let (found, _) = doctor(&here);
     assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
     assert!(found.contains("of the current folder"), "{found}");
@@ -406,7 +406,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     }
 }
 
-/// Returns true if the test may change the owner of files.
+/// Returns true if the test may change the owners of files.
 fn can_chown() -> bool {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(4_242), None).is_ok()

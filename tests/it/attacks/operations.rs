@@ -47,7 +47,7 @@ async fn a_run_without_a_token_requests_no_listing() {
     }
 }
 
-/// Runs `doctor`; returns its output, and the rows for its checks.
+/// Runs `doctor`; returns its output and the rows for its checks.
 fn doctor(program: &Program, database: &str, flags: &[&str]) -> (RunOutput, Vec<Value>) {
     let args = [
         "--database",
@@ -71,7 +71,7 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
     let whole = std::fs::read(program.folder.path().join("whole.db")).unwrap();
     program.write(
         "foreign.db",
-        "id,title\na,This is a table of another kind.\n".repeat(99),
+        "id,title\na,This is a table of a different kind.\n".repeat(99),
     );
     program.write("stump.db", &whole[..100]);
     program.write("cut.db", &whole[..whole.len() / 2]);
@@ -213,7 +213,7 @@ mod logs {
         [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n\
         [[topic]]\nslug = \"secret\"\nlabel = \"secrets\"\nsubreddits = [\"hidden\"]\n";
 
-    /// Serves a Reddit with one private subreddit.
+    /// Serves a fake Reddit with one private subreddit.
     async fn half_private() -> MockServer {
         let reddit = server().await;
         let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));

@@ -1,4 +1,4 @@
-//! Attacks on purging: posts that return, labels without a text, bytes that remain in files.
+//! Attacks on purging: posts that return, labels without text, bytes that remain in files.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn count(scene: &Scene, what: &str) -> String {
     scene.rows(&format!("SELECT COUNT(*) FROM {what}")).await[0].clone()
 }
 
-/// Returns a vector whose bytes contain a text, so that the test can find it in a file.
+/// Returns a vector whose bytes contain a string, so that the test can find it in a file.
 fn vector_containing(text: &str) -> TextVector {
     let mut bytes = 1f32.to_le_bytes().to_vec();
     bytes.extend(text.bytes());
@@ -92,7 +92,7 @@ async fn a_text_being_purged_is_not_enqueued() {
 }
 
 #[tokio::test]
-async fn posts_with_a_missing_or_altered_text_are_never_claimed() {
+async fn posts_with_missing_or_altered_text_are_never_claimed() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let posts = some(&["edited", "taken", "whole"]);
@@ -120,7 +120,7 @@ async fn posts_with_a_missing_or_altered_text_are_never_claimed() {
                 .await,
             ["t3_edited its text does not match its hash: collect or import the post again"]
         );
-        // Only such posts are left, so the next claim is empty, and a run ends.
+        // Only such posts are left, so the next claim is empty, and the run ends.
         assert!(scene.claim(target).await.1.posts.is_empty());
         // When the posts are imported again, the edited one is claimed, with its original text.
         scene.save(SourceKind::Import, &posts).await;
@@ -383,7 +383,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         assert_eq!(scene.purge(&plan).await.texts, 1);
         let mut fates = deleted();
         fates["name"] = json!("t3_p");
-        // For `x`, Reddit shows all fields of the parent, and for the others only its name.
+        // For `x`, Reddit shows all of the parent's fields; for the others, it shows only the parent's name.
         scene
             .gone(&[
                 ("x", json!({"crosspost_parent_list": [fates]})),
@@ -401,7 +401,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
             "{}",
             database.url
         );
-        // A parent learned now is used by later purges.
+        // Later purges use a parent that is found now.
         assert_eq!(scene.request("s").await.crossposts, 1);
     }
 }

@@ -96,7 +96,7 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Tracks the words that were stored, and those that must no longer be.
+/// Tracks the words that were stored and the words that must be gone.
 #[derive(Default)]
 struct Model {
     /// The words of each post that was not purged.
@@ -158,7 +158,7 @@ impl Model {
     }
 }
 
-/// A database that can crash, and whose files can be read.
+/// A database that can crash and whose files can be read.
 enum Place<'a> {
     Sqlite(RefCell<TestDatabase>),
     Postgres(&'a OwnServer, TestDatabase),
@@ -172,7 +172,7 @@ impl Place<'_> {
         }
     }
 
-    /// Crashes the process or the server, and opens what it leaves behind.
+    /// Crashes the process or the server and opens what it leaves behind.
     async fn crash(&self, scene: &mut Scene) {
         match self {
             Self::Sqlite(database) => {
@@ -320,7 +320,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         prop_assert_eq!(
             &scene.rows(orphans).await,
             &["0"],
-            "logits without a text after {:?}",
+            "logits without text after {:?}",
             event
         );
         let orphans = "SELECT COUNT(*) FROM text_vectors v WHERE NOT EXISTS ( \
@@ -328,11 +328,11 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         prop_assert_eq!(
             &scene.rows(orphans).await,
             &["0"],
-            "vectors without a text after {:?}",
+            "vectors without text after {:?}",
             event
         );
     }
-    // A purge that removes nothing, and then the rewrite of `db vacuum`.
+    // A purge that removes nothing, followed by the rewrite that `db vacuum` does.
     scene
         .purge(&PurgePlan {
             ids: vec![crate::purge::to_purge("nobody")],

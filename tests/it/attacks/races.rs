@@ -1,6 +1,6 @@
 //! Races between two stages: one is paused before each statement of its transactions while the other one runs.
 //!
-//! A stage is represented by its calls of the store. On PostgreSQL, a proxy pauses one stage before its first
+//! A stage is represented by its calls to the store. On PostgreSQL, a proxy pauses one stage before its first
 //! statement, then before its second, and so on, until it finishes without a pause; during each pause, the other stage
 //! finishes or waits for a lock. SQLite has one writer at a time, whose transaction no other writer interrupts: there,
 //! the pause comes before each method call. `docs/concurrency.md` explains why each pair is safe.
@@ -94,7 +94,7 @@ struct Scene {
     held: Store,
     other: Store,
     gate: Arc<Gate>,
-    /// On PostgreSQL: the proxy, and a connection that shows which sessions wait for locks.
+    /// On PostgreSQL: the proxy, and a connection that shows which sessions are waiting for locks.
     proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     target: Target,
     hypotheses: Vec<i64>,
@@ -387,7 +387,7 @@ impl Scene {
             for row in &posts {
                 let old = POSTS.iter().any(|id| row[0] == format!("t3_{id}").as_str());
                 let empty = row[1] == "" && row[2] == "";
-                assert!(!old || empty, "{what}: {row:?} has a text");
+                assert!(!old || empty, "{what}: {row:?} has text");
             }
         } else if ran(Stage::Collect) && !ran(Stage::Purge) {
             assert_eq!(title("p0").as_deref(), Some("edited on Reddit"), "{what}");
@@ -408,7 +408,7 @@ impl Scene {
         ]).await;
     }
 
-    /// Asserts that each of these tables and conditions matches no rows.
+    /// Asserts that no rows match any of these tables with their conditions.
     async fn assert_no_rows(&self, what: &str, of: &[&str]) {
         let counts: Vec<String> = of
             .iter()
@@ -440,7 +440,7 @@ impl Scene {
             assert_eq!(
                 row[1].as_f64(),
                 score,
-                "{what}: label of another text: {row:?}"
+                "{what}: label of a different text: {row:?}"
             );
         }
         self.assert_no_rows(what, &[
@@ -465,8 +465,8 @@ impl Scene {
     }
 }
 
-/// Adds triggers that record a violation if a label commits and its post does not have the labelled text, or if logits
-/// commit and no post has their text.
+/// Adds triggers that record a violation if a label is committed and its post does not have the labelled text, or if
+/// logits are committed and no post has their text.
 const WATCH_OVER_LABELS: &str = "
 CREATE TABLE violations (what TEXT, fullname TEXT);
 CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -489,7 +489,7 @@ END $$;
 CREATE CONSTRAINT TRIGGER watch_over_logits AFTER INSERT ON pair_logits
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_logits()";
 
-/// Returns once two successive polls have found a session that waits for a lock.
+/// Returns once two successive polls have found a session that is waiting for a lock.
 async fn blocked(onlooker: &mut sqlx::PgConnection) {
     let clock = SystemClock::shared();
     let mut seen = 0;
@@ -559,7 +559,7 @@ const SECOND: topicmill_store::Migration = (
     "ALTER TABLE posts ADD COLUMN more TEXT; UPDATE posts SET more = title",
 );
 
-/// The statements of a process of the previous version, which does not know later columns.
+/// The statements that the previous version runs, which does not know later columns.
 const EARLIER: [&str; 4] = [
     "BEGIN",
     "INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'running', 'w', '2026-01-01T00:00:00Z')",

@@ -90,7 +90,7 @@ async fn a_watermark_in_the_future_is_reset() {
 }
 
 #[tokio::test]
-async fn a_post_of_2005_does_not_end_a_listing() {
+async fn a_post_from_2005_does_not_end_a_listing() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.new_page(None, &posted(0..3), None).await;

@@ -1,4 +1,4 @@
-//! Attacks through `topicmill sql`: statements that write, never end, or fill the memory.
+//! Attacks through `topicmill sql`: statements that write, never end, or exhaust memory.
 
 mod limits;
 
@@ -64,7 +64,7 @@ async fn drop_role(database: &str, name: &str) {
     .await;
 }
 
-/// Statements that need a superuser run as a superuser, and the others as the owner of the tables.
+/// Statements that need a superuser run as a superuser; the others run as the owner of the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
@@ -257,7 +257,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Creates a SQLite database in the program's folder, and closes it.
+/// Creates a SQLite database in the program's folder and closes it.
 async fn sqlite_in_folder(program: &Program) -> String {
     let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
     let store = Store::open(&url, Access::Create).await.unwrap();

@@ -1,4 +1,4 @@
-//! Terminal control characters in untrusted texts.
+//! Terminal control characters in untrusted text.
 
 use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
@@ -27,7 +27,7 @@ fn assert_harmless(what: &str, text: &str) {
 const PIPELINE: &str = "name = \"one\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
 
-/// Creates a database in which every untrusted text is hostile.
+/// Creates a database in which every untrusted string is hostile.
 fn evil_database(program: &Program, url: &str) {
     let row = json!({
         "id": "e1", "subreddit": "climate", "title": EVIL, "selftext": EVIL, "author": EVIL,

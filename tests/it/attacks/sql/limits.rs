@@ -1,4 +1,4 @@
-//! Queries that do not end, fill the memory, or are cancelled: long texts, signals, timeouts, limits.
+//! Queries that do not end, exhaust memory, or are cancelled: long texts, signals, timeouts, limits.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ use super::{csv, sql, sql_from_stdin, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::{Program, finished, signal};
 
-/// A query with endless rows, on both databases.
+/// A query that returns rows endlessly, on both databases.
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
      SELECT i, 'a text of some length that is the same in each of the rows' AS t FROM n";
 /// An endless query that never returns a row.
@@ -138,7 +138,7 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
 
-/// A process that stays alive must not keep computing a cancelled statement.
+/// A process that is still alive must not keep computing a cancelled statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_query_leaves_no_thread_running() {
     let database = sqlite();
@@ -166,7 +166,7 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     assert!(end.expect("the thread ends").is_none());
 }
 
-/// If the query went on, a stalled pager would block vacuuming and table rewrites.
+/// If the query continued, a stalled pager would block vacuuming and table rewrites.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
