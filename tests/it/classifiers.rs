@@ -467,7 +467,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
     assert!(found.to_string().contains("21"), "{found}");
 
-    // Labels of another set are replaced by those of the model.
+    // Labels of a different set are replaced by the model's labels.
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])

@@ -166,7 +166,7 @@ fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
             let url = ["--database", database.url.as_str()];
             program.ok(&[&url[..], args].concat())
         };
-        // 40 posts with 30 texts.
+        // 40 posts with 30 different texts.
         let again = posts(10).replace("\"id\":\"k", "\"id\":\"again");
         run(&["import", &program.write("posts.ndjson", posts(30))]);
         run(&["import", &program.write("again.ndjson", again)]);
@@ -480,7 +480,7 @@ fn start_classify(program: &Program) -> Child {
 }
 
 #[test]
-fn a_watcher_labels_imported_posts_and_stops_at_a_signal_on_both_databases() {
+fn a_watcher_labels_imported_posts_and_stops_on_a_signal_on_both_databases() {
     for database in databases() {
         let program = Program::new();
         let url = database.url.as_str();

@@ -67,7 +67,7 @@ impl Scene {
         &self.context.store
     }
 
-    /// Serves a page of a subreddit once, to a request with this `after`, or without one.
+    /// Serves a page of a subreddit once, to a request with this `after` or with none.
     pub async fn page(
         &self,
         subreddit: &str,
@@ -227,7 +227,7 @@ async fn a_limit_does_not_count_stickied_posts() {
         let mut first = vec![pinned("p1"), pinned("p2")];
         first.extend(children(&["a", "b"]));
         scene.page("climate", None, &first, Some("t3_b")).await;
-        // The page has more posts than requested: `d` exceeds the limit, and pinned posts do not count.
+        // The page contains more posts than requested: `d` exceeds the limit, and pinned posts do not count.
         let mut second = children(&["c", "d"]);
         second.push(pinned("p3"));
         scene
@@ -280,14 +280,14 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
             ],
             "the second `b` does not count towards the limit"
         );
-        // Ranks are positions in the listing as it was read: `b` was at 1 on the first page, and at 2 on the second.
+        // Ranks are positions in the listing as it was read: `b` was at 1 on the first page and at 2 on the second.
         assert_eq!(
             scene.rows(RANKS).await,
             ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
         );
         assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 
-        // The next run sees other ranks, and no new post.
+        // The next run sees different ranks and no new posts.
         scene
             .page("climate", None, &children(&["d", "b", "a"]), None)
             .await;

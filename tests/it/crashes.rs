@@ -1,4 +1,4 @@
-//! Tests that every pair is scored once and every label is written once under failures: processes that are killed or
+//! Tests that every pair is scored once and every label is written once despite failures: processes that are killed or
 //! paused, connections that are cut, a server that restarts.
 //!
 //! The test binary starts itself again as worker processes; see [`worker`].
@@ -31,7 +31,7 @@ const LABELS: u64 = 3;
 /// The environment variable with a worker's task as JSON.
 const TASK: &str = "TEST_WORKER_TASK";
 
-/// Returns the number of posts of the largest test.
+/// Returns the number of posts in the largest test.
 fn many_posts() -> usize {
     let asked = std::env::var("TEST_PROOF_POSTS").ok();
     asked.map_or(20_000, |posts| posts.parse().unwrap())
@@ -115,7 +115,7 @@ async fn label_with(
     done
 }
 
-/// Runs as a worker process: labels until no claim is left, and writes its counts to a file. Without a task it
+/// Runs as a worker process: labels until no claim is left and writes its counts to a file. Without a task it
 /// returns immediately, since `make test-all` runs every ignored test.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a worker process, started by other tests"]
@@ -199,7 +199,7 @@ impl Process {
     /// Waits until its engine is running.
     async fn is_running(&mut self) {
         let started = self.folder.path().join("started");
-        until("a worker is at work", async || {
+        until("a worker is running", async || {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", self.log());
             started.exists()
@@ -310,7 +310,7 @@ async fn assert_classifications_complete(store: &Store) {
     assert_eq!(count(store, &halves).await, 0, "incomplete classifications");
 }
 
-/// Checks that every post has one classification, equal to that of an undisturbed process, and that the backlog is
+/// Checks that every post has one classification, the same as from an undisturbed process, and that the backlog is
 /// empty.
 async fn assert_labelled_once(store: &Store, n: usize) {
     let last = label(store, ScriptedEngine::default(), LEASE).await;

@@ -103,11 +103,11 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         assert_eq!(f.count(UNCOUNTED).await, 0, "{url}");
         let page = of_file(f.run, "food", &[post("p001", "Title 1", "")], 5);
         f.store.posts().save_pages(&[page], None).await.unwrap();
-        assert_eq!(labelled(&f, "collected for another topic").await, 6);
+        assert_eq!(labelled(&f, "collected for a different topic").await, 6);
         let mut later = post("p002", "Title 2", "");
         later.created_at = at(2 * 86_400);
         save(&f.store, f.run, &[later], 6).await;
-        assert_eq!(labelled(&f, "moved to another day").await, 6);
+        assert_eq!(labelled(&f, "moved to a different day").await, 6);
         execute(
             url,
             "UPDATE posts SET topic = NULL WHERE fullname = 't3_p003'",
@@ -128,7 +128,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         f.store.purging().purge(f.run, &gone, at(8)).await.unwrap();
         assert_eq!(labelled(&f, "purged").await, 5);
 
-        // Hand-written SQL may omit the columns that the views count by.
+        // Hand-written SQL may omit the columns that the views use for counting.
         let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                           abstained, mode, classified_at) \
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \
@@ -142,7 +142,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
             "UPDATE posts SET topic = 'food' WHERE fullname = 't3_p006'",
         )
         .await;
-        assert_eq!(labelled(&f, "by hand, for another topic").await, 7);
+        assert_eq!(labelled(&f, "by hand, for a different topic").await, 7);
         assert_eq!(f.count(UNCOUNTED).await, 1);
 
         let mut set = labels(0.5);
@@ -157,7 +157,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
             ..f.target
         };
         f.store.labels().set_current(other).await.unwrap();
-        assert_eq!(labelled(&f, "under another label set").await, 0);
+        assert_eq!(labelled(&f, "in a different label set").await, 0);
         f.store.labels().set_current(f.target).await.unwrap();
         execute(
             url,

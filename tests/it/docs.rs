@@ -58,7 +58,7 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// Returns the README and the pages of docs/, each with its name.
+/// Returns the README and the pages in docs/, each with its name.
 fn pages() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(repository("docs")).unwrap();
     let mut paths: Vec<PathBuf> = docs
@@ -85,7 +85,7 @@ fn the_docs_name_every_command_and_no_other() {
         let named = format!("topicmill {command}");
         assert!(
             pages.iter().any(|(_, text)| text.contains(&named)),
-            "neither README.md nor a page of docs/ names `{named}`"
+            "neither README.md nor a page in docs/ names `{named}`"
         );
     }
     for (page, text) in &pages {
@@ -152,7 +152,7 @@ fn the_docs_name_every_settings_section() {
     for section in defaults.lines().filter(|line| line.starts_with('[')) {
         assert!(
             pages.iter().any(|(_, text)| text.contains(section)),
-            "neither README.md nor a page of docs/ names {section}"
+            "neither README.md nor a page in docs/ names {section}"
         );
     }
 }
@@ -162,7 +162,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the code and its tests as one text.
+/// Returns the code and its tests as one string.
 fn all_code() -> String {
     let mut files = Vec::new();
     for folder in CODE {

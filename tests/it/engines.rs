@@ -1,4 +1,4 @@
-//! Tests OpenVINO against ONNX Runtime: both give the same labels with the same model, and unsupported configurations
+//! Tests OpenVINO against ONNX Runtime: both assign the same labels with the same model, and unsupported configurations
 //! fail with a clear message.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput};
 
 const POSTS: usize = 24;
-/// A setting that chooses the precision by a measurement.
+/// A setting that chooses the precision based on a measurement.
 const AGREEMENT: (&str, &str) = ("classify.agreement", "0.995");
 
 fn posts() -> String {
@@ -97,7 +97,7 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
         assert!(off < 1e-4, "{off}");
 
         classify("auto", &["--precision", "bf16"]).expect_stderr("OpenVINO 20");
-        assert_eq!(models(&program).len(), 2, "bf16 is another model");
+        assert_eq!(models(&program).len(), 2, "bf16 is a different model");
         assert_eq!(shown(), before, "the views are unchanged");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
         let run = rows(&program, url, settings).remove(0);
@@ -238,11 +238,11 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
     let asked = classify(&[("classify.engine", "onnxruntime")]);
     assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
     classify(&[]).expect_stderr("OpenVINO 20");
-    measurements_of_other_machines_are_ignored(&file, &entries, classify);
+    measurements_from_other_machines_are_ignored(&file, &entries, classify);
 }
 
-/// Checks that measurements of another CPU or library, and a truncated file, are ignored.
-fn measurements_of_other_machines_are_ignored(
+/// Checks that measurements from a different CPU or library, and a truncated file, are ignored.
+fn measurements_from_other_machines_are_ignored(
     file: &Path,
     entries: &Value,
     classify: impl Fn(&[(&str, &str)]) -> RunOutput,

@@ -48,7 +48,7 @@ impl<'a> Scene<'a> {
         self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
     }
 
-    /// Writes a gold file with the right label of each post, or the label that `change` returns; returns its path.
+    /// Writes a gold file with the right label for each post, or the label that `change` returns; returns its path.
     pub fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
         let rows = (0..POSTS).map(|i| {
             let label = change(i).unwrap_or(LABELS[i % 3].0);
@@ -109,7 +109,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         }
         let mean = expected.iter().sum::<f64>() / 3.0;
         assert!((of["macro_f1"]["value"].as_f64().unwrap() - mean).abs() < 1e-12);
-        // 27 scores of 0.75 with 26 right labels, and one wrong one of 0.95.
+        // 27 labels with a score of 0.75, 26 of them right, and a wrong one with 0.95.
         let error = (27.0 * (26.0 / 27.0 - 0.75) + 0.95) / 28.0;
         assert!(
             (of["calibration_error"].as_f64().unwrap() - error).abs() < 1e-6,
@@ -205,7 +205,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             let ran = scene.run(&["labels", "evaluate", "--gold", word]);
             ran.expect_exit(2, message);
         }
-        // Unknown and duplicate rows of a spreadsheet's TSV file are counted, reported and left out.
+        // Unknown and duplicate rows in a spreadsheet's TSV file are counted, reported and left out.
         let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
         let path = write("some.tsv", rows);
         let args = [
@@ -321,7 +321,7 @@ async fn two_label_sets_are_compared() {
             "the views are unchanged"
         );
 
-        // Every post about music changes its label, and stays wrong: it is out of scope but labelled.
+        // Every post about music changes its label and is still wrong: it is out of scope but labelled.
         let difference = &found["difference"];
         assert!(difference["differ"].as_u64().unwrap() >= 9, "{difference}");
         assert!(found["differing"].as_array().unwrap().len() <= 3);
@@ -372,7 +372,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
         "the model has labelled no post: {}",
         ran.stderr
     );
-    // `--compute` stores nothing, and gives the results that `classify` stores later.
+    // `--compute` stores nothing and returns the results that `classify` stores later.
     let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");
     assert_eq!(computed["posts"], 30);

@@ -181,13 +181,13 @@ fn every_format_contains_the_rows_of_the_view() {
                 read.get_long(8).unwrap(),
                 row["reddit_score"].as_i64().unwrap()
             );
-            assert!(read.get_long(9).is_err(), "null stays null");
+            assert!(read.get_long(9).is_err(), "null remains null");
             let best = read.get_double(13).unwrap();
             assert!((best - row["score"].as_f64().unwrap()).abs() < 1e-15);
             assert_eq!(json!(read.get_bool(15).unwrap()), row["abstained"]);
         }
         assert_eq!(count, 60);
-        // Both databases give the same rows, except for the times of labelling.
+        // Both databases return the same rows, except for the labelling times.
         let same: Vec<Value> = rows
             .into_iter()
             .map(|mut row| {
@@ -247,7 +247,7 @@ fn filters_select_the_matching_rows() {
         for more in ["1=1); DELETE FROM posts; --", "1 = 1) UNION SELECT (1"] {
             scene.refused(&["export", "x.csv", "--where", more], &[]);
         }
-        // Exported ids can be passed to `--ids` of other commands.
+        // Exported ids can be passed to other commands with `--ids`.
         scene.ok(&["export", "ids.txt", "--format", "ids", "--label", "gaming"]);
         let ids = fs::read_to_string(scene.path("ids.txt")).unwrap();
         let wanted = all.iter().filter(|row| row["label"] == "gaming");
@@ -324,7 +324,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
             .iter()
             .any(|name| name.starts_with('.') && name.contains("set"))
     );
-    // Without rows, the table has only its header.
+    // Without rows, the table contains only its header.
     scene.ok(&["export", "none.csv", "--since", "2999-01-01"]);
     assert_eq!(
         fs::read_to_string(scene.path("none.csv"))

@@ -1,5 +1,5 @@
-//! Tests that figures of the report, the pages, the data card and `status` equal figures that are computed from the
-//! rows, and name the posts that they refer to.
+//! Tests that figures of the report, the pages, the data card and `status` equal figures computed from the rows and
+//! name the posts that they refer to.
 
 use serde_json::{Value, json};
 use topicmill_review::calibrate::Proportion;
@@ -42,7 +42,7 @@ fn lines(posts: impl IntoIterator<Item = Value>) -> String {
     posts.into_iter().map(|post| format!("{post}\n")).collect()
 }
 
-/// Imports the posts, labels them, and replaces each label by the outcome in its title.
+/// Imports the posts, labels them, and replaces each label with the outcome in its title.
 async fn labelled(posts: &str) -> (Program, TestDatabase) {
     let database = sqlite();
     let program = Program::with_database(&database.url).with_default_model();
@@ -150,7 +150,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         !page.contains("of posts are labelled as their topic"),
         "{page}"
     );
-    // Both halves are shown with their numbers of posts: there are 90 posts, three hours apart.
+    // Both halves are shown with their post counts: there are 90 posts, three hours apart.
     let seconds = "CAST(strftime('%s', created_at) AS INTEGER)";
     let half = format!(
         "{seconds} < (SELECT (MIN({seconds}) + MAX({seconds})) / 2.0 FROM posts) AND outcome IS NOT NULL"
@@ -183,7 +183,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
         assert_eq!(row["mean_score"].is_null(), is_none, "{row}");
     }
 
-    // A file may name a topic by the text of its label, as in the view `topic_agreement`.
+    // A file may name a topic by its label text, as in the `topic_agreement` view.
     for table in ["posts", "classifications"] {
         let words = format!(
             "UPDATE {table} SET topic = 'food and cooking' WHERE topic = 'food' AND substr(fullname, -1) < '5'"
@@ -206,7 +206,7 @@ async fn percentages_name_their_total_and_what_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_has_its_own_score_and_not_that_of_the_best_label() {
+async fn other_has_its_own_score_and_not_the_best_labels() {
     let (program, _database) = labelled(&mixed()).await;
     let rows = program.json(&[
         "sql",
@@ -256,13 +256,13 @@ async fn other_has_its_own_score_and_not_that_of_the_best_label() {
     let list = served.page("/posts?outcome=unsure");
     has(&list, "<span class=\"score\">best label 0.30</span>");
 
-    // The row of `other` has no mean score, because the score of such a post is that of its best label.
+    // The row of `other` has no mean score, because such a post has the score of its best label.
     let page = report(&program);
     let (_, row) = page.split_once("soft\">other</th>").unwrap();
     let (row, _) = row.split_once("</tr>").unwrap();
     assert!(row.ends_with("<td class=\"n mean\">–</td>"), "{row}");
     has(&page, "27 posts that are “other” are left out.");
-    // A close call whose rival is the background: 0.30 less the margin of 0.05.
+    // A close call whose rival is the background: 0.30 minus the margin of 0.05.
     has(&page, "or other 0.25 · unsure");
 }
 
@@ -288,14 +288,14 @@ async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_drop() {
         "{page}"
     );
     has(&page, "<title>1 Oct (incomplete): 2 with a label</title>");
-    // Sparklines have the ten complete days, the last of them with twelve posts of each label.
+    // Sparklines show the ten complete days, the last of them with twelve posts per label.
     assert_eq!(
         page.matches("10 data points, the last with 12 posts")
             .count(),
         2
     );
 
-    // Complete days are not marked, although the last post is some minutes before midnight.
+    // Complete days are not marked, although the last post is a few minutes before midnight.
     let posts = (0..240).map(|n| post(n, "food", ["food", "travel"][n % 2], n * 3_600));
     let (program, _database) = labelled(&lines(posts)).await;
     let page = report(&program);

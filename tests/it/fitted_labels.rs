@@ -71,7 +71,7 @@ async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
             "also the six posts without an answer"
         );
 
-        // The stored fit reads back as the same version; otherwise later posts would get another label set.
+        // The stored fit reads back as the same version; otherwise later posts would get a different label set.
         let read = scene.evaluate(&all, &[]);
         assert_eq!(read["label_set"]["hash"], found["hash"]);
 
@@ -315,7 +315,7 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         program.ok(&["import", &posts]);
         program.ok(&["classify", "--pipeline", &first]);
-        // The model has random weights. What can be learned is that music is frequent, and games are rare.
+        // The model has random weights. What can be learned is that music is frequent and games are rare.
         let label = |i: usize| ["music", "food", "music", "music", "none"][i % 5];
         let rows = (0..30).map(|i| format!("k{i:05},{}\n", label(i)));
         let gold = program.write(
@@ -363,14 +363,14 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fit_does_not_replace_a_label_set_that_became_current_meanwhile() {
+async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit() {
     use sqlx::{Connection, Executor};
     let database = sqlite();
     let scene = Scene::new(&database);
     let answers = first(&scene, "answers.csv", 24);
     let other = scene.write("other.toml", pipeline("other", "", &LABELS[..2]));
     scene.ok(&["classify", "--pipeline", &other]);
-    // Another connection has the write lock: the fit can read, but waits at its first write.
+    // Another connection holds the write lock: the fit can read but blocks on its first write.
     let mut holder = sqlx::SqliteConnection::connect(&database.url)
         .await
         .unwrap();
@@ -419,7 +419,7 @@ fn two_concurrent_fits_make_one_label_set() {
         let both = [fit(), fit()];
         for fitting in both {
             let ran = finished(fitting.wait_with_output().unwrap());
-            // The other fit may still have claimed a few posts.
+            // The other fit may still hold claims on a few posts.
             assert!([0, 75].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
         }
         assert_eq!(csv(&scene, "SELECT COUNT(*) FROM label_sets"), ["2"]);

@@ -1,4 +1,4 @@
-//! Tests GLiClass models: in any batch, scores equal those of the package `gliclass`; each logit depends on the whole
+//! Tests GLiClass models: in any batch, scores equal those of the `gliclass` package; each logit depends on the whole
 //! label set, and is stored for that set only.
 //!
 //! `tools/golden.py` made the models (tiny, with random weights) and recorded the package's scores.
@@ -59,7 +59,7 @@ fn off(found: &[f64], wanted: &[f64]) -> f64 {
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Returns the largest errors of scores and logits over a model's cases, in batches with the texts of other cases.
+/// Returns the largest score and logit errors over a model's cases, in batches with the texts of other cases.
 fn largest_errors(labeler: &mut Labeler, golden: &Golden, seed: u64) -> (f64, f64) {
     let mut largest = (0.0f64, 0.0f64);
     for case in &golden.cases {
@@ -98,7 +98,7 @@ fn scores_equal_the_package_on_any_batch() {
             let (scores, logits) = largest_errors(&mut labeler, &golden, seed);
             writeln!(
                 std::io::stderr(),
-                "{name}, {budget} tokens: largest error of scores {scores:.1e}, of logits {logits:.1e}"
+                "{name}, {budget} tokens: largest score error {scores:.1e}, largest logit error {logits:.1e}"
             )
             .unwrap();
         }
@@ -271,7 +271,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         for settings in ["threshold = 0.5", "temperature = 2.0"] {
             assert_eq!(scene.classify(settings, &LABELS), (posts, 0), "{settings}");
         }
-        // An additional label, or another order, makes another set.
+        // An additional label or a different order makes a different set.
         let more = [&LABELS[..], &[("travel", "travel by train")]].concat();
         let file = scene.pipeline("", &more);
         let found = scene.json(&[
@@ -299,7 +299,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         let (of, pairs) = scene.classify("background = \"reddit\"", &LABELS);
         assert_eq!((of, pairs), (posts, 4 * TEXTS));
 
-        // `score` gives the same labels and scores for a file of these texts, in other batches.
+        // `score` gives the same labels and scores for a file of these texts, in different batches.
         let file = scene.pipeline("", &LABELS);
         assert_eq!(scene.classify("", &LABELS), (0, 0));
         let rows = scene.json(&[
@@ -352,8 +352,8 @@ fn a_logit_is_stored_for_its_whole_label_set() {
             "the fit labels stored logits"
         );
 
-        // Dropping a label set drops its logits, but not those of others. Purging the posts of a text drops all its
-        // logits.
+        // Dropping a label set drops its logits, but not those of others. Purging all posts with a text drops all of
+        // its logits.
         let pair_logits = || scene.count("SELECT COUNT(*) AS n FROM pair_logits");
         assert_eq!(pair_logits(), (3 + 4 + 3 + 4) * TEXTS);
         let with_travel = "SELECT hash FROM label_sets WHERE id IN \

@@ -6,8 +6,8 @@ use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, RunOutput, words};
 
-/// The program with a database of labelled posts. Post `i` has the label `LABELS[i % 3]`; the margin between its best
-/// two labels grows with `i`.
+/// The program with a database of labelled posts. Post `i` has the label `LABELS[i % 3]`; the margin between its two
+/// best labels grows with `i`.
 pub struct Scene {
     pub program: Program,
 }
@@ -102,7 +102,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             json!({"food": 2, "gaming": 1, "music": 1})
         );
         assert_eq!(listed["annotators"], json!({"ada": 2, "ben": 1, "carl": 1}));
-        // An annotator's answers can be deleted one by one or all together.
+        // An annotator's answers can be deleted one by one or all at once.
         let remove = ["labels", "gold", "remove", "--annotator"];
         scene.ok(&[&remove[..], &["ada", "--post", "k00001"]].concat());
         assert_eq!(scene.count(), 3);
@@ -113,7 +113,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_errors_of_a_gold_file_are_reported_together_and_nothing_is_stored() {
+async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let ids = scene.program.write("ids.txt", "t3_k00007\n");
@@ -132,7 +132,7 @@ async fn all_errors_of_a_gold_file_are_reported_together_and_nothing_is_stored()
     let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--annotator", "ada"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(scene.count(), 1);
-    // Invalid ids and contradictory answers of one annotator are rejected.
+    // Invalid ids and contradictory answers from one annotator are rejected.
     let odd = scene.import(
         "odd.csv",
         "id,label\na-1,food\nk00001,food\nb 2,food\n",
@@ -187,7 +187,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         let listed = scene.json(&["labels", "gold", "list"]);
         let message = &listed["disagreements"][0]["answers"];
         assert_eq!(message, &json!([["ada", "music"], ["ben", null]]));
-        // A calibration needs 30 posts: it uses all answers, and reports that.
+        // Calibration needs 30 posts: it uses all answers and reports that.
         scene
             .ok(&words(
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
@@ -225,7 +225,7 @@ async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
             let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
             (found["sample"].clone(), found["posts"].clone())
         };
-        // It is unknown how the posts of the file were chosen.
+        // It is unknown how the posts in the file were chosen.
         assert_eq!(sample(), (json!("all"), json!(41)));
         assert_eq!(scene.import("mine.csv", &rows, &["--random"]).code, 0);
         assert_eq!(
@@ -241,7 +241,7 @@ async fn answers_declared_random_do_not_affect_others() {
     for database in databases() {
         let scene = Scene::new(&database, 40).await;
         let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
-        // Close calls of the review page, written to a file.
+        // Close calls from the review page, written to a file.
         let close: String = (0..10)
             .map(|i| format!("k{i:05},food,ada,closest,review\n"))
             .collect();
@@ -278,7 +278,7 @@ async fn a_note_is_imported_exported_and_kept_by_files_without_one() {
         database.run("DELETE FROM gold").await;
         assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
         assert_eq!(noted(), expected);
-        // A file without notes changes the answer, but not the note.
+        // A file without notes changes the answer but not the note.
         let bare = "id,label,annotator\nk00000,music,ada\n";
         assert_eq!(scene.import("bare.csv", bare, &[]).code, 0);
         assert_eq!(noted(), expected);
@@ -497,7 +497,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
             let result = task["predictions"][0]["result"].clone();
             task["annotations"] = json!([{"completed_by": 1, "result": result}]);
         }
-        // An annotation with two choices is not an answer, and does not affect others.
+        // An annotation with two choices is not an answer and does not affect others.
         let two = json!([{"type": "choices", "value": {"choices": ["food", "music"]}}]);
         let first = &mut tasks[0]["annotations"];
         first

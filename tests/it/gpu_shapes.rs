@@ -1,4 +1,4 @@
-//! Tests on a CPU that batches of a few fixed shapes, as a GPU needs them, do not change the scores.
+//! Tests on a CPU that batches of a few fixed shapes, which a GPU needs, do not change the scores.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MODELS: [&str; 5] = [
     "models/minilm-reddit-topics",
 ];
 
-/// An engine on the CPU that records the shapes of its batches, and can require few different ones.
+/// An engine on the CPU that records the shapes of its batches and can require that they be few.
 struct RecordingEngine {
     engine: OnnxEngine,
     few: bool,
@@ -74,10 +74,10 @@ fn scored(
 
 #[test]
 fn fixed_gpu_shapes_give_the_same_scores() {
-    if !has_onnx_runtime("scores in few shapes") {
+    if !has_onnx_runtime("scores with few shapes") {
         return;
     }
-    // Texts of many lengths, some of which are truncated, so that some batches are as wide as the model allows.
+    // Texts of many lengths, some of them truncated, so that some batches are as wide as the model allows.
     let texts: Vec<String> = (0..60)
         .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 32)))
         .collect();
@@ -95,7 +95,7 @@ fn fixed_gpu_shapes_give_the_same_scores() {
         };
         assert!(of_few.iter().all(is_few), "{of_few:?}");
         assert!(of_few.iter().all(|(_, width)| *width <= window));
-        // Without other shapes, this test would compare two identical runs.
+        // Without different shapes, this test would compare two identical runs.
         assert!(!of_any.iter().all(is_few), "{of_any:?}");
     }
 }

@@ -114,7 +114,7 @@ fn a_finished_dump_is_not_read_again_unless_forced() {
         expect(&[&file], &["posts=10", "left_out=20"]);
         expect(&[&file], &["imported on", "--again"]);
         expect(&[&file, "--again"], &["posts=10", "new=0"]);
-        // Other flags are another import; a changed file is another file.
+        // Different flags make it a different import; a changed file counts as a different file.
         expect(&[&file, "--all-subreddits"], &["posts=30", "new=20"]);
         program.write("RS.zst", packed(dump(0..33)));
         expect(&[&file], &["posts=11", "new=1"]);
@@ -133,7 +133,7 @@ fn a_zstd_window_of_2_gib_is_decompressed() {
 fn an_import_on_a_full_disk_is_reported_and_loses_no_post() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..60_000)));
-    // The limit suffices for the schema, but not for the import.
+    // The limit suffices for the schema but not for the import.
     let import = program.command(&["import", "--format", "dump", &file]);
     let ran = run_limited(&import, "ulimit -f 4000");
     ran.expect_exit(4, "the file system rejected it");
@@ -221,7 +221,7 @@ fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
 }
 
 #[test]
-fn unusual_rows_of_all_years_are_imported_or_rejected_with_a_reason() {
+fn unusual_rows_from_all_years_are_imported_or_rejected_with_a_reason() {
     let program = Program::new();
     let mut rows = vec![row(0), row(3), row(6), row(9), row(12), row(15)];
     rows[1]["created_utc"] = json!("1389000000");

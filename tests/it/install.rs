@@ -1,4 +1,5 @@
-//! Tests the program outside its repository: installed under a prefix, with another home, downloading what it lacks.
+//! Tests the program outside its repository: installed under a prefix, with a different home, downloading what it
+//! lacks.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl Installed {
         finished(self.command(args).output().unwrap())
     }
 
-    /// Returns the rows of `doctor` about library and model: state and detail.
+    /// Returns `doctor`'s rows for the library and the model: state and detail.
     fn doctor(&self) -> Vec<(String, String)> {
         let ran = self.run(&["doctor", "--source", "sample", "--format", "json"]);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
@@ -77,7 +78,7 @@ impl Installed {
         std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Returns hidden files in the data folder and among its models, which are partial downloads.
+    /// Returns the hidden files in the data folder and among its models, which are partial downloads.
     fn partial_files(&self) -> Vec<String> {
         let entries = ["", "models"].map(|folder| std::fs::read_dir(self.data(folder)));
         let names = entries.into_iter().flatten().flatten().flatten();
@@ -86,7 +87,7 @@ impl Installed {
     }
 }
 
-/// Returns the folder `onnxruntime` of the wheel that the tests use.
+/// Returns the `onnxruntime` folder from the wheel that the tests use.
 fn wheel() -> PathBuf {
     library().ancestors().nth(2).unwrap().to_owned()
 }
@@ -101,7 +102,7 @@ fn link(to: &Path, at: PathBuf) {
 }
 
 #[test]
-fn an_installed_program_finds_library_and_model_under_its_prefix() {
+fn an_installed_program_finds_the_library_and_the_model_under_its_prefix() {
     if !has_onnx_runtime("the program below a prefix") {
         return;
     }
@@ -120,7 +121,7 @@ fn an_installed_program_finds_library_and_model_under_its_prefix() {
         let place = installed.at(place);
         assert!(detail.starts_with(place.to_str().unwrap()), "{detail}");
     }
-    // The installed model is used in any working directory, except one that has a folder of that name.
+    // The installed model is used in any working directory, except one that contains a folder with that name.
     std::fs::create_dir_all(installed.at(&format!("here/{MODEL}"))).unwrap();
     assert_eq!(installed.doctor()[1].0, "wrong");
 }
@@ -153,7 +154,7 @@ fn setup_downloads_missing_files_once() {
         done(&installed.run(&again)),
         ["there already", "there already"]
     );
-    // Files of a crashed process are removed, and those of other programs stay.
+    // A crashed process's files are removed; other programs' files are kept.
     let (dead, mine) = (
         format!("{MODEL}.4194305.partial"),
         format!("{MODEL}.backup"),

@@ -1,4 +1,4 @@
-//! Tests SIGKILL at any moment: running the same command again finishes the work, and the database ends as if
+//! Tests SIGKILL at any moment: running the same command again finishes the work, and the database ends up as if
 //! nothing had happened.
 //!
 //! The real program imports a dump. It is killed repeatedly, a random time after a random part of the work. The
@@ -42,8 +42,7 @@ async fn stored(url: &str) -> usize {
     };
     let sum = "SELECT CAST(SUM(posts) AS BIGINT) FROM imports";
     let stored = store.query(sum).await;
-    // No other process has the database open when the program is killed, so the next one finds it as the crash left
-    // it.
+    // No other process has the database open when the program is killed, so the next one finds it as the crash left it.
     store.close().await.unwrap();
     let stored = stored.ok().and_then(|table| table.rows[0][0].as_u64());
     usize::try_from(stored.unwrap_or(0)).unwrap()
@@ -133,7 +132,7 @@ async fn kill_and_compare(
         let mut hit = 0;
         for round in 0..rounds {
             let database = fresh();
-            // Each run resumes the work of the one before, so the kills come in the order of progress.
+            // Each run resumes the previous run's work, so the kills are in order of progress.
             let mut marks: Vec<usize> = (0..kills).map(|_| random.usize(..until)).collect();
             marks.sort_unstable();
             for far in marks {

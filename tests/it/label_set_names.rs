@@ -62,7 +62,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             "{message}"
         );
 
-        // Labels and scores of `other` appear only in the views of all label sets.
+        // Labels and scores of `other` appear only in the views that cover all label sets.
         let count = |of: &str| {
             let sql = format!("SELECT COUNT(*) AS n FROM {of}");
             scene.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
@@ -192,7 +192,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
             .expect_exit(2, "minilm");
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
-        // The current model has no labels of `other`, so `labels use` selects the model that has.
+        // The current model has no labels of `other`, so `labels use` selects the model that does.
         scene.ok(&["classify", "--pipeline", &other]);
         scene.ok(&["labels", "use", "other"]);
         scene.ok(&["labels", "use", "first"]);

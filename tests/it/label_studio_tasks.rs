@@ -58,7 +58,7 @@ async fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unfinished_export_is_resumed_and_another_interface_file_is_kept() {
+async fn an_unfinished_export_is_resumed_and_a_different_interface_file_is_kept() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let (list, interface) = (path(&scene, "tasks.json"), path(&scene, "tasks.xml"));

@@ -50,7 +50,7 @@ impl Scene {
         scene
     }
 
-    /// Labels by a pipeline file and makes these labels current; returns the run's counts.
+    /// Labels with a pipeline file and makes these labels current; returns the run's counts.
     fn classify(&self, file: &str) -> Value {
         self.run_counts(&["classify", "--make-current", "--pipeline", file])
     }
@@ -130,7 +130,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&cost["posts"], &cost["pairs_missing"])
         );
 
-        // Stored scores, another threshold and another temperature need no inference.
+        // Stored scores, a different threshold and a different temperature need no inference.
         let fewer = pipeline(
             "fewer",
             "threshold = 0.5\ntemperature = 2.0",
@@ -165,7 +165,10 @@ fn diff_predicts_the_cost_of_classify() {
         let to_travel = moved["moves"].as_array().unwrap().iter();
         let sum: u64 = to_travel.map(|one| one["posts"].as_u64().unwrap()).sum();
         assert_eq!(moved["moved"], sum);
-        assert!(sum >= 10, "posts about music have other labels: {moved}");
+        assert!(
+            sum >= 10,
+            "posts about music have different labels: {moved}"
+        );
         let shown = scene.ok(&["labels", "diff", "first", "changed"]).stdout;
         assert!(
             shown.contains("Largest changes") && shown.contains("Cohen's kappa"),
@@ -194,7 +197,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert_eq!(moved["posts"], 31);
     assert!(
         moved["moved"].as_u64().unwrap() >= 10,
-        "posts about games have other labels"
+        "posts about games have different labels"
     );
     let examples = moved["examples"].as_array().unwrap();
     assert_eq!(examples.len(), 3);
@@ -202,7 +205,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
     assert_eq!(scene.dump(), before);
 
-    // Posts that need inference are left out, and reported.
+    // Posts that need inference are left out and reported.
     let new = json!({
         "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
         "created_utc": 1_700_000_000, "score": 1,
@@ -220,7 +223,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     ran.expect_stderr(message);
 }
 
-/// The number of posts in the gold file, and of right labels for each label.
+/// The number of posts in the gold file, and how many are right for each label.
 const GOLD: [(&str, usize); 3] = [("video games", 60), ("food", 20), ("music", 20)];
 
 /// The factor by which the default model multiplies cosines.
@@ -307,7 +310,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             }
         }
         scene.run(&asked).expect_exit(2, "--overwrite");
-        // On a full disk, the advice is to free space, not to use another file.
+        // On a full disk, the advice is to free space, not to use a different file.
         let full = [
             "--target-precision",
             "0.55",

@@ -1,5 +1,5 @@
-//! Tests learned label vectors: they apply to all labels of a set or to none, are never mixed with vectors of label
-//! texts, and an invalid file is rejected.
+//! Tests learned label vectors: they apply to all labels of a set or to none, are never mixed with label text vectors,
+//! and an invalid file is rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -108,7 +108,7 @@ fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
     program.write(&format!("{name}.toml"), text)
 }
 
-/// The printed scores of a row, by label.
+/// The printed scores in a row, by label.
 type Row = BTreeMap<String, f64>;
 
 /// Scores the titles; returns the rows and stderr.
@@ -165,7 +165,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     are_close(&found, &words, &exchanged);
     assert!((found[0]["gaming"] - words[0]["gaming"]).abs() > 0.01);
 
-    // A subset of the labels, in another order.
+    // A subset of the labels, in a different order.
     let (words, _) = score(&by_words, &[1, 2], "");
     let (found, message) = score(&learned, &[1, 0], "");
     assert!(message.contains(NOTICE), "{message}");
@@ -286,7 +286,7 @@ fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     if !has_onnx_runtime("learned label vectors") {
         return;
     }
-    // A vector is found by the texts of its label, so one changed description would disable all vectors.
+    // A vector is looked up by its label's texts, so one changed description would disable all vectors.
     let program = Program::new();
     let topics = repository("pipelines/sixteen-topics.toml");
     let pipeline = ["--pipeline", topics.to_str().unwrap()];

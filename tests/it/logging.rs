@@ -1,5 +1,5 @@
-//! Tests run records, the summary line of a run, and `doctor` on credentials; and that no log line contains a
-//! secret or a post's text.
+//! Tests run records, a run's summary line, and what `doctor` reports about credentials, and that no log line contains
+//! a secret or a post's text.
 
 use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
@@ -100,7 +100,7 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let outcomes = record["outcomes"].as_array().unwrap();
     let outcomes: Vec<&Value> = outcomes.iter().map(|topic| &topic["outcome"]).collect();
     assert_eq!(outcomes, ["ok", "private"]);
-    // The run's row has the same counts.
+    // The run's row contains the same counts.
     let stored = program.json(&["sql", "SELECT counts FROM runs"]);
     let stored = &stored[0]["counts"];
     let stored = match stored.as_str() {
@@ -126,7 +126,7 @@ async fn the_summary_line_has_fields_in_json_logs() {
         ("by_status", json!("200=2 403=1 429=1")),
         ("quota_left", json!(966.0)),
     ] {
-        assert_eq!(last[field], value, "{field} of {last}");
+        assert_eq!(last[field], value, "{field} in {last}");
     }
     assert!(last["retry_after_secs"].as_f64() >= Some(1.0), "{last}");
     let message = last["message"].as_str().unwrap();
@@ -211,7 +211,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
     }
 }
 
-/// Returns the row of `doctor` about the credentials: state and detail.
+/// Returns `doctor`'s row for the credentials: state and detail.
 fn doctor(program: &Program, url: &str, env: &[(&str, &str)]) -> (String, String) {
     let mut command = program.command(&["doctor", "--format", "json"]);
     let command = on_reddit(&mut command, url).envs(env.iter().copied());

@@ -51,7 +51,7 @@ async fn an_upgrade_preserves_all_data() {
             let is_other = ["gaps", "post_scores"].contains(&before.0.as_str());
             assert!(is_other || before == after, "{}", before.0);
         }
-        // A program without the second migration stands for an earlier version.
+        // A program without the second migration acts as an earlier version.
         let newer = Store::open(&database.url, Access::Create)
             .await
             .unwrap_err();

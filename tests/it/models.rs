@@ -170,7 +170,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         });
     });
     refused(
-        "labels in another order",
+        "labels in a different order",
         "its kind, classes or output differ from `config.json`",
         &|dir| {
             change(dir, "config.json", true, |text| {
@@ -188,7 +188,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         replace(dir, "manifest.toml", "format = 1", "format = 2");
     });
     refused(
-        "a graph in another folder",
+        "a graph in a different folder",
         "is not the name of a file in the same folder",
         &|dir| {
             replace(
@@ -297,7 +297,7 @@ fn list_shows_available_models_and_the_one_in_use() {
     );
 }
 
-/// Returns a `model pull` command that uses a hub, and a home of its own.
+/// Returns a `model pull` command that uses a hub and its own home.
 fn pull(
     program: &Program,
     hub: &Hub,

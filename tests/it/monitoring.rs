@@ -1,4 +1,4 @@
-//! Tests metrics of a worker and a web server, on both databases, and that the docs, the dashboard and the alert
+//! Tests the metrics of a worker and a web server, on both databases, and that the docs, the dashboard and the alert
 //! rules name existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,13 +99,13 @@ fn sum(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)])
 }
 
 #[test]
-fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
+fn a_worker_and_a_web_server_export_their_own_metrics_and_the_databases() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
         let pipeline = program.folder.path().join("two.toml").display().to_string();
         let args = ["classify", "--watch", "--pipeline", &pipeline];
         let worker = Watched::start(&program, &args);
-        // These posts arrive while the worker watches.
+        // These posts arrive while the worker is watching.
         let more = posts(50).lines().skip(20).collect::<Vec<_>>().join("\n");
         let more = program.write("more.ndjson", more);
         program.ok(&["import", &more]);
@@ -161,7 +161,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
 }
 
 #[test]
-fn the_metrics_listener_serves_two_paths_only() {
+fn the_metrics_listener_serves_only_two_paths() {
     let database = sqlite();
     let program = Program::with_database(&database.url);
     program.ok(&["db", "create"]);
@@ -188,7 +188,7 @@ fn the_metrics_listener_serves_two_paths_only() {
     ] {
         assert_eq!(status(request), expected, "{request}");
     }
-    // Idle clients do not delay others, and the worker still exits at a signal.
+    // Idle clients do not delay others, and the worker still exits on a signal.
     let _silent: Vec<TcpStream> = (0..20)
         .map(|_| TcpStream::connect(worker.address).unwrap())
         .collect();
@@ -237,7 +237,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     );
 }
 
-/// Returns the metric names of topicmill in a text.
+/// Returns topicmill's metric names in a string.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = |word: &&str| word.starts_with("topicmill_") || word.starts_with("process_");
@@ -280,7 +280,7 @@ fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
             format!("| `{name}` | {kind} | {} | {help} |", labels.join(", "))
         })
         .collect();
-    assert_eq!(rows, expected, "the table of docs/monitor.md");
+    assert_eq!(rows, expected, "the table in docs/monitor.md");
     let alerts = text("pipelines/monitoring/alerts.yml");
     let alerts = alerts
         .lines()

@@ -377,7 +377,7 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             (reports[0].outcome, reports[0].pages, reports[0].posts),
             (Outcome::Ok, 7, 7)
         );
-        // For new posts, the unread rest is recorded as a gap.
+        // For new posts, the unread remainder is recorded as a gap.
         let gaps = scene.store().posts().gaps().await.unwrap();
         assert_eq!(gaps.len(), usize::from(listing == Listing::New));
     }
@@ -422,7 +422,7 @@ async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
         while server.received_requests().await.unwrap().len() < 3 {
             assert!(
                 running.try_wait().unwrap().is_none(),
-                "the program ended by itself"
+                "the program ended on its own"
             );
             tokio::task::yield_now().await;
         }

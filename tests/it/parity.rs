@@ -131,7 +131,7 @@ fn scores_equal_the_reference_on_any_batch() {
             let (scores, logits) = largest_errors(&golden, &folder);
             writeln!(
                 std::io::stderr(),
-                "{name}: {} cases, largest error of scores {scores:.1e}, of logits {logits:.1e}",
+                "{name}: {} cases, largest score error {scores:.1e}, largest logit error {logits:.1e}",
                 golden.cases.len()
             )
             .unwrap();
@@ -175,7 +175,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
             );
             for (text, expected) in &expected {
                 let expected: Vec<f64> = expected.iter().map(logit).collect();
-                // Sums in another batch shape may be added in another order, which changes the last bits.
+                // In a different batch shape, sums may be added in a different order, which changes the last bits.
                 let off = error(found[text].iter().map(logit), &expected);
                 assert!(
                     off <= 5e-6,
@@ -189,7 +189,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
                 );
             }
         }
-        // For int8, a batch has the rows of only one post, so the order of posts changes no bit.
+        // For int8, a batch contains the rows of only one post, so the order of posts changes no bit.
         let mut folder = ModelFolder::open(&folder, None).unwrap();
         folder.precision = "int8".into();
         let [one, other] = [(1, 1_024), (2, 1_024)].map(|(seed, budget)| {
@@ -219,7 +219,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
     let made = repository("tests/it/fixtures/models/tiny-bart-made");
     let of = |dir: &Path, precision| ModelFolder::open(dir, precision).unwrap();
     let exported = repository("tests/it/fixtures/models/tiny-bart-mnli");
-    // The file of the last folder stores its weights in another layout, so nothing can be shared.
+    // The last folder's file stores its weights in a different layout, so nothing can be shared.
     let folders = [
         (of(&made, Some("int8")), true),
         (of(&made, Some("fp32")), true),
@@ -239,7 +239,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
         drop((first, second));
         third.restart().unwrap();
         assert_eq!(bits(&mut third, &set, &texts), alone, "{}", folder.name);
-        // An engine with another graph does not reuse the weights.
+        // An engine with a different graph does not reuse the weights.
         for (other, _) in &folders {
             let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
             let mut other_labeler = labeler_with(other.clone(), 512, Some(weights.clone()));

@@ -96,7 +96,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         let ran = collect(&[]);
         ran.expect_exit(0, "collected 2 topics");
         ran.expect_stderr("topics without subreddits are not collected");
-        // Two posts of each subreddit are pinned, and do not count towards its share.
+        // Two posts in each subreddit are pinned and do not count towards its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);
         // A second run reads the same posts.
@@ -126,7 +126,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         ]
     );
 
-    // An unreadable subreddit fails alone, and is reported.
+    // An unreadable subreddit fails alone and is reported.
     let file = program.write("private.toml", TOPICS.replace("\"food\"", "\"education\""));
     let args = [
         "collect",
@@ -168,7 +168,7 @@ fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
     let diff = program.json(&["labels", "diff", "current", &one]);
     let changes = diff["labels"].as_array().unwrap();
     assert_eq!(changes.len(), 2, "{diff}");
-    // An NLI model reads the same text for both labels, and scores it once.
+    // An NLI model reads the same text for both labels and scores it once.
     program
         .ok(&["classify", "--pipeline", &shared, "--model", nli])
         .expect_stderr("`play` and `bets`, so their scores are always equal");
@@ -371,7 +371,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         let all = format!("{}{}", ran.stdout, ran.stderr);
         assert!(all.contains(what), "{what}: {all}");
     }
-    // Below the head of a section, `pipeline` would be a key of that section.
+    // Below a section header, `pipeline` would be a key of that section.
     program.write(
         "below.toml",
         "[log]\nformat = \"text\"\npipeline = \"mine.toml\"\n",

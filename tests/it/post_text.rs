@@ -1,4 +1,4 @@
-//! Tests that models read the same text as a reader of the post, and that posts without a text get no label.
+//! Tests that models read the same text as a reader of the post, and that posts without text get no label.
 
 use serde_json::{Value, json};
 use topicmill_score::reddit::TEXT_RULE;
@@ -98,7 +98,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         program.ok(&["classify"]).expect_stderr("posts=0");
 
-        // After a change of the text rule, only texts that it changes are labelled again.
+        // After a change to the text rule, only the texts that it affects are labelled again.
         program.ok(&[
             "import",
             &program.write("other.ndjson", line("a2", "Soup", "Hot.")),

@@ -31,7 +31,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, signal, words};
 use crate::support::reddit::{client, server};
 
-/// Returns the result of a write that stored labels of this many posts.
+/// Returns the result of a write that stored labels for this many posts.
 pub fn stored_labels(posts: u64) -> StoredLabels {
     StoredLabels {
         posts,
@@ -183,7 +183,7 @@ impl Scene {
         self.purge(&checking_all()).await
     }
 
-    /// Removes texts older than 48 hours.
+    /// Removes text older than 48 hours.
     pub async fn retain(&self) -> Report {
         self.purge(&PurgePlan {
             retention_hours: Some(48),
@@ -521,7 +521,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
                 .await,
             ["99"]
         );
-        // Only posts with a text are enqueued.
+        // Only posts with text are enqueued.
         let standing = scene
             .store()
             .status()
@@ -538,7 +538,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         );
         assert_eq!(scene.label().await, 1);
 
-        // A post without a text is still purged once it is deleted on Reddit.
+        // A post without text is still purged once it is deleted on Reddit.
         scene.gone(&[("a", deleted())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;
@@ -546,7 +546,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
     }
 }
 
-/// Returns true if a text occurs in the bytes of a SQLite database or its WAL.
+/// Returns true if a string occurs in the bytes of a SQLite database or its WAL.
 pub fn holds(file: &str, text: &str) -> bool {
     let files = [file.to_owned(), format!("{file}-wal")];
     let bytes = files

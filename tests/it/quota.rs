@@ -1,7 +1,7 @@
 //! Tests one quota shared by several processes: its row, and two real collectors.
 //!
 //! Tests of the row use explicit times. The two processes use the system clock, but nothing is asserted
-//! about their speed: no request may arrive before the time of its reservation.
+//! about their speed: no request may arrive before its reserved time.
 
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -197,7 +197,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
     }
 }
 
-/// A fake Reddit that records when each request arrives; each page has one post and links to the next.
+/// A fake Reddit that records when each request arrives; each page contains one post and links to the next.
 #[derive(Clone)]
 struct Log {
     clock: SharedClock,
@@ -322,11 +322,11 @@ async fn a_killed_process_does_not_stall_the_other() {
         let program = Program::new();
         let mut killed = spawn(&program, &database, &url);
         let other = spawn(&program, &database, &url);
-        // One process is killed while it waits for the time of its reservation.
+        // One process is killed while it is waiting for its reserved time.
         while log.arrivals().len() < 5 {
             assert!(
                 killed.try_wait().unwrap().is_none(),
-                "the program ended by itself"
+                "the program ended on its own"
             );
             tokio::task::yield_now().await;
         }

@@ -1,9 +1,9 @@
-//! Runs every command of the README and of the pages in docs/, in the reader's order.
+//! Runs every command in the README and in the pages of docs/, in the reader's order.
 //!
 //! Each page starts in its own folder and shell, in the state that the README leaves: the credentials are set,
-//! `topicmill.db` has posts, and `demo.db` exists if the page uses it. [`INSTEAD`] lists the lines that a test
-//! cannot run as written: a make target, a download, another machine. The sample Reddit and the fakes of the
-//! archive and the hub serve the pages.
+//! `topicmill.db` contains posts, and `demo.db` exists if the page uses it. [`INSTEAD`] lists the lines that a test
+//! cannot run as written: a make target, a download, another machine. The sample Reddit, a fake archive and a fake hub
+//! serve the pages.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -76,7 +76,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
 ];
 
-/// Commands of the README that a reader of docs/ has run before.
+/// Commands in the README that a reader of docs/ has already run.
 const BEFORE: &str = "\
 export TOPICMILL__REDDIT__CLIENT_ID=id TOPICMILL__REDDIT__CLIENT_SECRET=secret
 export TOPICMILL__REDDIT__USER_AGENT='linux:my-topics:v1 (by /u/your_name)'
@@ -172,7 +172,7 @@ fn every_substituted_line_is_on_a_page() {
     for (line, _) in INSTEAD {
         assert!(
             lines.contains(line),
-            "no page has the line `{line}` any more"
+            "no page contains the line `{line}` any more"
         );
     }
 }
@@ -274,7 +274,7 @@ async fn every_command_runs(page: &str) {
     }
 }
 
-/// Copies a model into the folder of models.
+/// Copies a model into the models folder.
 fn copy_model(folder: &Path, model: &Path, name: &str) {
     let to = folder.join("models").join(name);
     std::fs::create_dir_all(&to).unwrap();

@@ -214,7 +214,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
         assert!(!page.contains(" grew from "), "{page}");
         assert!(
             page.contains("60 posts"),
-            "only posts of the period count: {page}"
+            "only posts in the period count: {page}"
         );
 
         for (args, output) in [

@@ -1,5 +1,5 @@
 //! Tests `serve --review` in a real browser and through plain HTTP: `labels evaluate --gold db` counts the answers
-//! given by keyboard.
+//! entered with the keyboard.
 
 mod fitting;
 mod forms;
@@ -210,7 +210,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     };
     let database = sqlite();
     let scene = Scene::new(&database, 30).await;
-    // The closest call has every character that could break a page.
+    // The closest call contains every character that could break a page.
     let body = format!(
         "<script>alert(1)</script> & \u{202e}right to left\u{202c}\n\nZ{}algo\n\n{}",
         "\u{301}".repeat(4000),
@@ -349,7 +349,7 @@ fn answer_form(page: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, 
 }
 
 impl Served {
-    /// Sends an answer to the post of a page; returns the next page.
+    /// Sends an answer to the post on a page; returns the next page.
     async fn answer(&self, page: &str, query: &str, more: &[(&'static str, &str)]) -> String {
         let form = answer_form(page, more);
         let form: Vec<(&str, &str)> = form.iter().map(|(n, v)| (*n, v.as_str())).collect();
@@ -362,7 +362,7 @@ impl Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
+async fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
     for database in databases() {
         let scene = Scene::new(&database, 20).await;
         let close: String = (0..8)
@@ -393,14 +393,14 @@ async fn a_corrected_answer_of_a_random_file_does_not_make_others_random() {
             assert_eq!(field(&page, "post"), post);
             served.answer(&page, "", &[("label", "music")]).await;
         }
-        assert_eq!(in_sample(), 8, "the close calls stay out of the sample");
+        assert_eq!(in_sample(), 8, "the close calls are kept out of the sample");
         let labels = scene.json(&["labels", "gold", "list"])["labels"].clone();
         assert_eq!(labels["music"], 8);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_annotators() {
+async fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         database
@@ -451,7 +451,7 @@ async fn the_page_shows_the_prediction_after_the_answer_and_the_agreement_of_ann
             notice(&page)
         );
         assert!(!page.contains("Agreement"), "{page}");
-        // Ben gives the same answer to two posts, and another one to the post with a note.
+        // Ben gives the same answer to two posts and a different one to the post with a note.
         let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
         let ben = scene.program.write("ben.csv", ben);
         scene.ok(&["labels", "gold", "import", &ben]);

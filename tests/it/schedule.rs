@@ -189,7 +189,7 @@ async fn a_clock_set_back_repeats_no_scheduled_run() {
             scene.minutes(15);
             assert_eq!(scene.run_due(&mut one).await, 1);
         }
-        // The clock is set back two hours; another process starts meanwhile.
+        // The clock is set back two hours; another process starts in the meantime.
         scene.clock.jump(-TimeDelta::hours(2));
         let mut two = scene.scheduler("two", &entries);
         for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Tests what is stored of a post: its labels when it leaves a listing, its author, and NUL characters.
+//! Tests what is stored about a post: its labels when it leaves a listing, its author, and NUL characters.
 
 use super::*;
 
@@ -79,7 +79,7 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
 }
 
 #[tokio::test]
-async fn author_names_are_hashed_with_a_key_of_the_database() {
+async fn author_names_are_hashed_with_the_databases_own_key() {
     let mut seen = HashSet::new();
     for database in [databases(), databases()].into_iter().flatten() {
         let scene = Scene::of(&database).await;

@@ -1,4 +1,4 @@
-//! Tests reading of new posts back to the known ones, and the gaps that are recorded.
+//! Tests reading new posts back to the known ones, and the gaps that are recorded.
 
 use super::*;
 
@@ -14,7 +14,7 @@ async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
             "the first run reads up to its limit"
         );
 
-        // Seven posts are new. The newest known one is of minute 4, and the overlap adds ten minutes.
+        // Seven posts are new. The newest known one is from minute 4, and the overlap adds ten minutes.
         scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
         scene
             .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
@@ -104,7 +104,7 @@ async fn a_listing_that_does_not_reach_the_stored_posts_leaves_a_gap_until_one_d
         let report = scene.collect_one(new_climate(100)).await;
         assert_eq!((report.outcome, report.new), (Outcome::Ok, 100));
         assert_eq!(gaps().await, [(at(99), at(2_000))]);
-        // The gap stays: this listing reaches the newest stored post, but not the posts before the gap.
+        // The gap remains: this listing reaches the newest stored post, but not the posts before the gap.
         scene.new_page(None, &posted(2_001..2_101), None).await;
         scene.collect_one(new_climate(100)).await;
         assert_eq!(gaps().await, [(at(99), at(2_000))]);

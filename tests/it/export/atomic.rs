@@ -1,4 +1,4 @@
-//! Tests that an export is one snapshot, and that it is complete or absent.
+//! Tests that an export is one snapshot and is either complete or absent.
 
 use super::*;
 
@@ -9,7 +9,7 @@ async fn an_export_is_a_consistent_snapshot() {
         return;
     }
     for database in databases() {
-        // More text than fits in the buffers, which are up to 32 batches of 1 MB.
+        // More text than fits in the buffers, which hold up to 32 batches of 1 MB.
         let scene = Scene::labelled(&database, 12);
         let body = "a word of a long body ".repeat(1_800);
         let long = (0..N).map(|i| {
@@ -51,7 +51,7 @@ async fn an_export_is_a_consistent_snapshot() {
             move |_| {
                 // All posts are purged while the first rows are written.
                 if parts.fetch_add(1, Ordering::Relaxed) == 0 {
-                    // On SQLite the purge exits with 1, because the export still reads the purged rows.
+                    // On SQLite the purge exits with 1, because the export is still reading the purged rows.
                     let ran = command.lock().unwrap().output().unwrap();
                     let stderr = String::from_utf8_lossy(&ran.stderr);
                     assert!(stderr.contains("purged=1212"), "{stderr}");

@@ -121,7 +121,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
         let lacking = scene.read("answers.csv").replace("none", "sailing");
         let lacking = scene.write("lacking.csv", lacking);
         fit(&lacking).expect_exit(2, "has no label `sailing` (8 rows)");
-        // No vectors of the other model are stored.
+        // No vectors are stored for the other model.
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = tiny.to_str().unwrap();
         scene
@@ -151,7 +151,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
             "posts on which annotators disagree are left out",
             "gold labels of posts that have been edited since are left out",
         ]);
-        // Another model cannot use the fit.
+        // A different model cannot use the fit.
         scene
             .ok(&[
                 "classify",

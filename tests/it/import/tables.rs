@@ -165,7 +165,7 @@ fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
             &[b"food".as_slice(); 3],
             &[b"1700000000".as_slice(); 3],
             &[latin1, b"Rye", written],
-            // A nested value in a text column is reported, and does not reject its row.
+            // A nested value in a text column is reported but does not reject its row.
             &[b"baker".as_slice(); 3],
         ],
     );
@@ -272,7 +272,7 @@ fn common_null_spellings_are_null_and_reported_once() {
 #[test]
 fn a_missing_field_can_be_set_by_a_flag() {
     let program = Program::new();
-    // The column names of a well-known table of one subreddit.
+    // The column names of a well-known table from one subreddit.
     let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
     let table = program.write("posts.csv", table);
     let lacking = program.run(&["import", &table]);

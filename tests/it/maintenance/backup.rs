@@ -88,7 +88,7 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
     while !begun.exists() && running.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
-    // The backup may have ended already.
+    // The backup may already have ended.
     let pid = running.id().to_string();
     let _ = Command::new("kill").args([signal, &pid]).status().unwrap();
     finished(running.wait_with_output().unwrap())

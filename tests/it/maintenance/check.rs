@@ -5,7 +5,7 @@ use topicmill_store::checking::Severity;
 
 use super::*;
 
-/// The backend, or an empty text for both; a statement that damages a database; and the check that must fail.
+/// The backend, or an empty string for both; a statement that damages a database; and the check that must fail.
 const BREAKS: [(&str, &str, &str); 13] = [
     (
         "",
@@ -112,7 +112,7 @@ async fn check_finds_a_damaged_file() {
     let database = crate::support::postgres::sqlite();
     filled(&database.url).await;
     many(&database.url, 2_000).await;
-    // Overwrite bytes of the file in the middle of an index.
+    // Overwrite bytes in the file, in the middle of an index.
     let store = Store::open(&database.url, Access::Existing).await.unwrap();
     let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_created_at'";
     let page = store.query(root).await.unwrap().rows[0][0]

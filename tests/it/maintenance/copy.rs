@@ -16,7 +16,7 @@ const VIEWS: [&str; 8] = [
     "label_scores",
 ];
 
-/// Normalises a value of either database: SQLite stores booleans as numbers.
+/// Normalises a value from either database: SQLite stores booleans as numbers.
 fn meant(value: &Value) -> String {
     match value {
         Value::Bool(flag) => u8::from(*flag).to_string(),
@@ -42,7 +42,7 @@ async fn view(url: &str, name: &str) -> Vec<String> {
     let line = |row: &Vec<Value>| {
         let cells: Vec<String> = row
             .iter()
-            // One of the databases has numbers for booleans.
+            // One of the databases stores booleans as numbers.
             .map(|cell| match meant(cell).as_str() {
                 "1.0" => "1".to_owned(),
                 "0.0" => "0".to_owned(),

@@ -125,7 +125,7 @@ async fn dropping_a_model_removes_everything_it_computed() {
             );
         }
         assert_eq!(count(url, "SELECT COUNT(*) FROM pair_logits").await, 1);
-        // A model is not dropped while a worker has a lease.
+        // A model is not dropped while a worker holds a lease.
         execute(
             url,
             "UPDATE leases SET expires_at = '2096-01-01T10:00:00+00:00'",

@@ -1,4 +1,4 @@
-//! Tests that the mistakes of a pipeline file are reported with their lines.
+//! Tests that the mistakes in a pipeline file are reported with their lines.
 
 use super::*;
 
@@ -65,7 +65,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
 ];
 
-/// Runs `labels validate` on a file with this text, and returns its message.
+/// Runs `labels validate` on a file with this text and returns its message.
 fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     let path = program.write("refused.toml", text);
     let ran = program.run(&["labels", "validate", "--pipeline", &path]);
@@ -188,7 +188,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
     ] {
         let message = refusal(&program, text);
         assert!(message.contains(what), "{what}: {message}");
-        // A name that is long or contains a newline stays within its line.
+        // A name that is long or contains a newline is kept on its line.
         assert!(
             message.contains(", line ") || message.contains("  line "),
             "{message}"

@@ -1,4 +1,4 @@
-//! Tests which posts are checked with Reddit, in which order, and what is recorded about it.
+//! Tests which posts are checked with Reddit, in which order, and what is recorded.
 
 use super::*;
 
@@ -179,7 +179,7 @@ async fn status_shows_when_the_database_was_last_reconciled() {
             (standing().await.reconciled_at, standing().await.unchecked),
             (Some(first), 0)
         );
-        // A run that checks less does not reset the result of an earlier one.
+        // A run that checks fewer posts does not reset the result of an earlier one.
         scene.clock.advance(Duration::from_hours(1));
         let older = Check {
             max_requests: None,

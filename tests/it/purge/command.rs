@@ -1,4 +1,4 @@
-//! Tests `purge` through the program: its record, errors of Reddit, interruption, and a wrong clock.
+//! Tests `purge` through the program: its record, Reddit errors, interruption, and a wrong clock.
 
 use super::*;
 
@@ -154,7 +154,7 @@ async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
 }
 
 #[test]
-fn a_wrong_clock_removes_no_texts() {
+fn a_wrong_clock_removes_no_text() {
     for database in databases() {
         let program = Program::with_database(&database.url);
         let is_sqlite = database.url.starts_with("sqlite");

@@ -1,4 +1,4 @@
-//! Tests the button "fit now" of the review page.
+//! Tests the review page's "fit now" button.
 
 use super::*;
 
@@ -24,7 +24,7 @@ async fn answer_posts(served: &Served, answers: usize) -> String {
     page
 }
 
-/// Waits until no fit runs, and returns the fragment of the page about the fit.
+/// Waits until no fit is running and returns the page's fragment about the fit.
 async fn fit_result(served: &Served) -> String {
     for _ in 0..600 {
         let state = served.get("/review/fit").await;
@@ -35,7 +35,7 @@ async fn fit_result(served: &Served) -> String {
             .sleep(std::time::Duration::from_millis(50))
             .await;
     }
-    panic!("the fit does not end");
+    panic!("the fit did not end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +59,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         assert_eq!(served.post("/review/fit", &wrong, None).await.0, 403);
         assert!(
             !served.get("/review/fit").await.contains("data-poll"),
-            "no fit runs"
+            "no fit is running"
         );
         let (first, second) = tokio::join!(
             served.post("/review/fit", &form, None),
@@ -76,7 +76,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         );
         assert!(state.contains("<a href=\"/\">"), "{state}");
         assert!(!state.contains("fit now"), "{state}");
-        assert_eq!(runs(), 2, "one run of the scene, and one of the fit");
+        assert_eq!(runs(), 2, "one run from the scene and one from the fit");
         let current =
             "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
         assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
@@ -152,7 +152,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     // Each label has its description next to it.
     assert_eq!(browser.count(".fit").await, 0);
     let title = browser.text(".asked h1").await;
-    // In the note, keys of labels are text, and Enter leaves the note without answering.
+    // In the note, label keys are text, and Enter leaves the note without answering.
     browser.press("/").await;
     browser
         .until("document.activeElement.name === 'note'")
@@ -175,7 +175,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         .await;
     let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
     assert_eq!(scene.json(&["sql", noted])[0]["note"], "1 u 0");
-    // Undo brings the note back.
+    // Undo restores the note.
     browser.press_and_navigate("u").await;
     browser
         .until("document.querySelector('[name=note]').value === '1 u 0'")
@@ -193,7 +193,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     browser.click(".fit button").await;
     let started = "document.querySelector('.fit') && !document.querySelector('.fit button')";
     browser.until(started).await;
-    // The outcome replaces the button without a reload, and a note in progress stays.
+    // The outcome replaces the button without a reload, and a note in progress is kept.
     browser.type_into("[name=note]", "in progress").await;
     browser.until("document.querySelector('.fit a')").await;
     assert!(

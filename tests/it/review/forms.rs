@@ -1,9 +1,9 @@
-//! Tests the forms of the review page: invalid ones, changes meanwhile, and the filter.
+//! Tests the forms of the review page: invalid forms, concurrent changes, and the filter.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
+async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     for database in databases() {
         let scene = Scene::new(&database, 8).await;
         let served = Served::start(&scene, &[]);
@@ -53,7 +53,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
             .await;
         assert!(page.contains("label set changed in the meantime"), "{page}");
         assert_eq!(count(), 0);
-        // The post is purged after the page showed it.
+        // The post is purged after the page has shown it.
         let ids = scene.program.write("ids.txt", format!("{post}\n"));
         scene.ok(&["purge", "--ids", &ids]);
         let (status, page) = served.post("/review/answer", &form(&token), None).await;
@@ -130,16 +130,16 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         assert_eq!(status, 200);
         assert!(page.contains("purged or edited in the meantime"), "{page}");
         assert_eq!(answers(), 0);
-        // A form without both fields is rejected.
+        // A form that lacks the `text` field is rejected.
         let short = form(&page).into_iter().filter(|(name, _)| *name != "text");
         assert_eq!(send(short.collect()).await.0, 403);
         let (_, page) = send(form(&page)).await;
         assert_eq!(answers(), 1);
         assert!(
             page.contains("<dd>0</dd><dt>random posts that count</dt>"),
-            "close call"
+            "the post was chosen as a close call"
         );
-        // Another set has a label that was not offered, so the answer does not apply to it.
+        // A different set has a label that was not offered, so the answer does not apply to it.
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
         let wider = scene
             .program
@@ -171,7 +171,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
             .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00004'")
             .await;
         let served = Served::start(&scene, &["--random-share", "1"]);
-        // Without a filter, a random post is assigned; a filter selects other posts.
+        // Without a filter, a random post is assigned; a filter selects different posts.
         served.get("/review").await;
         let query = "?label=gaming&from=0.3&to=0.5";
         let mut page = served.get(&format!("/review{query}")).await;
@@ -189,7 +189,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
         assert_eq!(field(&page, "post"), "t3_k00004");
         let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
         assert_eq!(chosen, json!({"filter": 2}));
-        // The page has no estimate for all posts.
+        // The page shows no overall estimate.
         let page = served.get("/review").await;
         assert!(
             page.contains("<dd>0</dd><dt>random posts that count</dt>"),
