@@ -18,18 +18,18 @@ pub enum ColumnKind {
     Boolean,
     /// Milliseconds since 1970, UTC.
     Time,
-    /// Bytes as text of hexadecimal digits.
+    /// Bytes, as a string of hexadecimal digits.
     Hex,
     /// 32-bit floating-point numbers: an embedding.
     Vector,
 }
 
-/// Texts concatenated in one buffer.
+/// Strings concatenated in one buffer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnTexts {
-    /// The concatenated texts.
+    /// The concatenated strings.
     pub text: String,
-    /// End of each text, as a byte offset into `text`.
+    /// End of each string, as a byte offset into `text`.
     pub ends: Vec<usize>,
 }
 
@@ -69,7 +69,7 @@ impl ColumnVectors {
 /// The non-NULL values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// UTF-8 texts.
+    /// UTF-8 strings.
     Text(ColumnTexts),
     /// 64-bit integers.
     Integer(Vec<i64>),
@@ -97,7 +97,7 @@ pub struct ColumnCells {
 pub enum ColumnCell<'a> {
     /// NULL.
     Null,
-    /// A UTF-8 text.
+    /// A UTF-8 string.
     Text(&'a str),
     /// A 64-bit integer.
     Integer(i64),
@@ -140,7 +140,7 @@ impl ColumnCells {
         }
     }
 
-    /// Adds a row. Returns false, and adds nothing, if the value is of another kind.
+    /// Adds a row. Returns false, and adds nothing, if the value is of a different kind.
     pub fn push(&mut self, cell: ColumnCell<'_>) -> bool {
         match (&mut self.values, cell) {
             (_, ColumnCell::Null) => {

@@ -1,7 +1,7 @@
 //! Defines the clock. Only this module reads the time.
 //!
 //! All timeouts, expiries and timestamps come from a [`Clock`], so that tests control the time: `ManualClock` returns
-//! from a sleep at once and records its duration. Clippy forbids the clocks of `std`, `chrono` and `tokio` everywhere
+//! from a sleep at once and records its duration. Clippy forbids the `std`, `chrono` and `tokio` clocks everywhere
 //! else.
 
 use std::fmt::Debug;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
+/// Reddit's name for a post: `t3_` followed by a base-36 id, as in `t3_1a2b3c`.
 ///
 /// ```
 /// use topicmill_core::Fullname;
@@ -57,7 +57,7 @@ impl FromStr for Fullname {
     /// Parses `t3_ID` or a bare `ID`, as in dumps.
     ///
     /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
-    /// could return under another spelling.
+    /// could return under a different spelling.
     fn from_str(text: &str) -> Result<Self, FullnameError> {
         if is_fullname(text) {
             return Ok(Self(text.to_owned()));

@@ -1,7 +1,7 @@
 //! Defines the values that all other crates share: posts, topics, hashes, times and run records.
 //!
-//! The crate uses no database, network or file, so that the rules about these values can be tested alone. [`clock`] is
-//! the only module of the program that reads the time.
+//! The crate uses no database, network or files, so that the rules for these values can be tested in isolation.
+//! [`clock`] is the only module in the program that reads the time.
 
 #[macro_use]
 mod string_enum;
@@ -120,13 +120,13 @@ string_enum! {
         Closest = "closest",
         /// Matches the filter of the review page.
         Filter = "filter",
-        /// Selected outside topicmill, and imported with a file.
+        /// Selected outside topicmill and imported from a file.
         Import = "import",
     }
 }
 
 string_enum! {
-    /// The tool with which an annotator gave a gold label.
+    /// The tool in which an annotator assigned a gold label.
     GoldSource {
         /// The review page.
         Review = "review",
@@ -180,9 +180,9 @@ string_enum! {
         Private = "private",
         /// Reddit banned the subreddit.
         Banned = "banned",
-        /// Readable only after an opt-in that the API does not offer.
+        /// Readable only after an opt-in, which the API does not offer.
         Quarantined = "quarantined",
-        /// Readable only after a consent that the API does not offer.
+        /// Readable only after giving consent, which the API does not offer.
         Gated = "gated",
         /// The subreddit does not exist.
         Missing = "missing",
@@ -200,7 +200,7 @@ string_enum! {
 }
 
 impl Outcome {
-    /// Returns true if the outcome concerns only this subreddit, so that another subreddit may still be readable.
+    /// Returns true if the outcome concerns only this subreddit, so that other subreddits may still be readable.
     pub fn is_subreddit_specific(self) -> bool {
         matches!(
             self,
@@ -234,7 +234,7 @@ pub struct Topic {
     pub listing: Listing,
     /// True if the listing was not set explicitly; later runs then read `new`.
     pub is_default_listing: bool,
-    /// Number of posts to read, stickied posts not counted.
+    /// Number of posts to read, not counting stickied posts.
     pub limit: u32,
 }
 
@@ -244,7 +244,7 @@ pub struct Topic {
 pub struct Rejections(BTreeMap<String, u64>);
 
 impl Rejections {
-    /// Maximum number of reasons that are counted separately; a broken file could have a different one in each line.
+    /// Maximum number of reasons that are counted separately; a broken file could have a different one on each line.
     const MAX_REASONS: usize = 20;
 
     /// Counts one record. The part of the reason after [`FOUND_MARKER`] is dropped.
@@ -297,7 +297,7 @@ pub struct TopicReport {
     pub new: u64,
     /// Stored posts that changed, for example in their score.
     pub changed: u64,
-    /// Changed posts with a new text, which are scored again.
+    /// Changed posts with new text, which are scored again.
     pub edited: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,

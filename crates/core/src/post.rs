@@ -17,9 +17,9 @@ pub struct Post {
     pub subreddit: String,
     /// Title, without NUL.
     pub title: String,
-    /// Body, without NUL. Empty for links. A crosspost without a body has the body of its parent.
+    /// Body, without NUL. Empty for links. A crosspost without a body takes its parent's.
     pub selftext: String,
-    /// Parent of a crosspost. The text comes from the parent, and is removed with it.
+    /// Parent of a crosspost. The text comes from the parent and is removed with it.
     pub crosspost_parent: Option<Fullname>,
     /// Target of a link post.
     pub url: Option<String>,
@@ -64,12 +64,12 @@ impl Post {
 pub enum AuthorPolicy {
     /// Names are stored unchanged.
     Stored,
-    /// Names are replaced by a hash under this key.
+    /// Names are replaced with a hash that uses this key.
     Hashed(String),
 }
 
 impl AuthorPolicy {
-    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the texts.
+    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the text.
     pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
         let ready = |mut post: Post| {
             if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
@@ -113,7 +113,7 @@ impl ReadyPost {
         &self.text_hash
     }
 
-    /// Removes the text and link that a crosspost shows of its parent, after retention deleted them from the parent.
+    /// Removes the text and link that a crosspost takes from its parent, after retention has deleted them there.
     pub fn remove_shown_text(&mut self) {
         self.post.selftext.clear();
         self.post.url = None;

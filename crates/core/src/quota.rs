@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// The rate limit under which a request is reserved.
+/// The rate limit that applies to a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaTerms {
     /// Time between two requests.
     pub interval: Duration,
     /// Maximum number of requests in one burst after an idle period.
     pub burst: u32,
-    /// The longest accepted wait; a longer one reserves nothing.
+    /// The longest accepted wait; if it would be longer, nothing is reserved.
     pub max_wait: Duration,
 }
 
-/// A reserved request, or a wait above [`QuotaTerms::max_wait`], for which nothing was reserved.
+/// A reserved request, or, if nothing was reserved, the wait that exceeds [`QuotaTerms::max_wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaReservation {
     /// Time until the request may be sent.

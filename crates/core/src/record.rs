@@ -33,24 +33,24 @@ pub struct ClassifyCounts {
     pub pairs: u64,
     /// Pairs reused from an earlier label set, or from a post with the same text.
     pub pairs_reused: u64,
-    /// Failed attempts to score a post. The post returns to the backlog until it has failed too often.
+    /// Failed attempts to score a post. The post returns to the backlog until it has failed too many times.
     pub failed: u64,
     /// Posts whose write was rejected, because another worker had reclaimed the lease.
     pub refused: u64,
-    /// Leases lost to another worker, noticed when a write was rejected.
+    /// Leases lost to another worker, detected when a write was rejected.
     #[serde(default)]
     pub leases_lost: u64,
     /// Backlog posts leased to other workers at the end of the run.
     pub held_elsewhere: u64,
     /// Backlog posts that are parked after too many failures or worker crashes, in this run or earlier.
     pub parked: u64,
-    /// Seconds from the first claim to the last write, without waits for new posts.
+    /// Seconds from the first claim to the last write, excluding waits for new posts.
     pub seconds: f64,
     /// Posts per second.
     pub posts_per_sec: f64,
-    /// Tokens that the model read, without padding.
+    /// Tokens that the model read, excluding padding.
     pub tokens: u64,
-    /// Tokens that the model read, with padding.
+    /// Tokens that the model read, including padding.
     pub padded_tokens: u64,
     /// Batches halved after running out of memory.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct ClassifyCounts {
     /// The reason why GPU usage is missing or unreliable.
     #[serde(default)]
     pub gpu_note: Option<String>,
-    /// With a small model: agreement with the labels of the large model alone.
+    /// With a small model: agreement with the labels that the large model assigns alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_shortlist: Option<LabelAgreement>,
 }
@@ -162,9 +162,9 @@ pub struct StageTimes {
     pub engine_idle_secs: f64,
     /// Waiting for the writer.
     pub engine_blocked_secs: f64,
-    /// Claiming posts. This stage and those below overlap with computing.
+    /// Claiming posts. This stage and the ones below overlap with computing.
     pub claim_secs: f64,
-    /// Looking up stored scores of the claimed texts.
+    /// Looking up stored scores for the claimed texts.
     pub look_up_secs: f64,
     /// Running the small model, which shortlists labels.
     pub shortlist_secs: f64,
@@ -187,8 +187,8 @@ impl StageTimes {
         self.write_secs += other.write_secs;
     }
 
-    /// Returns the shares of engine time spent waiting for posts and for the writer, each 0 to 1; `None` without engine
-    /// time.
+    /// Returns the shares of engine time spent waiting for posts and for the writer, each 0 to 1; `None` if there was
+    /// no engine time.
     pub fn waiting_shares(&self) -> Option<(f64, f64)> {
         let all = self.engine_busy_secs + self.engine_idle_secs + self.engine_blocked_secs;
         (all > 0.0).then(|| (self.engine_idle_secs / all, self.engine_blocked_secs / all))

@@ -33,13 +33,13 @@ fn keep_if(harmless: bool, text: &str) -> String {
     if harmless { text } else { REDACTED }.to_owned()
 }
 
-/// Returns true if the text has only letters, digits and path separators: nothing that could delimit a password.
+/// Returns true if the text contains only letters, digits and path separators: nothing that could delimit a password.
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
 }
 
-/// Redacts a `SQLite` URL. A path is not secret, unless a user and password were written before it.
+/// Redacts a `SQLite` URL. A path is not secret, unless a user and password precede it.
 fn redact_sqlite(rest: &str) -> String {
     let (path, query) = match rest.split_once('?') {
         Some((_, query)) if query.contains('@') => return format!("sqlite:{REDACTED}"),
@@ -100,7 +100,8 @@ fn redact_userinfo(scheme: &str, userinfo: &str) -> String {
     }
 }
 
-/// Returns true for a comma-separated list of hosts with optional ports. A socket folder has encoded slashes.
+/// Returns true for a comma-separated list of hosts with optional ports. The slashes of a socket folder are
+/// percent-encoded.
 fn is_host(text: &str) -> bool {
     let host_and_port = |text: &str| {
         let (host, port) = match text.rsplit_once(':') {
@@ -245,7 +246,7 @@ mod tests {
             host in "[a-z0-9.\\[\\]:,-]{0,8}",
             path in "[ -~]{0,8}",
         ) {
-            // Excludes `sqlite:` followed by a path, which has no password.
+            // Excludes `sqlite:` followed by a path, because a path contains no password.
             prop_assume!(!(scheme == "sqlite" && slashes.is_empty() && user.is_empty()));
             let secret = format!("{before}{SENTINEL}{after}");
             for url in [
@@ -253,7 +254,7 @@ mod tests {
                 format!("{user}:{secret}@{host}/{path}"),
                 format!("{user}:{secret}@{host}"),
             ] {
-                prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} gives {}", redact_url(&url));
+                prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} becomes {}", redact_url(&url));
             }
         }
 
@@ -270,7 +271,7 @@ mod tests {
             let url = format!("{scheme}://{user}h/{path}?{other}{name}={before}{SENTINEL}{after}");
             // Excludes the rare generated name that is on the allowlist.
             prop_assume!(!is_harmless_parameter(&name, SENTINEL));
-            prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} gives {}", redact_url(&url));
+            prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} becomes {}", redact_url(&url));
         }
     }
 }

@@ -21,10 +21,10 @@ pub struct SourceTraits {
     pub title: &'static str,
     /// Section in the settings, and key of its counts in the run record.
     pub section: &'static str,
-    /// True if its posts are on Reddit now. Archives and files may hold posts that are gone.
+    /// True if its posts are on Reddit now. Archives and files may contain posts that are gone.
     pub is_live: bool,
-    /// True if its texts are HTML-escaped, with `&amp;` for `&`. Reddit's API escapes texts unless the request has
-    /// `raw_json=1`, which topicmill sends. Archives and files hold responses to requests without this parameter.
+    /// True if its text is HTML-escaped, with `&amp;` for `&`. Reddit's API escapes text unless the request contains
+    /// `raw_json=1`, which topicmill sends. Archives and files contain responses to requests without this parameter.
     pub is_escaped: bool,
     /// True if it requires the user's credentials.
     pub needs_key: bool,
@@ -65,7 +65,7 @@ sources! {
         title: "Arctic Shift", section: "arctic_shift", is_live: false, is_escaped: true, needs_key: false,
         listings: &[Listing::New],
     },
-    /// A file given to `import`.
+    /// A file passed to `import`.
     Import = "import" {
         title: "a file", section: "collect", is_live: false, is_escaped: true, needs_key: false,
         listings: &[],
@@ -78,7 +78,7 @@ impl SourceKind {
         self.traits().is_live
     }
 
-    /// Returns the preferred listing if the source supports it, else the first supported one.
+    /// Returns the preferred listing if the source supports it, otherwise the first supported one.
     pub fn listing(self, preferred: Listing) -> Listing {
         let listings = self.traits().listings;
         match listings.first() {

@@ -1,4 +1,4 @@
-//! Declares enums whose variants have one spelling in the database, the configuration and JSON.
+//! Declares enums whose variants are spelled the same in the database, the configuration and JSON.
 
 /// Declares an enum with `ALL`, `as_str`, `Display`, `FromStr` and serde, all with the same spelling.
 macro_rules! string_enum {

@@ -25,7 +25,7 @@ fn spellings_of_an_id_parse_to_one_fullname() {
 }
 
 #[test]
-fn rejections_are_counted_by_a_bounded_number_of_reasons() {
+fn rejections_are_counted_under_a_bounded_number_of_reasons() {
     let mut some = Rejections::default();
     some.add("a comment, not a post");
     some.add("a comment, not a post");

@@ -1,4 +1,4 @@
-//! Defines the hash of a text. Equal texts have the same hash, so each distinct text is scored only once.
+//! Defines the hash of a post's text. Posts with the same text have the same hash, so the text is scored only once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 pub struct TextHash([u8; 16]);
 
 impl TextHash {
-    /// Hashes a text as models read it (see [`post_text`](topicmill_score::reddit::post_text)).
+    /// Hashes text as models read it (see [`post_text`](topicmill_score::reddit::post_text)).
     pub fn new(text: &str) -> Self {
         let digest = Sha256::digest(text.as_bytes());
         Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
@@ -52,7 +52,7 @@ impl FromStr for TextHash {
     type Err = InvalidTextHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // `from_str_radix` also accepts a sign, and fewer digits.
+        // `from_str_radix` also accepts a sign and fewer digits.
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidTextHash);
         }

@@ -26,8 +26,8 @@ pub enum RunCounts {
 }
 
 impl RunCounts {
-    /// Reads the counts of a run record. Missing and unknown fields are ignored, so that records of other versions are
-    /// readable.
+    /// Reads the counts of a run record. Missing and unknown fields are ignored, so that records from other versions
+    /// can be read.
     pub fn read(stage: Stage, counts: &Value) -> Self {
         let read = match stage {
             Stage::Collect => Deserialize::deserialize(counts).map(Self::Collect),
@@ -38,7 +38,7 @@ impl RunCounts {
         read.unwrap_or_default()
     }
 
-    /// Returns the number of collected or imported posts, and the number of new posts among them.
+    /// Returns the number of collected or imported posts, and how many of them were new.
     pub fn collected(&self) -> Option<(u64, u64)> {
         match self {
             Self::Collect(done) => Some((done.posts, done.new)),
@@ -72,20 +72,20 @@ pub struct CollectCounts {
     pub new: u64,
     /// Stored posts that changed.
     pub changed: u64,
-    /// Changed posts with a new text, which are scored again.
+    /// Changed posts with new text, which are scored again.
     pub edited: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
     /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
-    /// Traffic to each source, by the source's section of the settings.
+    /// Traffic to each source, keyed by the source's section in the settings.
     #[serde(flatten, deserialize_with = "traffic_of")]
     pub traffic: BTreeMap<String, Traffic>,
 }
 
 impl CollectCounts {
-    /// Sums the reports of all topics. `section` is the source's section of the settings.
+    /// Sums the reports of all topics. `section` is the source's section in the settings.
     pub fn sum(reports: &[TopicReport], section: &str, traffic: Traffic) -> Self {
         let mut sum = Self {
             topics: reports.len() as u64,
@@ -154,9 +154,9 @@ pub struct ImportCounts {
     pub new: u64,
     /// Stored posts that changed.
     pub changed: u64,
-    /// Changed posts with a new text, which are scored again.
+    /// Changed posts with new text, which are scored again.
     pub edited: u64,
-    /// Records that name their topic by its label, which was mapped to its slug.
+    /// Records that name their topic by label, which was mapped to the topic's slug.
     pub topics_mapped: u64,
     /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
@@ -215,7 +215,7 @@ pub struct PurgeCounts {
     pub removed: u64,
     /// Posts that Reddit no longer returns.
     pub missing: u64,
-    /// Posts purged by request.
+    /// Posts purged on request.
     pub requested: u64,
     /// Crossposts purged with their parents; not included in `purged`.
     pub crossposts: u64,
@@ -223,7 +223,7 @@ pub struct PurgeCounts {
     pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
-    /// Rows of `sightings` deleted by thinning.
+    /// `sightings` rows deleted by thinning.
     pub sightings: u64,
     /// Run records compacted into `run_days`.
     pub runs: u64,

@@ -19,7 +19,7 @@ pub struct Traffic {
     pub token_requests: u64,
     /// Responses by HTTP status.
     pub by_status: BTreeMap<u16, u64>,
-    /// Requests without a complete response: the connection failed, broke off or timed out.
+    /// Requests without a complete response: the connection failed, was dropped or timed out.
     pub no_answer: u64,
     /// Waits by cause.
     pub waits: Waits,
@@ -60,7 +60,7 @@ pub struct Waits {
     pub own_pace: WaitTotal,
     /// Waits for the site's rate-limit window, from the `X-Ratelimit-*` headers.
     pub their_quota: WaitTotal,
-    /// Waits for a `Retry-After` of this or another request.
+    /// Waits for the `Retry-After` of this request or another one.
     pub retry_after: WaitTotal,
     /// Exponential backoff before a retry, without `Retry-After`.
     pub backoff: WaitTotal,
@@ -76,7 +76,7 @@ impl Waits {
         sum
     }
 
-    /// Returns the waits in the order of the fields.
+    /// Returns the waits in field order.
     pub fn each_mut(&mut self) -> [&mut WaitTotal; 4] {
         let Self {
             own_pace,
@@ -100,7 +100,7 @@ pub struct WaitTotal {
 }
 
 impl WaitTotal {
-    /// Adds other waits.
+    /// Adds more waits.
     pub fn add(&mut self, other: Self) {
         self.times += other.times;
         self.sum += other.sum;
