@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use topicmill_core::redact_url;
 
-/// A rejected base URL, with its secrets redacted, and the reason.
+/// A rejected base URL with its secrets redacted, and the reason.
 pub type InvalidUrl = (String, String);
 
 /// Parses a base URL: `https`, or plain `http` to this machine.
@@ -22,7 +22,7 @@ pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
         return Err(reject("it contains a user name or password"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(reject("it has a `?` or `#` part"));
+        return Err(reject("it contains a `?` or `#` part"));
     }
     match url.scheme() {
         "https" => Ok(url),

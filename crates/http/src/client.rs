@@ -27,8 +27,8 @@ pub struct Site {
     pub name: &'static str,
     /// Section of the settings: `arctic_shift`.
     pub section: &'static str,
-    /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or waits for a
-    /// retry.
+    /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or is waiting to
+    /// be retried.
     pub one_at_a_time: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Timeouts {
     pub total: Duration,
 }
 
-/// An error of a request for which there is no usable response.
+/// The reason why a request produced no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The HTTP client could not be built.
@@ -67,7 +67,7 @@ pub enum HttpError {
         budget: Duration,
     },
     /// All tries failed with transient errors.
-    #[error("{} failed for {what}, tried {tries}×, last error: {detail}; run again later", .site.name)]
+    #[error("{} failed for {what}; attempts: {tries}; last error: {detail}; run again later", .site.name)]
     GaveUp {
         /// Site.
         site: Site,
@@ -175,7 +175,8 @@ pub struct RetryableFailure {
     pub wait: Option<Duration>,
     /// True for a rate limit, whose wait applies to all requests.
     pub is_rate_limit: bool,
-    /// Allows another try although the usual tries are used up, after this wait unless `wait` is set.
+    /// If set, the client may try again even after the usual tries are used up. It waits this long first, or for `wait`
+    /// if that is set too.
     pub last_resort: Option<Duration>,
     /// Cause, if there was no response.
     pub source: Option<reqwest::Error>,
@@ -224,7 +225,7 @@ impl PoliteClient {
             .read_timeout(settings.timeouts.read)
             .timeout(settings.timeouts.total);
         if on_this_machine {
-            // The sample Reddit must work with a proxy configured, and without CA certificates.
+            // The built-in sample Reddit must work with a proxy configured and without CA certificates.
             builder = builder.no_proxy().tls_certs_only([]);
         }
         let meter = Arc::<Meter>::default();
@@ -262,7 +263,7 @@ impl PoliteClient {
     /// `what` describes it in errors.
     ///
     /// # Errors
-    /// When `decide` fails, all tries fail, a wait exceeds the budget, or the shared quota fails.
+    /// When `decide` returns a failure, all tries fail, a wait exceeds the budget, or the shared quota fails.
     pub async fn send<T, E: From<HttpError>>(
         &self,
         purpose: Purpose,
@@ -273,7 +274,7 @@ impl PoliteClient {
         let quota_error = |quota_error| self.quota_error(what, quota_error);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
-        // Locked until the request ends, so that no other request is sent while this one waits for a retry.
+        // Locked until the request ends, so that no other request is sent while this one is waiting to be retried.
         let mut turn = match &self.turn {
             Some((spacing, next_at)) => Some((*spacing, next_at.lock().await)),
             None => None,
@@ -315,8 +316,8 @@ impl PoliteClient {
                 self.quota.throttle(wait).await.map_err(quota_error)?;
             }
             match self.quota.check_budget(wait) {
-                // This error names the setting that allows a longer wait. A longer wait would not help after other
-                // failures.
+                // Only for rate limits: the error names the setting that allows a longer wait, which would not help
+                // after other failures.
                 Err(over) if failure.is_rate_limit && next.is_some() => {
                     return Err(quota_error(over).into());
                 }
@@ -336,7 +337,7 @@ impl PoliteClient {
         }
     }
 
-    /// Sends a request once. The outer error is final, and the inner error is worth a retry.
+    /// Sends a request once. The outer error is final; the inner error is worth a retry.
     async fn attempt(
         &self,
         purpose: Purpose,
@@ -360,7 +361,7 @@ impl PoliteClient {
                 let detail = if error.is_timeout() {
                     "no complete response within the configured timeouts"
                 } else {
-                    "the connection failed or broke off"
+                    "the connection failed or was dropped"
                 };
                 return Ok(Err(RetryableFailure {
                     detail: detail.to_owned(),

@@ -1,7 +1,7 @@
 //! Provides a rate-limited HTTP client with retries, for any site.
 //!
 //! [`PoliteClient::send`] takes a request and a closure that decides whether to accept a response, retry or fail. It
-//! returns what the closure accepted, or an [`HttpError`]. The client adds what is the same for every site:
+//! returns what the closure accepted, or an [`HttpError`]. The client handles what is the same for every site:
 //!
 //! - `quota` paces requests by the configured rate limit and by the site's headers; [`shared_quota`] extends the quota
 //!   to several processes.

@@ -81,7 +81,7 @@ impl Quota {
     /// Waits until a request may be sent, and takes the permit.
     pub(crate) async fn acquire(&self) -> Result<(), QuotaError> {
         let _turn = self.turn.lock().await;
-        // Checked again after each wait, because another response may have throttled the client meanwhile.
+        // Checked again after each wait, because another response may have throttled the client in the meantime.
         while let Err((wait, cause)) = self.try_acquire() {
             self.pause(wait, cause).await?;
         }
@@ -108,7 +108,7 @@ impl Quota {
         self.pause(wait, cause).await
     }
 
-    /// Takes a permit if both limits allow it now; else returns the wait until the next check.
+    /// Takes a permit if both limits allow it now; otherwise returns the wait until the next check.
     fn try_acquire(&self) -> Result<(), (Duration, WaitCause)> {
         let now = self.clock.elapsed();
         let mut pace = self.pace();
@@ -240,7 +240,7 @@ impl Pace {
     }
 
     /// Updates the window. A response does not count requests that were sent after its own request, so within a window,
-    /// the lower remaining number applies.
+    /// the lower number of remaining requests applies.
     fn observe(&mut self, left: f64, used: f64, ends: Duration) {
         let left = match self.window {
             Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),

@@ -20,7 +20,7 @@ const MAX_MESSAGE_CHARS: usize = 100;
 /// immediate retry would get another 429.
 pub const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest rate-limit window; a larger number must be wrong, and could overflow a date.
+/// The longest rate-limit window; a larger number must be wrong and could overflow a date.
 pub const MAX_WINDOW: Duration = Duration::from_hours(24);
 
 /// The longest wait that a response can request. Every wait budget is shorter, and a longer wait could overflow a date.
@@ -37,20 +37,20 @@ pub struct HttpResponse {
     pub body: Vec<u8>,
 }
 
-/// The class of a response by its status and content type, for any site.
+/// The class of a response, by status and content type, for any site.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseClass {
     /// Success, with data.
     Data,
     /// Success, but with a web page instead of data.
     WebPage,
-    /// A redirect, with its target, truncated.
+    /// A redirect, with its truncated target.
     Redirect(String),
     /// Too many requests, with the requested wait.
     RateLimited(Option<Duration>),
     /// A timeout or server error, which is worth a retry, with the requested wait.
     ServerError(Option<Duration>),
-    /// Any other status, for which a retry is useless.
+    /// Any other status; a retry would be useless.
     ClientError,
 }
 
@@ -58,7 +58,7 @@ impl HttpResponse {
     /// Sends a request and reads the response; returns `None` if the body exceeds [`MAX_RESPONSE_BYTES`].
     ///
     /// # Errors
-    /// When the request cannot be sent, or the response breaks off.
+    /// When the request cannot be sent, or the response is cut short.
     pub async fn fetch(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
@@ -109,7 +109,7 @@ impl HttpResponse {
         is_short.then(|| serde_json::from_slice(&self.body).ok())?
     }
 
-    /// Classifies the response. `now` resolves headers that hold a date.
+    /// Classifies the response. `now` resolves headers that contain a date.
     pub fn classify(&self, now: DateTime<Utc>) -> ResponseClass {
         match self.status() {
             200..=299 if self.is_web_page() => ResponseClass::WebPage,
@@ -133,7 +133,7 @@ impl HttpResponse {
     }
 }
 
-/// Returns the wait that a 429 requests: `Retry-After`, else the reset of the quota.
+/// Returns the wait that a 429 requests: `Retry-After`, otherwise the time until the quota resets.
 fn rate_limit_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(MIN_WAIT)))
 }

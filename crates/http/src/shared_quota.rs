@@ -1,6 +1,6 @@
 //! Defines the interface of a quota that several processes share.
 //!
-//! A site counts all requests of a client id, whichever process sends them, so concurrent processes must reserve
+//! A site counts all requests made with a client id, whichever process sends them, so concurrent processes must reserve
 //! requests in one place. The caller provides that place as two callbacks. The client calls `reserve` before each
 //! request, and `throttle` after each response that throttles all processes. If a callback fails, the request fails,
 //! because sending it could exceed the quota.
@@ -27,7 +27,7 @@ pub type QuotaFuture<T> = Pin<Box<dyn Future<Output = Result<T, SharedQuotaError
 
 /// Reserves the next request.
 pub type Reserve = Box<dyn Fn(QuotaTerms) -> QuotaFuture<QuotaReservation> + Send + Sync>;
-/// Blocks requests of all processes for a duration.
+/// Blocks requests from all processes for a duration.
 pub type Throttle = Box<dyn Fn(Duration) -> QuotaFuture<()> + Send + Sync>;
 
 /// The quota of one client id, shared by all processes.

@@ -1,7 +1,7 @@
 //! Counts the traffic of a client: requests by status, waits by cause, and the site's last reported quota.
 //!
-//! Each request and wait is counted exactly once, so that the sums match the server's. Counts contain no secret and no
-//! post's text.
+//! Each request and wait is counted exactly once, so that the sums match the server's. Counts contain no secrets and no
+//! post text.
 
 use std::sync::Mutex;
 use std::time::Duration;

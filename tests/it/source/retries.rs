@@ -111,7 +111,7 @@ async fn retries_stop_when_a_server_stays_down() {
     let error = read(&reddit).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Server);
     assert!(
-        error.to_string().contains("for r/climate, tried 5×"),
+        error.to_string().contains("for r/climate; attempts: 5;"),
         "{error}"
     );
     assert_eq!(requests(&server, "GET").await, 5);
