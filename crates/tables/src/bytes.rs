@@ -66,7 +66,7 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
             Box::new(decoder)
         }
     };
-    // Peeks again, because the decompressed text may have a byte order mark.
+    // Peeks again, because the decompressed text may start with a byte order mark.
     let (head, decompressed) = peek(decompressed)?;
     let text = match head[..] {
         [0xef, 0xbb, 0xbf, ..] => buffered(skip(decompressed, 3)?),
@@ -149,8 +149,8 @@ fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     Ok((head, Box::new(peeked)))
 }
 
-/// A reader that replays peeked bytes. Its first read also returns bytes after these, because format detection needs
-/// more than the peeked bytes.
+/// A reader that replays peeked bytes. Its first read also returns the bytes that follow, because format detection
+/// needs more than the peeked bytes.
 struct Peeked {
     head: Cursor<Vec<u8>>,
     rest: ByteReader,
@@ -180,7 +180,7 @@ fn skip(mut bytes: ByteReader, count: usize) -> io::Result<ByteReader> {
     Ok(bytes)
 }
 
-/// Returns the reader, and the buffered start of the text without leading white space.
+/// Returns the reader and the buffered start of the text without leading white space.
 ///
 /// # Errors
 /// When nothing can be read.

@@ -23,7 +23,7 @@ use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 /// Maximum number of characters of a column name in a problem message.
 const MAX_NAME_CHARS: usize = 40;
 
-/// The problem of a row with quotes that are escaped with a backslash, as Spark and `MySQL` write them.
+/// The problem reported for a row whose quotes are escaped with a backslash, as Spark and `MySQL` do.
 const BARE_QUOTE: &str = "has a quote that is not doubled inside a quoted value, such as `\\\"`: write the file \
      again with `\"\"` (in Spark with option(\"escape\", \"\\\"\"))";
 

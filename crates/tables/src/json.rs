@@ -1,4 +1,4 @@
-//! Reads JSON records: NDJSON, objects over several lines, arrays, or API responses that wrap an array.
+//! Reads JSON records: NDJSON, objects that span several lines, arrays, or API responses that wrap an array.
 //!
 //! Values are kept as raw JSON, so that numbers keep all their digits.
 
@@ -31,7 +31,7 @@ pub fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string can be written as JSON")
 }
 
-/// Puts JSON on one line: if it has line ends, removes the white space between values.
+/// Puts JSON on one line: if it contains line breaks, removes the white space between values.
 pub fn on_one_line(json: &str) -> String {
     if !json.contains(['\n', '\r']) {
         return json.to_owned();
@@ -110,7 +110,7 @@ pub fn parse_record<T>(
         } else if error.is_eof() {
             "is truncated JSON".to_owned()
         } else if error.line() > 1 {
-            // A record over several lines.
+            // A record that spans several lines.
             let (line, column) = (error.line(), error.column());
             format!("is not JSON (at its line {line}, column {column})")
         } else {

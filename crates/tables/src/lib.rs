@@ -2,8 +2,8 @@
 //!
 //! [`open`] detects the format and compression of a file or pipe, in UTF-8 or UTF-16, and streams [rows](Row) of named
 //! cells, so that memory use does not depend on the size of the table. The crate does not interpret cells: `sources`
-//! turns rows into posts, and `files` into texts. For output, [columns](topicmill_core::ColumnCells) become Parquet,
-//! and rows CSV.
+//! turns rows into posts, and `files` turns them into text. For output, [columns](topicmill_core::ColumnCells) become
+//! Parquet, and rows become CSV.
 //!
 //! An input [`Cell`] keeps a value as written in the file, with all digits. An output
 //! [`ColumnCell`](topicmill_core::ColumnCell) has the type of its column.
@@ -45,7 +45,7 @@ pub enum TableFormat {
     Json,
     /// A Parquet file.
     Parquet,
-    /// One text per line.
+    /// Plain text; each line is a row.
     Text,
 }
 
@@ -112,7 +112,7 @@ impl TableFormat {
 pub enum Cell {
     /// No value.
     Null,
-    /// A text.
+    /// A string.
     Text(String),
     /// A JSON value on one line, which may be a JSON string.
     Json(String),
@@ -152,11 +152,11 @@ impl Cell {
 /// A row of a table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Number of the row's first line, from 1. If the format has no lines, the number of the row, from 1.
+    /// Number of the row's first line, from 1. If the format is not line-based, the number of the row, from 1.
     pub line: u64,
     /// Cells in order, each with its column name. If there is a problem, only the readable cells.
     pub cells: Vec<(Arc<str>, Cell)>,
-    /// User-facing description of a malformed row, which does not quote the row.
+    /// User-facing description of what is malformed; it does not quote the row.
     pub problem: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl Row {
 
 /// A reader of the rows of a table, in order.
 pub trait Rows: Send {
-    /// Returns the column names, if the format gives them before the rows.
+    /// Returns the column names, if the format stores them before the rows.
     fn names(&self) -> Option<&[Arc<str>]>;
 
     /// Returns the names shared by several columns in the file. [`Rows::names`] renames all but the first.
@@ -214,10 +214,10 @@ pub enum TableError {
     /// The Parquet file is invalid.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
-    /// The file has an unsupported format. The fields are its name, and advice.
+    /// The file has an unsupported format. The fields are its name and advice.
     #[error("it is {0}: {1}")]
     UnsupportedFormat(&'static str, &'static str),
-    /// The input is Parquet from a pipe, or compressed.
+    /// The input is Parquet, but is compressed or comes from a pipe.
     #[error(
         "Parquet can be read only from an uncompressed file: decompress it first, or save the piped data to a file"
     )]
@@ -233,8 +233,8 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Converts an error of the Parquet library. I/O errors of the operating system stay I/O errors. A decompressor
-    /// also returns I/O errors, but without an error number. These count as damage.
+    /// Converts an error of the Parquet library. Keeps I/O errors from the operating system. A decompressor also
+    /// returns I/O errors, but without an error number, so they count as damage.
     pub fn from_parquet(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
             return ParquetFault::from(error).into();
@@ -285,7 +285,8 @@ pub struct OpenTable {
     pub delimiter: Option<u8>,
 }
 
-/// The problem of a row that is not UTF-8. The encoding is not guessed, because a wrong guess would corrupt the text.
+/// The problem reported for a row that is not UTF-8. The encoding is not guessed, because a wrong guess would corrupt
+/// the text.
 pub(crate) const NOT_UTF8: &str =
     "is not UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`";
 

@@ -7,10 +7,10 @@ use crate::{Row, TableError};
 /// The longest line that is held in memory. No post is this long, but a file may lack line ends.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Returns true if the content is damaged or truncated; false for an I/O error of the operating system.
+/// Returns true if the content is damaged or truncated; false for an I/O error from the operating system.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    // Only errors of the operating system have an error number.
+    // Only errors from the operating system have an error number.
     matches!(
         error.kind(),
         InvalidData | InvalidInput | Other | UnexpectedEof
@@ -20,7 +20,7 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
 /// Returns a last row that reports damage, for a file that cannot be read to the end.
 ///
 /// # Errors
-/// For an I/O error of the operating system.
+/// For an I/O error from the operating system.
 pub(crate) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
     if !is_damage(&error) {
         return Err(error.into());

@@ -1,7 +1,7 @@
 //! Checks the uncompressed size of Parquet pages before they are read, to bound memory.
 //!
-//! A Parquet file of 59 kB can hold a cell of 1.9 GB. [`check`] takes a file and the columns to read, and returns an
-//! error if reading the columns would need too much memory. The sizes come from the page headers, in Thrift's compact
+//! A 59 kB Parquet file can contain a 1.9 GB cell. [`check`] takes a file and the columns to read, and returns an error
+//! if reading the columns would need too much memory. The sizes come from the page headers, in Thrift's compact
 //! protocol. For codecs whose decoder ignores the size in the header, the page is decompressed once and discarded.
 
 use std::fs::File;
@@ -14,12 +14,12 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::ParquetFault;
 
-/// The largest page in bytes: `DuckDB` writes up to 100 MB, other writers 1 MiB
+/// The largest page in bytes: `DuckDB` writes up to 100 MB, and other writers up to 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
 const MAX_PAGE_BYTES: u64 = 128 << 20;
 /// Maximum number of bytes in memory at once: the largest page and dictionary of each column, summed over all columns.
 const MAX_PAGES_BYTES: u64 = 512 << 20;
-/// The longest page header, which holds numbers and the minimum and maximum of the page.
+/// The longest page header, which contains numbers and the minimum and maximum of the page.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// The deepest nesting of structs in a header; the format has 3 levels.
 const MAX_DEPTH: u32 = 8;
@@ -63,7 +63,7 @@ fn check_group(
     Ok(())
 }
 
-/// Returns the uncompressed bytes of the largest data page plus the largest dictionary of a column.
+/// Returns the uncompressed size of a column's largest data page plus its largest dictionary, in bytes.
 fn largest_pages(
     file: &File,
     range: std::ops::Range<u64>,
@@ -110,8 +110,8 @@ fn largest_pages(
     Ok(data + dictionary)
 }
 
-/// Returns the uncompressed bytes of a page for codecs that ignore the size in the header, and 0 for other codecs.
-/// `u64::MAX` means above the limit.
+/// Returns the uncompressed size of a page in bytes for codecs that ignore the size in the header, and 0 for other
+/// codecs. `u64::MAX` means above the limit.
 fn decompressed_size(codec: Compression, compressed: impl Read) -> u64 {
     match codec {
         // These two ignore the size in the header; the other codecs get a buffer of that size.
@@ -154,7 +154,7 @@ struct PageSize {
 struct Header<R>(io::Take<R>);
 
 impl<R: Read> Header<R> {
-    /// Reads the struct `PageHeader`: field 1 is the page type, 2 and 3 are sizes, and 8 is the header of version 2,
+    /// Reads the `PageHeader` struct: field 1 is the page type, 2 and 3 are sizes, and 8 is the header of version 2,
     /// whose fields 5 and 6 are sizes of levels
     /// (<https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>).
     fn read(&mut self) -> io::Result<PageSize> {
@@ -259,7 +259,7 @@ impl<R: Read> Header<R> {
                 }
                 Ok(())
             }
-            // Page headers have no maps.
+            // Page headers contain no maps.
             _ => Err(invalid_header("a field of an unknown type")),
         }
     }
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn page_sizes_are_read_from_headers() {
-        // A data page of 300 bytes, compressed to 20. A checksum, a version 1 header with a number, and a text are
+        // A data page of 300 bytes, compressed to 20. A checksum, a version 1 header with a number, and a string are
         // skipped.
         let page = [
             0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x15, 9, 0x1c, 0x15, 2, 0x18, 3, b'a', b'b', b'c', 0,

@@ -1,4 +1,4 @@
-//! Converts panics of libraries to errors.
+//! Converts panics in libraries to errors.
 //!
 //! A panic hook runs before the panic is caught, so the default hook would report the panic even if the caller handles
 //! it. [`catch`] marks its thread while it runs, and the hook that [`silence_caught`] installs is silent on marked

@@ -117,7 +117,7 @@ impl Parquet {
         let reader = reader(&file)?;
         let metadata = reader.metadata().file_metadata();
         let columns = metadata.schema().get_fields();
-        // The library finds columns by name. If two columns had the same name, it would read the last one twice.
+        // The library looks up columns by name. If two columns had the same name, it would read the last one twice.
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
             return Err(TableError::DuplicateColumn(twice.name().to_owned()));
@@ -134,12 +134,12 @@ impl Parquet {
         })
     }
 
-    /// Returns the number of rows in the metadata.
+    /// Returns the number of rows according to the metadata.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the indices of the columns that hold lists, maps or structs.
+    /// Returns the indices of the columns that contain lists, maps or structs.
     pub fn nested(&self) -> Vec<usize> {
         let kinds = self.kinds.iter().enumerate();
         let nested = kinds.filter(|(_, kind)| **kind == CellKind::Nested);
@@ -208,7 +208,7 @@ impl Rows for Parquet {
                 // The library's message may quote content of the file.
                 let what = match &error {
                     ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
-                        "a text is not UTF-8, or the file is damaged,"
+                        "a string is not UTF-8, or the file is damaged,"
                     }
                     _ => "it is damaged",
                 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lines::{MAX_LINE_BYTES, last_row, read_line};
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// A reader that returns each line as a row with the cell `text`. Blank lines are skipped.
+/// A reader that returns each line as a row with a `text` cell. Blank lines are skipped.
 pub struct TextLines {
     text: Box<dyn BufRead + Send>,
     buffer: Vec<u8>,

@@ -10,7 +10,7 @@ use crate::{NOT_UTF8, TableError};
 /// The longest accepted header row.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// Maximum number of columns. More columns suggest that the file is not a table of posts or texts.
+/// Maximum number of columns. More columns suggest that the file is not a table of posts or other text.
 pub(super) const MAX_COLUMNS: usize = 10_000;
 
 /// Supported delimiters, the most likely first.
@@ -109,8 +109,8 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     DELIMITERS[best.expect("there are delimiters")]
 }
 
-/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names get a
-/// number.
+/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names are
+/// numbered.
 pub(super) fn column_names(
     header: &csv::ByteRecord,
 ) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {

@@ -1,4 +1,4 @@
-//! Wraps the input of the CSV library, to limit the length of rows and to find unescaped quotes.
+//! Wraps the input to the CSV library, to limit the length of rows and to find unescaped quotes.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// The longest accepted row. A longer row probably has an unclosed quote.
 const MAX_ROW_BYTES: u64 = 32 << 20;
 
-/// A reader that fails after [`MAX_ROW_BYTES`] without a call of [`Self::next_row`], and records the positions of
+/// A reader that fails after [`MAX_ROW_BYTES`] without a call to [`Self::next_row`], and records the positions of
 /// quotes that should be doubled.
 #[derive(Debug)]
 pub(super) struct QuoteTracker<R> {

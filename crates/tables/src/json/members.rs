@@ -1,4 +1,4 @@
-//! Parses JSON objects to raw members, and unwraps records from API responses.
+//! Parses JSON objects into raw members, and unwraps records from API responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::{looks_like_json, parse_record};
 use crate::Cell;
 
-/// Member names under which APIs return an array of records.
+/// Names of the members in which APIs return an array of records.
 const WRAPPERS: [&str; 8] = [
     "data",
     "children",

@@ -11,7 +11,7 @@ use crate::bytes::TextReader;
 use crate::lines::{MAX_LINE_BYTES, fill_buffer, last_row, read_line};
 use crate::{Row, Rows, TableError};
 
-/// Bytes of unwanted records after which [`JsonItem::Yield`] returns control to the caller.
+/// Number of bytes of unwanted records to skip before returning [`JsonItem::Yield`] to the caller.
 const YIELD_BYTES: u64 = 16 << 20;
 
 /// The result of reading the next record.
@@ -47,7 +47,7 @@ pub struct JsonRecords {
     record_start: JsonPosition,
     /// True if the records are elements of an array; `None` before the first byte.
     is_array: Option<bool>,
-    /// True once the end of the array was read.
+    /// True once the end of the array has been read.
     closed: bool,
     ended: bool,
     /// Bytes still to skip, because an earlier run has processed them.
@@ -79,7 +79,7 @@ impl JsonRecords {
         &self.buffer
     }
 
-    /// Returns the first line of the last record.
+    /// Returns the number of the last record's first line.
     pub fn line(&self) -> u64 {
         self.record_start.lines + 1
     }
@@ -166,7 +166,7 @@ impl JsonRecords {
                 blank == chunk.len(),
                 looks_like_json(&chunk[blank..]) && chunk[blank] == b'[',
             );
-            // White space before an object stays, because error columns count it.
+            // White space before an object is kept, because error columns count it.
             let passed = if is_array {
                 blank + 1
             } else if is_blank {
@@ -323,7 +323,7 @@ impl JsonRecords {
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            // JSON strings have no raw line ends, so a quote is missing. The next element may be valid.
+            // JSON strings cannot contain raw line breaks, so a quote is missing. The next element may be valid.
             let is_unterminated = nesting.in_text && byte == b'\n';
             if is_unterminated || nesting.push(byte) {
                 self.closed = byte == b']';

@@ -56,8 +56,8 @@ impl ParquetSource {
             .map(RowGroupMetaData::num_rows)
     }
 
-    /// Returns the key-value metadata that stays valid in a copy. Drops Arrow's schema, which lacks the added columns,
-    /// and pandas' metadata if a column is renamed.
+    /// Returns the key-value metadata that remains valid in a copy. Drops Arrow's schema, which lacks the added
+    /// columns, and pandas' metadata if a column is renamed.
     fn copied_metadata(&self, is_renamed: bool) -> Option<Vec<KeyValue>> {
         let all = self.metadata.file_metadata().key_value_metadata()?;
         let is_wrong = |key: &str| key == "ARROW:schema" || (is_renamed && key == "pandas");
@@ -67,7 +67,7 @@ impl ParquetSource {
 }
 
 impl ParquetWriter {
-    /// Creates a file with the columns of `source`, renamed by `renamed`, followed by the columns `added`.
+    /// Creates a file with the columns of `source`, renamed by `renamed`, followed by the `added` columns.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -120,7 +120,7 @@ impl ParquetWriter {
     }
 }
 
-/// Returns the field with another name.
+/// Returns the field, renamed to `name`.
 fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
     if field.name() == name {
         return Ok(field.clone());

@@ -20,14 +20,14 @@ use topicmill_core::{ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnV
 /// A row group that is being written.
 pub(super) type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 
-/// A writer of a Parquet file. A full disk is reported as the error of the operating system.
+/// A writer of a Parquet file. A full disk is reported as the operating system's error.
 pub struct ParquetWriter {
     pub(super) file: SerializedFileWriter<BufWriter<File>>,
 }
 
 impl ParquetWriter {
     /// Creates a file with these nullable columns. `root` is the name of the schema. Columns in `unique` rarely repeat
-    /// a value, and get no dictionary.
+    /// a value and get no dictionary.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -199,7 +199,7 @@ fn write_vectors(
     column.write_batch(&vectors.numbers, Some(&defined), Some(&repeated))
 }
 
-/// Converts texts for the library without copying them.
+/// Converts strings for the library without copying them.
 fn arrays(texts: ColumnTexts) -> Vec<ByteArray> {
     let all = ByteArray::from(texts.text.into_bytes());
     let mut begin = 0;
