@@ -1,4 +1,4 @@
-//! Embeds the commit that `--version` names.
+//! Embeds the commit that `--version` shows.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,11 +23,12 @@ fn origin() -> String {
     if !given.is_empty() && given.chars().all(|c| c.is_ascii_alphanumeric()) {
         return format!("commit {given}");
     }
-    // With the commit, a debug build would compile the crate again after each commit.
+    // If it named the commit, a debug build would recompile the crate after each commit.
     if env("PROFILE") != "release" {
         return "a debug build".to_owned();
     }
-    // Requires `.git` in this folder: source code that was unpacked inside another repository has none of its commits.
+    // Requires `.git` in this folder, because source code that was unpacked inside a different repository is not at
+    // that repository's commit.
     let here = env("CARGO_MANIFEST_DIR");
     let commit = Path::new(&here)
         .join(".git")
@@ -51,7 +52,7 @@ fn origin() -> String {
 
 /// Returns the trimmed output of git; `None` if git is missing or fails.
 fn git(here: &str, args: &[&str]) -> Option<String> {
-    // `status` would refresh the index, which is watched.
+    // Without `--no-optional-locks`, `status` would refresh the index, which is watched.
     let output = Command::new("git")
         .args(["-C", here, "--no-optional-locks"])
         .args(args)
