@@ -304,7 +304,7 @@ const MISUSE: &[(&str, i32, &str)] = &[
     (
         "collect --source sample --pipeline slash.toml",
         2,
-        "topic `food`: `r/food` is not the name of a subreddit",
+        "topic `food`: `r/food` is not a subreddit name",
     ),
     ("classify --run-json no/such/folder/run.json", 2, "run.json"),
     ("score empty.ndjson out.ndjson", 2, "empty.ndjson"),

@@ -1,12 +1,12 @@
-//! Replays recorded exchanges to the real client, and prints the outcome of each:
+//! Replays recorded exchanges to the real client and prints each outcome:
 //!
 //! ```sh
 //! cargo run -p topicmill-sources --example replay exchanges.ndjson
 //! ```
 //!
-//! The file has one exchange per line: a JSON object with `method`, `url`, `status`, `headers` and `body`. For a
-//! compressed file: `zcat FILE | cargo run -p topicmill-sources --example replay /dev/stdin`. Neither bodies nor names
-//! of subreddits are printed, so the output can be shared.
+//! The file contains one exchange per line: a JSON object with `method`, `url`, `status`, `headers` and `body`. To read
+//! a compressed file: `zcat FILE | cargo run -p topicmill-sources --example replay /dev/stdin`. Neither bodies nor
+//! subreddit names are printed, so the output can be shared.
 #![expect(clippy::print_stdout, reason = "an interactive program")]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use replay::Exchange;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args()
         .nth(1)
-        .ok_or("name a file of recorded exchanges, one JSON object per line")?;
+        .ok_or("pass a file of recorded exchanges, one JSON object per line")?;
     let lines = BufReader::new(std::fs::File::open(path)?).lines();
     let mut summary: BTreeMap<(u16, String), u64> = BTreeMap::new();
     for (number, line) in (1..).zip(lines) {

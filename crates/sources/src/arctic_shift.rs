@@ -1,10 +1,10 @@
 //! Reads Arctic Shift, a public archive of Reddit, page by page in order of time.
 //!
-//! The input is the name of a subreddit and a time. The output is a [`TimePage`], or a [`SourceError`] with its
-//! [`Outcome`]. The archive needs no key, and can only be read in order of time.
+//! The input is a subreddit's name and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
+//! The archive needs no key and can only be read in order of time.
 //!
-//! The archive is free, and run by one person: requests are sent one at a time and evenly spaced, and waits that its
-//! headers request are added. If the archive reports that a page is too large, a smaller one is requested.
+//! The archive is free and run by one person, so requests are sent one at a time and evenly spaced, and any wait that
+//! its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -31,11 +31,11 @@ use topicmill_http::{
     append_path, is_loopback, retry_after,
 };
 
-/// Maximum number of tries of one request; more follow only while the page can be made smaller.
+/// Maximum number of tries for one request; there are more only while the page can be made smaller.
 const TRIES: u32 = 5;
 /// Wait before a smaller page is requested, once the usual tries are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
-/// User agent if the settings have none that identifies the operator.
+/// User agent if the settings contain none that identifies the operator.
 const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
 /// Settings of the client, filled from the configuration by the caller.
@@ -58,7 +58,7 @@ impl ArcticShift {
     /// Creates a client. Sends nothing yet.
     ///
     /// # Errors
-    /// For an invalid setting; the message names it, and gives an example.
+    /// For an invalid setting; the message names it and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url =
             topicmill_http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
@@ -79,7 +79,7 @@ impl ArcticShift {
         let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&search_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
         append_path(&mut search_url, &["api", "posts", "search"]);
-        // Reported even if it stays 0.
+        // Reported even if it remains 0.
         http.meter().update(|traffic| traffic.smaller = Some(0));
         Ok(Self {
             http,
@@ -102,7 +102,7 @@ impl ArcticShift {
     ) -> Result<TimePage, SourceError> {
         check_subreddit(subreddit)?;
         let what = format!("r/{subreddit}");
-        // Atomic, because the two closures below share it, and the client may run on any thread.
+        // Atomic, because the two closures below share it and the client may run on any thread.
         let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
         let sent = AtomicU32::new(0);
         let request = |http: &Client| {
@@ -135,8 +135,8 @@ impl ArcticShift {
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
         let mut url = self.search_url.clone();
-        // It is undocumented whether the bounds are inclusive. They are widened by a second to include `start`; posts
-        // that are returned twice do no harm.
+        // It is undocumented whether the bounds are inclusive. They are widened by a second to include `start`; it does
+        // no harm if a post is returned twice.
         let secs = start.map(|start| start.as_datetime().timestamp());
         let (sort, name, secs) = match order {
             TimeOrder::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),

@@ -1,4 +1,4 @@
-//! Decides what to do with a response: accept it, retry, or fail. No I/O: the client does the waiting.
+//! Decides what to do with a response: accept it, retry, or fail. Does no I/O; the client does the waiting.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ pub(super) struct ResponseClassifier<'a> {
     /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
-    /// The longest wait that a response can request.
+    /// Longest wait that a response can request.
     pub longest: Duration,
 }
 
 impl ResponseClassifier<'_> {
-    /// Classifies a response by status, headers and body. `refusal` receives the status and the target of a redirect;
-    /// it returns `None` if the source gives them no meaning of its own.
+    /// Classifies a response by its status, headers and body. `refusal` receives the status and a redirect's target; it
+    /// returns `None` if they have no special meaning for the source.
     pub(super) fn classify<T>(
         &self,
         answer: &HttpResponse,

@@ -1,11 +1,11 @@
-//! Errors of sources, the same for every source.
+//! Errors that all sources share.
 
 use chrono::{DateTime, Utc};
 
 use topicmill_core::{FailureKind, Outcome};
 use topicmill_http::{HttpError, Site};
 
-/// An error of a source.
+/// An error from a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No usable response.
@@ -16,9 +16,9 @@ pub enum SourceError {
     Setting(String),
     /// No Reddit application is configured.
     #[error(
-        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with \
-         Reddit; `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import` need no \
-         key"
+        "`reddit.client_id` is empty: set it and `reddit.client_secret` to the values of an application registered \
+         with Reddit; `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import` need \
+         no key"
     )]
     ClientId,
     /// The sample Reddit could not open a port.
@@ -27,9 +27,9 @@ pub enum SourceError {
     /// Files are imported, not collected.
     #[error("files cannot be collected: use `topicmill import FILE…`")]
     NotCollectable,
-    /// An invalid name of a subreddit.
+    /// An invalid subreddit name.
     #[error(
-        "`{0}` is not the name of a subreddit: write 2 to 21 letters, digits or underscores, without `r/`"
+        "`{0}` is not a subreddit name: write 2 to 21 letters, digits or underscores, without `r/`"
     )]
     Subreddit(String),
     /// The token endpoint rejected the application or the account.
@@ -41,12 +41,12 @@ pub enum SourceError {
     /// The token request failed, so nothing can be read.
     #[error(transparent)]
     Token(Box<SourceError>),
-    /// A token was rejected, and so was the next one.
+    /// A token was rejected, and so was its replacement.
     #[error(
         "Reddit rejected two tokens in a row for {0} (401): check that the application may still read"
     )]
     Unauthorized(String),
-    /// A refusal for which a retry is useless.
+    /// A refusal that a retry cannot change.
     #[error("{} refused {what} with status {status}: {detail}", .site.name)]
     Refused {
         /// The site that refused.
@@ -70,9 +70,10 @@ pub enum SourceError {
         /// The parser's error, if there is one.
         source: Option<serde_json::Error>,
     },
-    /// One second has more posts than the largest page of an archive.
+    /// One second contains more posts than an archive's largest page.
     #[error(
-        "{}: a page of {what} is too small for the posts of {at}: run again later, when pages may be larger", .site.name
+        "{}: a page of {what} is too small for the posts from {at}: run again later, when pages may be larger",
+        .site.name
     )]
     PageOverflow {
         /// The site.
@@ -85,14 +86,14 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Returns the error for a number outside of its range.
+    /// Returns the error for a number outside its range.
     pub(super) fn number(setting: &str, least: u64, most: u64) -> Self {
         Self::Setting(format!(
             "`{setting}` is out of range: set it to between {least} and {most}"
         ))
     }
 
-    /// Returns the kind of the error, which determines the exit code.
+    /// Returns the kind of error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Setting(_) | Self::Sample(_) | Self::NotCollectable => FailureKind::Usage,
@@ -134,7 +135,7 @@ impl SourceError {
         }
     }
 
-    /// Returns the outcome that the report of a topic shows for this error.
+    /// Returns the outcome that a topic's report shows for this error.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Http(error) if error.is_rate_limit() => Outcome::RateLimited,

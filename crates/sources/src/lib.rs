@@ -1,7 +1,7 @@
 //! Reads posts from sources: Reddit's API, the bundled sample Reddit, an archive, and files.
 //!
 //! Every source returns [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each item that is not a complete post,
-//! so that one invalid item never fails its page or file. This crate does not know where posts are stored.
+//! so that an invalid item never makes its whole page or file fail. This crate does not know where posts are stored.
 //!
 //! - [`page`]: the interface of sources, which return pages. [`open`](open()) creates a [`Source`].
 //! - [`reddit`]: the client of Reddit's API: one token, and an outcome for every refusal.
@@ -10,7 +10,7 @@
 //! - [`listing`] and `post`: Reddit's wire format, which all sources share.
 //! - [`file`]: files for `import`, read block by block.
 //!
-//! A new source is a module here that implements [`Source`], a row of the table in [`SourceKind`], and an arm of
+//! A new source needs a module here that implements [`Source`], a row in the table in [`SourceKind`], and an arm in
 //! [`open`](open()), which the compiler requires.
 //!
 //! [`SourceKind`]: topicmill_core::SourceKind

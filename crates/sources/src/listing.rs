@@ -1,7 +1,7 @@
-//! Decodes listings of Reddit's API, and saved pages of them.
+//! Decodes listings from Reddit's API and saved pages of them.
 //!
-//! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, and one
-//! incomplete child would fail the page.
+//! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, so one
+//! incomplete child would make the page fail.
 
 use roux::response::{BasicThing, Listing as Children};
 
@@ -12,13 +12,13 @@ use topicmill_core::SourceKind;
 /// roux's `BasicListing` with lenient children: a `null` child is rejected, and the listing is still read.
 type Envelope = BasicThing<Children<Child>>;
 
-/// The error for a text that is not a listing.
+/// Input that is not a listing.
 #[derive(Debug, thiserror::Error)]
 pub enum ListingError {
     /// Invalid or truncated JSON.
     #[error("the listing is invalid or truncated JSON: fetch it again")]
     Json(#[source] serde_json::Error),
-    /// JSON of another structure.
+    /// JSON with a different structure.
     #[error(
         "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
     )]
@@ -37,11 +37,11 @@ impl From<serde_json::Error> for ListingError {
 
 /// Decodes a listing, or a comments page, which is an array of listings.
 ///
-/// The comments of a comments page are skipped; in a listing, a child that is not a post is rejected. The returned
-/// `after` is that of the last listing.
+/// The comments on a comments page are skipped; in a listing, a child that is not a post is rejected. The returned
+/// `after` is from the last listing.
 ///
 /// # Errors
-/// [`ListingError`] if the text is not a listing; an invalid child is only rejected.
+/// [`ListingError`] if the input is not a listing; an invalid child is only rejected.
 pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
     // Lossy, because saved pages may contain invalid bytes.
     let text = String::from_utf8_lossy(bytes);
@@ -97,7 +97,7 @@ pub(super) fn parse_json<T>(
 
 /// Returns the JSON with each lone surrogate replaced by U+FFFD; `None` if there is none.
 ///
-/// A post that was truncated within an emoji has one, and would fail the whole page.
+/// A post that was truncated within an emoji contains one and would make the whole page fail.
 fn replace_lone_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -115,7 +115,7 @@ fn replace_lone_surrogates(json: &str) -> Option<String> {
                 6
             }
             (Some(_), _) => 6,
-            // Another escape: a backslash and one ASCII character.
+            // Any other escape: a backslash and one ASCII character.
             (None, _) => 2,
         };
         at = (at + length).min(json.len());

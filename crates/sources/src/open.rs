@@ -17,7 +17,7 @@ pub struct SourceSettings {
     pub arctic_shift: ArcticShiftSettings,
 }
 
-/// Creates the source of a kind. Sends nothing yet.
+/// Creates a source of this kind. Sends nothing yet.
 ///
 /// # Errors
 /// For an invalid setting, and [`SourceError::NotCollectable`] for files.
@@ -34,8 +34,8 @@ pub async fn open(
     })
 }
 
-/// Starts the sample Reddit, and returns a client of it, which keeps the server alive. Base URLs and credentials of the
-/// settings are replaced.
+/// Starts the sample Reddit and returns a client for it, which keeps the server alive. The base URLs and the
+/// credentials in the settings are replaced.
 ///
 /// # Errors
 /// If the loopback interface has no free port, or a setting is invalid.

@@ -1,7 +1,7 @@
-//! The interface of sources: pages of posts, in order of a listing or of time.
+//! The interface of sources: pages of posts, in the order of a listing or of time.
 //!
-//! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] from a start time
-//! on. Each item that is not a complete post is [`Rejected`], and does not affect the others.
+//! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] that begins at a
+//! start time. Each item that is not a complete post is [`Rejected`] and does not affect the others.
 
 use futures_util::future::BoxFuture;
 
@@ -11,7 +11,7 @@ use topicmill_core::{Listing, Post, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
 /// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
-/// one second has more posts than that.
+/// one second contains more posts than that.
 pub const PAGE_LIMIT: u32 = 100;
 /// Maximum number of posts requested from an archive. Arctic Shift returns 100 to 1,000 rows for such a request.
 pub const LARGEST_PAGE: u32 = 1_000;
@@ -23,7 +23,7 @@ pub struct ListingPage {
     pub posts: Vec<Post>,
     /// Children that are not complete posts.
     pub rejected: Vec<Rejected>,
-    /// Fullname with which to request the next page; `None` at the end.
+    /// Fullname to request the next page with; `None` at the end.
     pub after: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct TimePage {
     pub rejected: Vec<Rejected>,
     /// Creation time of the last row; `None` without rows.
     pub ends_at: Option<Timestamp>,
-    /// Number of rows requested by the last try, which is smaller than at first if the archive was overloaded.
+    /// Number of rows requested by the last try; smaller than the first if the archive was overloaded.
     pub limit: u32,
     /// True if there may be more rows after this page.
     pub full: bool,
@@ -54,27 +54,27 @@ pub enum TimeOrder {
 /// An item that is not a complete post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// The position of the item, from 1: `child 7` of a listing, `line 12` of a file.
+    /// The position of the item, from 1: `child 7` in a listing, `line 12` in a file.
     pub at: String,
-    /// The reason, as a fragment: `a comment, not a post`. Contains nothing of the post's text.
+    /// The reason, as a fragment: `a comment, not a post`. Contains none of the post's text.
     pub reason: String,
 }
 
-/// A future of a page.
+/// A future that returns a page.
 pub type PageFuture<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
 /// A source of posts.
 pub trait Source: Send + Sync {
-    /// Returns the kind with which the posts of this source are marked.
+    /// Returns the kind that marks this source's posts.
     fn kind(&self) -> SourceKind;
 
     /// Returns the HTTP client.
     fn http(&self) -> &PoliteClient;
 
-    /// Returns the way in which the source is read: as listings or as an archive.
+    /// Returns how the source is read: as listings or as an archive.
     fn paging(&self) -> Paging<'_>;
 
-    /// Returns the id under which processes share the quota of the source; `None` if the quota is not shared.
+    /// Returns the id that processes use to share the source's quota; `None` if the quota is not shared.
     fn shared_quota(&self) -> Option<String> {
         None
     }
@@ -85,7 +85,7 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// The way in which a source is read.
+/// Method of reading a source.
 #[derive(Clone, Copy)]
 pub enum Paging<'a> {
     /// As listings, page after page.
@@ -96,7 +96,7 @@ pub enum Paging<'a> {
 
 /// A source of a subreddit's current listings.
 pub trait ListingSource: Send + Sync {
-    /// Requests up to `limit` posts, plus stickied ones, from the start or after the fullname `after`.
+    /// Requests up to `limit` posts, plus stickied posts, from the start or after the fullname `after`.
     fn page<'a>(
         &'a self,
         subreddit: &'a str,

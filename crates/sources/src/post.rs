@@ -1,6 +1,6 @@
 //! Decodes Reddit's wire format of a post, leniently.
 //!
-//! The input is JSON of the API, a saved page, a dump of any year, an archive or a flat table. The output is a
+//! The input is JSON from the API, a saved page, a dump from any year, an archive or a flat table. The output is a
 //! [`Post`], or the reason for its rejection. Unknown fields are ignored, because the format changes every few years.
 
 mod fields;
@@ -19,12 +19,12 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
-/// Age at which Arctic Shift, and the makers of the dumps since November 2023, read a post again: 36 hours.
+/// Age at which Arctic Shift, and the makers of the dumps since November 2023, read a post again, in seconds: 36 hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
 
-/// A child of a listing, or a row of an archive. A child that is not an object does not fail the whole response.
+/// A child of a listing, or a row of an archive. A child that is not an object does not make the whole response fail.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Child {
@@ -51,7 +51,7 @@ impl Child {
 /// # Errors
 /// The reason, a fragment such as `a comment, not a post`.
 pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, String> {
-    // Before `into_post`, which drops the kind of the thing.
+    // This precedes `into_post`, which drops the thing's kind.
     let comment = fields.is_comment();
     let fields = fields.into_post()?;
     if fields.promoted.flag() == Some(true) {
@@ -124,7 +124,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
     })
 }
 
-/// Returns the name of a post's subreddit, which some sources only have in the permalink.
+/// Returns the name of a post's subreddit, which some sources give only in the permalink.
 fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, String> {
     let named = fields.subreddit.text();
     let named = named.or_else(|| permalink.and_then(subreddit_of_permalink));
@@ -132,7 +132,7 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
     let name = bare_subreddit(&named);
     let fits = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
     if name.is_empty() || !name.chars().all(fits) {
-        return Err("`subreddit` is not the name of a subreddit".to_owned());
+        return Err("`subreddit` is not a subreddit name".to_owned());
     }
     Ok(name.to_owned())
 }
@@ -140,7 +140,8 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
 /// Parses the creation time: seconds since 1970, or a date in a common format, in UTC by default.
 ///
 /// # Errors
-/// The reason for its rejection. Reddit has no posts before June 2005, so an earlier time is probably in another unit.
+/// The reason for the rejection. Reddit has no posts before June 2005, so an earlier time is probably in a different
+/// unit.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"
@@ -178,7 +179,7 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
 }
 
 const TOO_LARGE: &str = "too large for seconds since 1970";
-const BEFORE_REDDIT: &str = "before Reddit's first post, of June 2005";
+const BEFORE_REDDIT: &str = "before Reddit's first post, in June 2005";
 
 /// Parses a date, or a date with a time.
 fn date_of(text: &str) -> Option<DateTime<Utc>> {
@@ -215,7 +216,7 @@ pub(super) fn bare_subreddit(name: &str) -> &str {
     name.trim_end_matches('/')
 }
 
-/// Returns an author's name without `u/`; `None` for a placeholder of a deleted author.
+/// Returns an author's name without `u/`; `None` for the placeholder of a deleted author.
 fn author_of(name: &str, source: SourceKind) -> Option<String> {
     let name = name.trim();
     let name = name
@@ -225,14 +226,14 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
     let lower = name.to_lowercase();
     let gone = match &*lower {
         "[deleted]" | "[removed]" | "[unavailable]" => true,
-        // Users may have such names, but in a file, these words are usually placeholders.
+        // Users may have such names, but in a file these words are usually placeholders.
         "deleted" | "removed" | "none" | "null" | "nan" => !source.is_live(),
         _ => is_null(name) && !source.is_live(),
     };
     (!gone && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// Returns the path of a permalink, which older dumps have as a URL: `http://www.reddit.com/r/x/comments/…`.
+/// Returns the path of a permalink, which is a full URL in older dumps: `http://www.reddit.com/r/x/comments/…`.
 fn path_on_reddit(permalink: String) -> String {
     match permalink.split_once("://") {
         // A scheme contains no slash, so this is a path.

@@ -1,15 +1,16 @@
-//! The sample Reddit: sixteen small subreddits, served on the loopback interface for tests, and for a first try without
-//! a key.
+//! The sample Reddit: sixteen small subreddits, served on the loopback interface for tests and for trying topicmill
+//! without a key.
 //!
 //! It implements Reddit's protocol, so that the same client works with both: a token, pages with `after`, stickied
-//! posts at the top of a hot listing that do not count towards the limit, quota headers, and texts as with
-//! `raw_json=1`. Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports`
-//! is missing and `r/education` is private, so their fallbacks have the posts.
+//! posts at the top of a hot listing that do not count towards the limit, quota headers, and text as with `raw_json=1`.
+//! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
+//! `r/education` is private, so their fallbacks contain the posts.
 //!
 //! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
 //!
-//! The posts are fictional, and stored in `sample/`, one per line, each with an age instead of a time: they always have
-//! this age when the server starts. Ids are derived from file and line, so that a second run finds the same posts.
+//! The posts are fictional and are stored in `sample/`, one per line. Each has an age instead of a time, and always has
+//! this age when the server starts. Ids are derived from the file and the line, so that a second run finds the same
+//! posts.
 
 mod posts;
 
@@ -44,7 +45,8 @@ const PAGE_LIMIT: usize = 25;
 /// Maximum number of ids in a request to `/api/info`, as on Reddit; further ids are silently ignored.
 const INFO_LIMIT: usize = 100;
 
-/// Requests per quota window. A new window begins after that many requests, not after a time; a demo sends about forty.
+/// Requests per quota window. A new window begins after this many requests, not after a period of time; a demo sends
+/// about forty.
 const WINDOW: u32 = 996;
 
 /// The only token, which is valid for this server only.
@@ -62,7 +64,7 @@ pub struct SampleReddit {
 }
 
 impl SampleReddit {
-    /// Starts serving on a free port of 127.0.0.1, with posts as old as their ages at `now`.
+    /// Starts serving on a free port of 127.0.0.1, with posts that have their ages at `now`.
     ///
     /// Needs a tokio runtime, on which the server runs.
     ///
@@ -240,7 +242,7 @@ impl Sample {
                 ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
             }
         }
-        // As on Reddit, the first page has the stickied posts in addition to the limit.
+        // As on Reddit, the first page contains the stickied posts in addition to the limit.
         let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
         let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 
@@ -265,7 +267,7 @@ impl Sample {
         listing_of(after, &children)
     }
 
-    /// Converts posts to things, without those marked as missing.
+    /// Converts posts to things and leaves out posts marked as missing.
     fn children(&self, entries: &[&Entry]) -> Vec<Value> {
         let marked = self.marked.lock().expect(NO_PANIC);
         let of = |entry: &&Entry| {
@@ -283,7 +285,7 @@ fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
     }})
 }
 
-/// Applies a state to a post: replaces text and author as Reddit does; `None` if the post is missing.
+/// Applies a state to a post: replaces the text and the author as Reddit does. `None` if the post is missing.
 fn marked_as(mut wire: Value, state: Option<&PostState>) -> Option<Value> {
     let (category, body) = match state {
         None | Some(PostState::Visible) => return Some(wire),

@@ -186,5 +186,5 @@ fn unsupported_formats_are_named() {
     let texts = program.write("texts.txt", "hello world\nsecond text\n");
     program
         .run(&["import", &texts])
-        .expect_exit(2, "it has only texts");
+        .expect_exit(2, "it contains only text");
 }

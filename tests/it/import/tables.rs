@@ -264,7 +264,7 @@ fn common_null_spellings_are_null_and_reported_once() {
         "SELECT counts FROM runs ORDER BY id DESC LIMIT 1",
     );
     assert!(
-        counts.contains("of June 2005") && !counts.contains("45244"),
+        counts.contains("in June 2005") && !counts.contains("45244"),
         "{counts}"
     );
 }

@@ -3,7 +3,8 @@
 //! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
 //! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
 //! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
-//! memory. The file declares the size of the window, 2 GiB for Reddit's monthly dumps; only the used part takes memory.
+//! memory. The file declares the window's size, which is 2 GiB for Reddit's monthly dumps, but only the part in use
+//! takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,16 +25,16 @@ use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
 
-/// Number of bytes that a fingerprint hashes.
+/// Number of bytes hashed for a fingerprint.
 const HASHED: u64 = 1 << 20;
 /// Maximum number of rows in a block.
 const BLOCK_ROWS: usize = 4_000;
-/// Bytes of text after which a block ends early.
+/// Size of text, in bytes, that ends a block early.
 const BLOCK_TEXT: usize = 8 << 20;
-/// Bytes of the file after which a block ends early, so that a crashed import loses little progress.
+/// Size of file data, in bytes, that ends a block early, so that a crashed import loses little progress.
 const BLOCK_BYTES: u64 = 64 << 20;
 
-/// The error for a file that cannot be read, with advice.
+/// A file that cannot be read, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);
@@ -45,7 +46,7 @@ impl FileError {
             Self(match error.kind() {
                 io::ErrorKind::NotFound => format!("there is no file `{path}`: check the path"),
                 io::ErrorKind::IsADirectory => format!(
-                    "`{path}` is a directory: give the files in it, such as `{path}/*.ndjson`"
+                    "`{path}` is a directory: pass the files in it, such as `{path}/*.ndjson`"
                 ),
                 io::ErrorKind::UnexpectedEof => {
                     format!("`{path}` is truncated at its start: fetch it again")
@@ -80,13 +81,13 @@ fn is_window(error: &io::Error) -> bool {
 pub struct FileOptions {
     /// The format of the files; `None` to detect it by content and extension.
     pub format: Option<TableFormat>,
-    /// True for a dump of all of Reddit, which is imported only once; its import resumes after a crash.
+    /// True for a dump of all of Reddit, which is imported only once; the import resumes after a crash.
     pub is_dump: bool,
     /// Filter for the posts.
     pub filter: Filter,
-    /// Columns of a table that are read as fields.
+    /// Columns in a table to read as fields.
     pub columns: Vec<Column>,
-    /// Default values of fields that a post lacks.
+    /// Default values for fields that a post lacks.
     pub given: Vec<DefaultValue>,
 }
 
@@ -98,7 +99,7 @@ impl FileOptions {
     }
 }
 
-/// The way in which reading a file ended.
+/// The reason why reading a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// At the end of the file.
@@ -118,7 +119,7 @@ pub struct Block {
     pub position: Position,
     /// Bytes of the file read so far, before decompression.
     pub read: u64,
-    /// Number of values so far that are NULL because the file has `NaN`, `None` or the like.
+    /// Number of values so far that are NULL because the file contains `NaN`, `None` or the like.
     pub nulls: u64,
     /// The end of reading; set on the last block.
     pub end: Option<End>,
@@ -139,7 +140,7 @@ impl Blocks {
         self.rows.resume(position);
     }
 
-    /// Returns the next block; after the last one, blocks without rows.
+    /// Returns the next block; after the last one, returns blocks without rows.
     pub fn next_block(&mut self) -> Block {
         let (mut records, mut rejected) = (Vec::new(), Vec::new());
         let (mut text, start) = (0, self.rows.position().bytes);
@@ -151,7 +152,7 @@ impl Blocks {
                 }
                 Some(FileRow::Record(_)) => self.left_out += 1,
                 Some(FileRow::Rejected(row)) => rejected.push(row),
-                // Skipping the rows before a resumed position does not move the position. An empty block lets the
+                // Skipping the rows before a resumed position does not change the position. An empty block lets the
                 // caller stop.
                 Some(FileRow::Skipped) if self.rows.position().bytes == start => break None,
                 Some(FileRow::Skipped) => {}
@@ -165,7 +166,7 @@ impl Blocks {
             }
         };
         let mut position = self.rows.position();
-        // The JSON reader counts the rows that it skips without parsing; this adds those excluded after parsing.
+        // The JSON reader counts the rows that it skips without parsing; this adds the rows excluded after parsing.
         position.left_out += self.left_out;
         Block {
             records,
@@ -194,7 +195,7 @@ pub fn check(path: &Path, options: &FileOptions) -> Result<u64, FileError> {
     Ok(about.len())
 }
 
-/// Returns a fingerprint of a file: its size, and the hash of its first MiB.
+/// Returns a file's fingerprint: its size and the hash of its first MiB.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -209,10 +210,10 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
     Ok(format!("{size}-{}", hex(&Sha256::digest(&head)[..16])))
 }
 
-/// Returns the blocks of a file, which are read on demand.
+/// Returns a file's blocks, which are read on demand.
 ///
 /// # Errors
-/// If the file cannot be read, or its format has no posts.
+/// If the file cannot be read, or its format cannot contain posts.
 pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
     let (filter, given) = (&options.filter, &options.given);
@@ -248,8 +249,8 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
             Box::new(Posts::parquet(file, &options.columns, given, &read).map_err(wrong)?)
         }
         TableFormat::Text => {
-            let why = "it has only texts, but a post also has an id, a subreddit and a time: use a table or NDJSON; \
-                       for a file of ids add `--format ids`";
+            let why = "it contains only text, but a post also needs an id, a subreddit and a time: use a table or \
+                       NDJSON; for a file of ids add `--format ids`";
             return Err(wrong(why.to_owned()));
         }
     };
@@ -282,7 +283,7 @@ fn open(path: &Path) -> Result<ByteReader, FileError> {
     if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
         return Err(io_error(io::ErrorKind::IsADirectory.into()));
     }
-    // Only regular files, because the length of a pipe is 0 too.
+    // Checked only for regular files, because a pipe's length is also 0.
     if about.is_some_and(|about| about.is_file() && about.len() == 0) {
         return Err(empty(path));
     }
@@ -303,7 +304,7 @@ fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<
     };
     match serde_json::from_slice::<Fields>(first) {
         Ok(row) if is_dump && row.is_comment() => Err(FileError(format!(
-            "`{}` contains comments, not posts: use the file of submissions (RS_…) instead",
+            "`{}` contains comments, not posts: use the submissions file (RS_…) instead",
             path.display()
         ))),
         _ => Ok(()),
@@ -315,7 +316,7 @@ mod tests {
     use super::*;
     use crate::file::row::LONGEST_CELL;
 
-    /// Returns the first block of a file, and the following ones.
+    /// Returns a file's first block and the blocks that follow.
     fn read(format: Option<TableFormat>, bytes: &[u8]) -> Result<(Block, Blocks), FileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");

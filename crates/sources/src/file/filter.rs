@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
 //! The input is a row, first as bytes and, if it may match, as a post. A monthly dump has forty million rows. Few of
-//! them are wanted, and parsing all would take hours. So the bytes of a row are searched for its subreddit and its
-//! creation time, and only rows that cannot be excluded are parsed.
+//! them are wanted, and parsing them all would take hours. A row's bytes are therefore searched for its subreddit and
+//! its creation time, and only rows that cannot be excluded are parsed.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use memchr::memmem::Finder;
 use crate::post::bare_subreddit;
 use topicmill_core::{Post, Timestamp};
 
-/// Maximum length of a subreddit's name, in bytes, that is compared without parsing its row.
+/// Maximum length, in bytes, of a subreddit name that is compared without parsing the row.
 const LONGEST_NAME: usize = 64;
 
-/// A filter for the posts of a file.
+/// A filter for the posts in a file.
 #[derive(Debug, Clone)]
 pub struct Filter {
     /// Names in lower case; `None` for every subreddit.
@@ -75,8 +75,8 @@ impl Filter {
 
     /// Returns false only if the line, a row in JSON, certainly does not match.
     ///
-    /// A key may occur more than once, for example in the parent of a crosspost: one matching value suffices. A key in
-    /// quotes cannot be part of a text, because a text has its quotes escaped.
+    /// A key may occur more than once, for example in a crosspost's parent; one matching value suffices. A key in
+    /// quotes cannot be part of a string, because quotes in a string are escaped.
     pub fn may_match(&self, line: &[u8]) -> bool {
         let by_name = self.subreddits.is_none()
             || any_value_matches(&self.subreddit_key, line, |value| {
@@ -98,7 +98,7 @@ impl Filter {
                         Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
                         _ => digits,
                     };
-                    // Other forms, such as exponents, are left to the parser.
+                    // Different forms, such as exponents, are left to the parser.
                     let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
                     let secs = std::str::from_utf8(&value[..digits]).ok();
                     match secs.and_then(|secs| secs.parse().ok()) {
@@ -123,7 +123,7 @@ impl Filter {
             return names.contains(&*bare.to_ascii_lowercase().into_bytes());
         }
         let mut lower = [0; LONGEST_NAME];
-        // On the stack, because this runs for each of forty million rows.
+        // Kept on the stack, because this runs for each of forty million rows.
         let Some(lower) = lower.get_mut(..name.len()) else {
             return names.contains(&name.to_ascii_lowercase());
         };

@@ -26,7 +26,7 @@ pub struct JsonPosts {
     records: JsonRecords,
     filter: Filter,
     given: Vec<DefaultValue>,
-    /// Position in the record that wraps this one; 0 if none does.
+    /// Position in the record that wraps this one; 0 if there is none.
     inner: u64,
     nulls: u64,
     ended: bool,
@@ -34,7 +34,7 @@ pub struct JsonPosts {
 }
 
 impl JsonPosts {
-    /// Creates a reader of `text`; `given` has the default values of missing fields.
+    /// Creates a reader of `text`; `given` contains the default values of missing fields.
     pub fn new(text: TextReader, filter: Filter, given: Vec<DefaultValue>) -> Self {
         Self {
             records: JsonRecords::new(text),
@@ -82,8 +82,8 @@ impl JsonPosts {
         }
     }
 
-    /// Continues with the records inside a record. A saved comments page is an array of listings; its first one has the
-    /// post, and the comments in the others are skipped.
+    /// Continues with the records inside a record. A saved comments page is an array of listings: the first one
+    /// contains the post, and the comments in the others are skipped.
     fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
         #[derive(Deserialize)]
         struct Thing<'a> {

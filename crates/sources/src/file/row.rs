@@ -1,15 +1,15 @@
-//! Rows of a file of any format.
+//! Rows of a file in any format.
 
 use crate::page::Rejected;
 use topicmill_core::Post;
 
-/// Maximum length of a cell in bytes, far above the longest text on Reddit (80 kB).
+/// Maximum length of a cell in bytes, far longer than any text on Reddit (80 kB).
 pub(super) const LONGEST_CELL: usize = 16 << 20;
 
 /// Maximum length of a topic's name, in bytes.
 const LONGEST_TOPIC: usize = 200;
 
-/// A post of a file.
+/// A post in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The post.
@@ -18,10 +18,10 @@ pub struct Record {
     pub topic: Option<String>,
 }
 
-/// Position in a file: counts from its start.
+/// Position in a file, counted from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes of text, after decompression; for a table, bytes of the cells that are read.
+    /// Bytes of text after decompression; for a table, bytes in the cells that are read.
     pub bytes: u64,
     /// Rows, including blank ones.
     pub rows: u64,
@@ -33,7 +33,7 @@ pub struct Position {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "one at a time is held, and most are records"
+    reason = "only one is held at a time, and most are records"
 )]
 pub enum FileRow {
     /// A post that may match the filter.
@@ -46,14 +46,14 @@ pub enum FileRow {
 
 /// The rows of a file in order.
 pub trait PostRows: Send {
-    /// Returns the next row; `None` at the end, or if the rest cannot be read.
+    /// Returns the next row; `None` at the end or if the rest cannot be read.
     fn next_row(&mut self) -> Option<FileRow>;
     /// Returns the current position.
     fn position(&self) -> Position;
     /// Continues from a position in the same file; called before the first row. Formats that are never resumed ignore
     /// it.
     fn resume(&mut self, _position: Position) {}
-    /// Returns the number of values that are NULL because the file has `NaN`, `None` or the like.
+    /// Returns the number of values that are NULL because the file contains `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
     /// Returns true if reading ended because the rest cannot be read.
     fn broken(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Reads posts from CSV and Parquet tables.
 //!
 //! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row
-//! is read. A value of the wrong type rejects its row, because the value had a meaning, and the post would be wrong
-//! without it.
+//! is read. A row with a value of the wrong type is rejected, because the value had a meaning and the post would be
+//! wrong without it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use topicmill_tables::{Cell, Rows as _};
 /// Maximum number of columns that an error lists.
 const MOST_SHOWN: usize = 40;
 
-/// The fields of a post that a table can have.
+/// The fields of a post that a table can contain.
 pub const FIELDS: [&str; 18] = [
     "id",
     "name",
@@ -49,7 +49,7 @@ const ALSO: [(&str, &str); 3] = [
     ("num_comments", "comms_num"),
 ];
 
-/// Groups of fields; a table must have at least one field of each group.
+/// Groups of fields; a table must contain at least one field from each group.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
     &["id", "name"],
@@ -66,7 +66,7 @@ pub struct Column {
     pub name: String,
 }
 
-/// The default value of a field, for posts that lack the field.
+/// A field's default value, for posts that lack the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultValue {
     /// One of [`FIELDS`].
@@ -75,7 +75,7 @@ pub struct DefaultValue {
     pub value: String,
 }
 
-/// A field, and the index of its column among those that are read.
+/// A field and its column's index among the columns that are read.
 type Field = (&'static str, usize);
 
 /// The rows of a table. Only the needed columns are read.
@@ -89,7 +89,7 @@ pub struct Posts {
     nulls: u64,
     /// True if the rest of the file cannot be read.
     ended: bool,
-    /// Rows and bytes of a Parquet file, and where to report the progress.
+    /// Rows and bytes in a Parquet file, and where to report progress.
     size: Option<(u64, u64, Arc<AtomicU64>)>,
 }
 
@@ -158,7 +158,7 @@ impl PostRows for Posts {
         self.ended = row.is_err();
         self.number += 1;
         if let Some((rows, bytes, read)) = &self.size {
-            // An estimate by the share of rows, because columns are read in different places.
+            // An estimate from the share of rows, because columns are read in different places.
             let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
             let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
             read.store(so_far, Ordering::Relaxed);
@@ -221,8 +221,8 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the columns of the fields; a `nested` column cannot be a field. Returns each field with the index of its
-/// column among the columns to read, and the columns to read.
+/// Finds the fields' columns; a `nested` column cannot be a field. Returns the columns to read, and each field with its
+/// column's index among them.
 fn find(
     wanted: &[Column],
     given: &[DefaultValue],
@@ -295,14 +295,14 @@ fn find(
     Ok((found.into_iter().map(place).collect(), read))
 }
 
-/// Decodes a post from the values of a row.
+/// Decodes a post from a row's values.
 fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
     given: &[DefaultValue],
     nulls: &mut u64,
 ) -> Result<Record, String> {
     let (mut fields, mut topic) = (Fields::default(), None);
-    // Defaults come first, so that values of the row override them.
+    // Defaults come first, so that the row's values override them.
     let given = given
         .iter()
         .map(|given| (given.field, given.value.as_str().into()));

@@ -1,4 +1,4 @@
-//! Reads the fields of a thing from JSON in one pass. A thing is Reddit's word for an object with a `kind` and `data`.
+//! Reads a thing's fields from JSON in one pass. A thing is Reddit's word for an object with a `kind` and `data`.
 //!
 //! The wire format is ambiguous: a number may be a string, a name may be missing, a post may be inside a crosspost.
 //! This module defines the meaning of each form.
@@ -38,12 +38,12 @@ impl Field {
         self.clean().map(Cow::into_owned)
     }
 
-    /// Returns [`Self::text`], unless it is a word for NULL.
+    /// Returns [`Self::text`] unless it is a word for NULL.
     pub(super) fn word(&self) -> Option<String> {
         self.text().filter(|text| !is_null(text))
     }
 
-    /// Returns an id, which some programs write as a number if it has only digits.
+    /// Returns an id, which some programs write as a number if it consists only of digits.
     fn id(&self) -> Option<String> {
         match self.0.as_ref()? {
             Value::Number(number) => number.as_u64().map(|number| number.to_string()),
@@ -62,7 +62,7 @@ impl Field {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Returns [`Self::text`] with HTML entities decoded if the source escapes texts.
+    /// Returns [`Self::text`], with HTML entities decoded if the source escapes text.
     pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
         let text = self.clean()?;
         if !source.traits().is_escaped {
@@ -75,7 +75,7 @@ impl Field {
         number_of(self.0.as_ref()?)
     }
 
-    /// Returns an integer; `None` also if it is out of range.
+    /// Returns an integer; `None` if it is missing, not a number or out of range.
     pub(super) fn integer(&self) -> Option<i64> {
         integer_of(self.0.as_ref()?)
     }
@@ -90,7 +90,7 @@ impl Field {
     }
 }
 
-/// Returns true if a text is a word for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
+/// Returns true for a word that means NULL: `NaN` and `NA` in pandas and R, `None` in Python, and the like.
 pub(crate) fn is_null(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
@@ -120,10 +120,9 @@ pub(crate) fn number_of(value: &Value) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
-/// Returns an integer, and drops the fraction of a float; `None` if the value is not a number or does not fit into 64
-/// bits.
+/// Returns an integer, dropping a float's fraction; `None` if the value is not a number or does not fit in 64 bits.
 pub(crate) fn integer_of(value: &Value) -> Option<i64> {
-    // As an integer first, because a float would lose digits.
+    // Try an integer first, because a float would lose digits.
     let exact = match value {
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_i64(),
@@ -141,8 +140,8 @@ fn whole(number: f64) -> Option<i64> {
     (number.abs() < LIMIT).then_some(number as i64)
 }
 
-/// Declares the fields to read from a thing, from its data, or from objects in its data. A row of a dump has a hundred
-/// fields; the others are skipped without a copy.
+/// Declares the fields to read from a thing, from its data, or from objects in its data. A row in a dump contains a
+/// hundred fields; the rest are skipped without being copied.
 macro_rules! fields {
     ($($field:ident = $name:literal),+ $(,)?) => {
         /// The fields of a thing, or of a post.
@@ -203,7 +202,7 @@ impl<'de> Visitor<'de> for ReadFields {
     }
 }
 
-/// Returns the field with a name, without copying the name.
+/// Returns the field with this name, without copying the name.
 struct FieldByName<'a>(&'a mut Fields);
 
 impl<'de, 'a> DeserializeSeed<'de> for FieldByName<'a> {
@@ -259,11 +258,11 @@ impl Fields {
         }
     }
 
-    /// Returns the fullname. Dumps of some years lack `name`.
+    /// Returns the fullname. Dumps from some years lack `name`.
     pub(super) fn fullname(&self) -> Result<Fullname, String> {
         let name = self.name.word().or_else(|| self.id.id());
         let name = name.ok_or("neither `name` nor `id`")?;
-        // Omits the value, because with a wrong `--map` it may be any text.
+        // The message omits the value, because with a wrong `--map` it may be any text.
         name.parse().map_err(|_: FullnameError| {
             "`id` is not the id of a post, `t3_` and a base-36 number".to_owned()
         })
@@ -274,14 +273,14 @@ impl Fields {
         time_of_post(value.ok_or("no `created_utc`")?)
     }
 
-    /// Returns true if a dump marks the post as removed in `_meta`, which dumps since November 2023 have instead of
-    /// `removed_by_category`.
+    /// Returns true if a dump marks the post as removed in `_meta`, which replaces `removed_by_category` in dumps since
+    /// November 2023.
     pub(super) fn removed_in_dump(&self) -> bool {
         let meta = self.meta.fields();
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// Returns true if an archive read the post only once, and before most people had voted on it.
+    /// Returns true if an archive read the post only once, before most people had voted on it.
     pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta
@@ -299,15 +298,15 @@ impl Fields {
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    /// If the row lacks the time at which the archive read the post, sets it to its upper bound `now`, in seconds since
-    /// 1970.
+    /// Sets the time when the archive read the post to its upper bound `now`, in seconds since 1970, if the row lacks
+    /// it.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
         if !self.retrieved_utc.is_present() && !self.retrieved_on.is_present() {
             self.retrieved_on = Field(Some(now.into()));
         }
     }
 
-    /// Returns the post that a crosspost shows, as included by Reddit.
+    /// Returns the post that a crosspost shows, as Reddit includes it.
     pub(super) fn shown(&self) -> Option<Self> {
         let parents = self.crosspost_parent_list.0.as_ref()?;
         Self::deserialize(parents.get(0)?).ok()

@@ -1,4 +1,4 @@
-//! Decodes odd forms of posts.
+//! Decodes unusual forms of posts.
 
 use super::*;
 use serde_json::json;
@@ -38,12 +38,12 @@ fn escaped_texts_are_decoded_once_and_only_for_sources_that_escape() {
     let url = decoded.url.as_deref();
     assert_eq!(url, Some("https://a.example/?x=1&y=2&copy=3&amp;"));
     assert_eq!(decoded.flair.as_deref(), Some("Q&A"));
-    // Text that is not a reference stays, and no reference becomes a character that PostgreSQL rejects.
+    // Text that is not a reference is kept, and no reference becomes a character that PostgreSQL rejects.
     let plain = "a & b; &c &unknown; &#0; &#xD800; &#; &amp";
     assert_eq!(post(json!({"title": plain})).unwrap().title, plain);
     let blank = post(json!({"title": "&nbsp;", "selftext": "&#32;"}));
     assert_eq!(blank.unwrap_err(), "neither `title` nor `selftext`");
-    // With `raw_json=1`, Reddit's API sends raw texts, in which `&amp;` is literal.
+    // With `raw_json=1`, Reddit's API sends raw text, in which `&amp;` is literal.
     let mut live = escaped;
     for (name, value) in [
         ("id", json!("a")),
@@ -70,7 +70,7 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
         let at = post(json!({"created_utc": value})).unwrap().created_at;
         assert_eq!(at.as_datetime().timestamp(), 1_700_000_000, "{time}");
     }
-    let excel = "`created_utc` is before Reddit's first post, of June 2005; it is 45244.92, which looks like an Excel \
+    let excel = "`created_utc` is before Reddit's first post, in June 2005; it is 45244.92, which looks like an Excel \
         date";
     for (bad, expected) in [
         (json!(null), "not a time"),
@@ -78,8 +78,8 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
         (json!(true), "not a time"),
         (json!(1e30), "is too large for seconds since 1970; it is 1"),
         (json!(1.4e12), "it is 1400000000000, which looks like milli"),
-        (json!(-1), "of June 2005; it is -1"),
-        (json!("2005-05-31"), "of June 2005; it is 1117497600"),
+        (json!(-1), "in June 2005; it is -1"),
+        (json!("2005-05-31"), "in June 2005; it is 1117497600"),
         (json!("45244.92"), excel),
         (json!(20_231_114), "it is 20231114, which looks like a date"),
     ] {
@@ -135,7 +135,7 @@ fn words_for_null_are_null_except_in_free_text() {
         (odd.score, odd.crosspost_parent, odd.removed),
         (None, None, false)
     );
-    // In JSON, texts are literal: `NA` is a flair, and `n/a` a body.
+    // In JSON, strings are literal: `NA` is a flair, and `n/a` is a body.
     let texts = post(json!({"selftext": "n/a", "link_flair_text": "NA", "title": "None"})).unwrap();
     assert_eq!(
         (texts.title.as_str(), texts.selftext.as_str()),
@@ -172,7 +172,7 @@ fn missing_names_and_subreddits_are_derived_from_other_fields() {
     );
     let lost = post(json!({"subreddit": null, "permalink": "/comments/abc1/x/"}));
     assert_eq!(lost.unwrap_err(), "no `subreddit`, nor one in `permalink`");
-    // A path stays unchanged, whatever it contains, and a URL without a path names no post.
+    // A path is never changed, and a URL without a path names no post.
     let path = "/r/climate/comments/abc1/see_http://a.example/";
     let kept = post(json!({"permalink": path})).unwrap();
     assert_eq!(kept.permalink.as_deref(), Some(path));

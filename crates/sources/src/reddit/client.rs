@@ -43,9 +43,9 @@ pub struct Reddit {
 /// Posts requested by fullname.
 #[derive(Debug)]
 pub struct FoundPosts {
-    /// The posts that Reddit returned, some of them without their texts.
+    /// The posts that Reddit returned, some without their text.
     pub page: ListingPage,
-    /// The state of each; `None` if a child of the response is invalid.
+    /// The state of each post; `None` if a child of the response is invalid.
     pub states: Option<PostStates>,
 }
 
@@ -56,7 +56,7 @@ pub struct Credentials {
     pub account: bool,
     /// The scopes that Reddit granted; `*` for all.
     pub scope: String,
-    /// Time at which the token expires.
+    /// Time when the token expires.
     pub ends_at: Timestamp,
     /// The reported quota; `None` if the API did not report one.
     pub quota: Option<QuotaLeft>,
@@ -66,7 +66,7 @@ impl Reddit {
     /// Creates a client whose posts are marked with `kind`. Sends nothing yet.
     ///
     /// # Errors
-    /// For an invalid setting; the message names it, and gives an example.
+    /// For an invalid setting; the message names it and gives an example.
     pub fn new(
         settings: RedditSettings,
         kind: SourceKind,
@@ -100,8 +100,8 @@ impl Reddit {
         self
     }
 
-    /// Returns the states of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing from
-    /// the response. Returns `None` if a child of the response is invalid, because that child may be a missing post.
+    /// Returns the states of at most [`INFO_LIMIT`] posts. A post that is missing from the response no longer exists on
+    /// Reddit. Returns `None` if a child of the response is invalid, because that child may be a missing post.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
@@ -110,7 +110,7 @@ impl Reddit {
             .await
     }
 
-    /// Returns posts, as far as Reddit shows them, and their states.
+    /// Returns the posts that Reddit still shows, and their states.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
@@ -148,7 +148,7 @@ impl Reddit {
         {
             return Err(error);
         }
-        // The same token, unless it expired in between.
+        // The same token unless it has expired in the meantime.
         let token = self.token(None).await?;
         Ok(Credentials {
             account: !self.settings.username.is_empty(),
@@ -158,7 +158,8 @@ impl Reddit {
         })
     }
 
-    /// Returns the id of the shared quota: a hash of the client id, by which Reddit counts, and of the API's URL.
+    /// Returns the id of the shared quota: a hash of the API's URL and the client id, because Reddit counts per client
+    /// id.
     pub fn quota_id(&self) -> String {
         let digest = Sha256::new()
             .chain_update(self.settings.client_id.as_bytes())
@@ -185,7 +186,7 @@ impl Reddit {
         };
         let token = self.token(None).await?;
         match ask(&token).await {
-            // Only once: if a new token is rejected too, the application may not read.
+            // Retry only once: if a new token is rejected too, the application may not read.
             Err(SourceError::Unauthorized(what)) => match self.token(Some(&token)).await {
                 Ok(token) => ask(&*token).await,
                 Err(SourceError::Unauthorized(_)) => Err(SourceError::Unauthorized(what)),
@@ -292,7 +293,7 @@ impl ListingSource for Reddit {
             {
                 let mut query = url.query_pairs_mut();
                 query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
-                // Without it, texts are HTML-escaped.
+                // Without it, text is HTML-escaped.
                 query.append_pair("raw_json", "1");
                 if listing == Listing::Top {
                     query.append_pair("t", "day");

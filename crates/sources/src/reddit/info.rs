@@ -1,7 +1,7 @@
 //! Decodes responses of `/api/info`, which show whether known posts are still on Reddit.
 //!
 //! The input is a response. The output is a [`PostState`] for each post in it. A child need not be a complete post: a
-//! deleted post may have neither title nor text.
+//! deleted post may have neither a title nor text.
 
 use std::collections::HashMap;
 
@@ -17,13 +17,13 @@ use topicmill_score::reddit::is_placeholder;
 pub enum PostState {
     /// Visible.
     Visible,
-    /// Visible; the account of its author is deleted.
+    /// Visible; its author's account is deleted.
     AuthorDeleted,
-    /// Gone, for a reason.
+    /// Gone, for this reason.
     Gone(PurgeReason),
 }
 
-/// The states of some posts.
+/// The states of posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PostStates {
     /// The state of each post in the response.
@@ -32,7 +32,7 @@ pub struct PostStates {
     pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
-/// Decodes a response. Returns `None` if a child is invalid, because then nothing is known about missing posts.
+/// Decodes a response. Returns `None` if a child is invalid, because nothing is then known about missing posts.
 pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingError> {
     let text = String::from_utf8_lossy(bytes);
     let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
@@ -61,7 +61,8 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingErro
     Ok(Some(PostStates { states, crossposts }))
 }
 
-/// Returns the posts that a crosspost shows, in the order of `Fields::crosspost_parent`: the one with the text first.
+/// Returns the posts that a crosspost shows, in the order of `Fields::crosspost_parent`: the post with the text comes
+/// first.
 fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
     let above = data
         .get("crosspost_parent_list")
@@ -85,7 +86,7 @@ fn gone_parent(data: &Value) -> Option<(Fullname, PostState)> {
     matches!(shown.1, PostState::Gone(_)).then_some(shown)
 }
 
-/// Returns the fullname of a post, and its state.
+/// Returns a post's fullname and state.
 fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
     let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
@@ -94,7 +95,7 @@ fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
     let state = match (text("removed_by_category"), placeholder) {
         (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
         (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
-        // Removed by moderators, their filters, or Reddit itself. New categories are added now and then; all mean that
+        // Removed by moderators, their filters, or Reddit itself. New categories appear now and then, and all mean that
         // the post is not shown.
         (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
         (None, None) if text("author") == Some("[deleted]") => PostState::AuthorDeleted,

@@ -1,9 +1,9 @@
 //! The client of Reddit's API. All tasks of a run share one client.
 //!
-//! The input is the name of a subreddit. The output is a [`ListingPage`](super::page::ListingPage), or a
+//! The input is a subreddit's name. The output is a [`ListingPage`](super::page::ListingPage), or a
 //! [`SourceError`](super::error::SourceError) with its outcome. To the [general client](topicmill_http), it adds one
 //! token for all tasks (`token`), the meaning of Reddit's refusals (`refusal`), and the states of known posts (`info`).
-//! The collector decides which pages of which subreddit to read.
+//! The collector decides which pages of which subreddits to read.
 //!
 //! roux's client is not used, because it follows redirects, accepts an error page as a listing, and requests a new
 //! token per subreddit. Only roux's envelope of a listing is used.

@@ -7,8 +7,8 @@ use crate::classify::Refusal;
 use topicmill_core::Outcome;
 use topicmill_http::HttpResponse;
 
-/// Returns the meaning of a refusal if it is more specific than its HTTP status. A 403 in JSON comes from the API, any
-/// other 403 from the edge in front of it.
+/// Returns the meaning of a refusal if it is more specific than its HTTP status. A 403 in JSON comes from the API; any
+/// other 403 comes from the edge in front of it.
 pub(super) fn refusal(
     answer: &HttpResponse,
     status: u16,
@@ -117,7 +117,7 @@ mod tests {
             (503, &[(after, "7"), (reset, "37")], Some(7)),
             (503, &[(reset, "37")], None),
             (429, &[(after, "1e18")], Some(3_600)),
-            // An error with status 200.
+            // An error sent with status 200.
             (200, &[(after, "4")], Some(4)),
             (
                 503,

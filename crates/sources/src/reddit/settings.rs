@@ -1,4 +1,4 @@
-//! Settings of the client, and checks of them.
+//! The client's settings and their checks.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct RedditSettings {
     pub auth_url: String,
     /// Base URL of the API, `https://oauth.reddit.com`.
     pub api_url: String,
-    /// Client id of the application registered with Reddit.
+    /// Client id of the application that is registered with Reddit.
     pub client_id: String,
     /// Secret of the application; empty for an installed application.
     pub client_secret: String,
@@ -27,12 +27,12 @@ pub struct RedditSettings {
     pub client: ClientSettings,
     /// Longest wait that a response can request; a longer one is shortened to it.
     pub retry_after_cap: Duration,
-    /// Time before a token expires at which a new one is requested.
+    /// Lead time for renewing a token before it expires.
     pub token_margin: Duration,
 }
 
 impl fmt::Debug for RedditSettings {
-    /// Omits the secrets, and the name of the account.
+    /// Omits the secrets and the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedditSettings")
             .field("api_url", &self.api_url)
@@ -45,7 +45,7 @@ impl fmt::Debug for RedditSettings {
 pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
-    // Rounded up, so that half a second is not 0.
+    // Round up, so that half a second does not become 0.
     let at_least = |given: Duration| {
         given
             .as_secs()
@@ -82,7 +82,7 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
     Ok(())
 }
 
-/// Parses a base URL, and checks that credentials may be sent to it.
+/// Parses a base URL and checks that credentials may be sent to it.
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
     let danger = "would send the secret and the token unencrypted, and ";
     let usual = "the defaults are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";

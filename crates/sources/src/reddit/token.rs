@@ -1,9 +1,9 @@
-//! Caches the token of a run, which all its tasks share.
+//! Caches a run's token, which all its tasks share.
 //!
-//! The first task that needs a token requests it, while the others wait for it. The token is renewed before it expires,
-//! and when Reddit rejects it: callers name the rejected token, so that many rejections of one token cause one request.
-//! If the credentials themselves are rejected, this is remembered, so that sixteen topics with a wrong secret send one
-//! request. If the API accepts neither a token nor its replacement, no third one is requested.
+//! The first task that needs a token requests it, while the others wait for it. The token is renewed before it expires
+//! and when Reddit rejects it. Callers pass the rejected token, so that many rejections of one token cause only one
+//! request. The rejection of the credentials themselves is remembered, so that sixteen topics with a wrong secret send
+//! only one request. If the API accepts neither a token nor its replacement, no third one is requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use topicmill_core::clock::Clock;
 /// The lifetime of a token without `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
 
-/// A token, and the time at which it expires.
+/// A token and the time when it expires.
 pub(super) struct Token {
     pub bearer: String,
     pub scope: String,
@@ -37,7 +37,7 @@ impl Token {
     }
 }
 
-/// A response of the token endpoint, which also sends errors with status 200.
+/// A response from the token endpoint, which also sends errors with status 200.
 #[derive(Deserialize)]
 pub(super) struct TokenResponse {
     access_token: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct TokenResponse {
 /// The cache of the token.
 pub(super) struct TokenCache {
     cached: Mutex<CachedToken>,
-    /// Time before a token expires at which a new one is requested.
+    /// Lead time for renewing a token before it expires.
     margin: Duration,
 }
 
@@ -68,7 +68,7 @@ impl TokenCache {
         }
     }
 
-    /// Returns the token. Requests it with `fetch` if there is none, it is about to expire, or it is the `rejected`
+    /// Returns the token. Requests it with `fetch` if there is none, or if it is about to expire or is the `rejected`
     /// one.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl TokenCache {
         if let Some(detail) = &cached.rejection {
             return Err(SourceError::Credentials(detail.clone()));
         }
-        // Compared by pointer, because the endpoint may issue the same text twice.
+        // Compared by pointer, because the endpoint may issue the same string twice.
         let is_rejected = |token| rejected.is_some_and(|other| Arc::ptr_eq(other, token));
         let mut replaces_rejected = false;
         if let Some(token) = &cached.token {
@@ -132,7 +132,7 @@ impl TokenResponse {
             let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
             return Err(SourceError::Credentials(error));
         };
-        // Bounded to a year, because Reddit grants less, and more could overflow the date.
+        // Limited to a year, because Reddit grants less and more could overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
         // With a margin longer than the lifetime, every request would renew the token.
         let usable = lifetime.saturating_sub(margin.min(lifetime / 2));

@@ -32,7 +32,7 @@ const FIRST_ID: u64 = 60_000_000_000;
 /// Ids per file: the first half for its lines, the second half for the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
-/// A post in the wire format, with the keys by which listings are sorted.
+/// A post in the wire format, with the sort keys of listings.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub wire: Value,
@@ -82,14 +82,14 @@ impl Entry {
         self.score * 60 / self.age_minutes.max(1)
     }
 
-    /// Returns the rank by Reddit's published formula: ten times the votes weigh as much as being 12.5 hours newer.
+    /// Returns the rank from Reddit's published formula: ten times the votes count as much as being 12.5 hours newer.
     #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
     pub fn hotness(&self) -> f64 {
         (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
     }
 }
 
-/// Returns the texts of all posts.
+/// Returns the text of every post.
 pub fn texts() -> Vec<String> {
     let lines = FILES.iter().flat_map(|(_, text)| text.lines());
     let text = |line| {
@@ -99,7 +99,7 @@ pub fn texts() -> Vec<String> {
     lines.map(text).collect()
 }
 
-/// Returns all subreddits with their posts, which have the ages of their lines at `now`.
+/// Returns all subreddits with their posts, which have the ages in their lines at `now`.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
     let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
     let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {
