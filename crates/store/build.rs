@@ -11,7 +11,7 @@ fn main() {
 /// Returns Rust code for a list of migrations. `0001_initial.sql` becomes version 1 with the description `initial` and
 /// the content of the file.
 ///
-/// sqlx's own macro is not used, because it would compile all sqlx drivers, SQLite included, a second time for the
+/// sqlx's own macro is not used, because it would compile all sqlx drivers, including SQLite, a second time for the
 /// build.
 fn migrations(database: &str) -> String {
     let folder = Path::new(&env("CARGO_MANIFEST_DIR"))

@@ -113,7 +113,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         ));
         program
             .ok(&["classify"])
-            .expect_stderr_all(&["the rule that builds texts has changed", "posts=1"]);
+            .expect_stderr_all(&["the rule that builds the text of posts", "posts=1"]);
         let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
         program.ok(&["classify"]).expect_stderr("posts=0");

@@ -1,6 +1,6 @@
 //! Converts a database URL for other programs: to the path of the SQLite file, or to the environment variables of
 //! PostgreSQL's client programs. The password is never passed as an argument, because every user of a machine can read
-//! the arguments of processes.
+//! process arguments.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -1,7 +1,7 @@
-//! Named queries: the files in `pipelines/analysis` of the source code, which are built in, and those in a folder of
-//! the same name in the working directory, which take precedence.
+//! Named queries. The built-in queries are the files in the `pipelines/analysis` folder of the source code. Files in a
+//! folder with the same name in the working directory take precedence.
 //!
-//! The first line of a query is a comment with the question that the query answers. [`schema`] describes the tables.
+//! The first line of a query is a comment that states the question it answers. [`schema`] describes the tables.
 
 pub mod schema;
 
@@ -14,7 +14,7 @@ use crate::Table;
 /// The folder of named queries.
 pub const FOLDER: &str = "pipelines/analysis";
 
-/// The name and the text of each built-in query.
+/// The name and the SQL of each built-in query.
 pub const BUILT_IN: [(&str, &str); 10] = [
     (
         "agreement",
@@ -61,12 +61,12 @@ pub enum NamedError {
     /// The query is neither built in nor in the folder.
     #[error("there is no query `{0}`: use one of {1}, or write one to {FOLDER}/{0}.sql")]
     Unknown(String, String),
-    /// The file of the query cannot be read.
+    /// The query's file cannot be read.
     #[error("read the query `{0}`: {1}")]
     Read(String, #[source] std::io::Error),
 }
 
-/// Returns the text of a named query.
+/// Returns the SQL of a named query.
 ///
 /// # Errors
 /// See [`NamedError`].

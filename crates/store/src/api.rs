@@ -97,17 +97,17 @@ store_methods! {
     fn checkpoint(&self) -> bool;
     /// Copies as much of SQLite's write-ahead log into the database file as possible without waiting for others.
     fn checkpoint_passive(&self) -> ();
-    /// Stores a value under a key in `meta`. The value must not contain content of a post, because a purge does not
-    /// delete it.
+    /// Stores a value under a key in `meta`. The value must not contain post content, because a purge does not delete
+    /// it.
     fn set_meta(&self, key: &str, value: &str) -> ();
-    /// Stores a value and returns true; returns false if the same value is stored already. Of several concurrent calls
-    /// with the same value, one returns true.
+    /// Stores a value and returns true; returns false if the same value is already stored. Of several concurrent calls
+    /// with the same value, only one returns true.
     fn set_meta_if_changed(&self, key: &str, value: &str) -> bool;
     /// Replaces the stored value if it equals `former`; otherwise returns false.
     fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> bool;
     /// Returns the value stored under a key.
     fn meta(&self, key: &str) -> Option<String>;
-    /// Returns a description of the database: version, size and number of rows.
+    /// Returns a description of the database: its version, size and number of rows.
     fn info(&self) -> Info;
     /// Runs a read-only statement that is part of the program, and returns the complete result.
     fn query(&self, sql: &str) -> Table;
@@ -153,14 +153,14 @@ facade! {
     /// Returns the state of a schedule: the last planning, the run in progress, and the number of waiting runs. For
     /// `now`, see [`Backlog::claim`].
     fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
-    /// Writes the runs of a plan, and leaves existing rows as they are. Returns false, and writes nothing, if another
-    /// process planned the schedule meanwhile.
+    /// Writes the runs of a plan and leaves existing rows as they are. Returns false, and writes nothing, if another
+    /// process has planned the schedule in the meantime.
     fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> bool;
-    /// Marks a run as failed if its lease has expired and it has crashed `max_crashes` processes, the last holder of
-    /// the lease included. Returns its key and its due time; `None` if there is no such run.
+    /// Marks a run as failed if its lease has expired and it has crashed `max_crashes` processes, including the last
+    /// lease holder. Returns its key and its due time; `None` if there is no such run.
     fn fail_crashing_scheduled_run(&self, name: &str, max_crashes: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
-    /// Claims a run of a schedule: the run whose lease has expired, or else the earliest waiting run that is due,
-    /// unless another run of the schedule is in progress.
+    /// Claims a run of a schedule: the run whose lease has expired or, if no run of the schedule is in progress, the
+    /// earliest waiting run that is due.
     fn claim_scheduled_run(
         &self, name: &str, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
     ) -> Option<ClaimedScheduledRun>;
@@ -179,7 +179,7 @@ facade! {
     /// Returns the latest run of each schedule, if it failed at `since` or later. Ignores runs that were skipped,
     /// missed or stopped, that have not started, or that are due after `until`.
     fn failed_scheduled_runs(&self, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunRow>;
-    /// Counts, by status, the runs of a schedule that are due from `since` to `until`, both included.
+    /// Counts, by status, the runs of a schedule that are due from `since` to `until`, inclusive.
     fn count_scheduled_runs(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunCount>;
 }
 
@@ -200,8 +200,8 @@ facade! {
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
-    /// Returns the watermark to use instead of one that a post with a date after `latest` moved into the future: the
-    /// creation time of the newest post that was created before the first such post was stored.
+    /// Returns a replacement for a watermark that a post dated after `latest` moved into the future: the creation time
+    /// of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records a gap.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
@@ -209,37 +209,38 @@ facade! {
     fn fill_gaps(&self, filled: &Gap) -> ();
     /// Returns the gaps, latest first.
     fn gaps(&self) -> Vec<Gap>;
-    /// Returns the import position of a file, by its fingerprint and the hash of the selection.
+    /// Returns the import position for a file's fingerprint and the hash of the selection.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// Returns the key with which author names are hashed in this database.
     fn author_key(&self) -> String;
-    /// Recomputes the text hashes of posts if the rule that builds texts has changed. Returns the number of changed
+    /// Recomputes the text hashes of posts if the rule that builds the text has changed. Returns the number of changed
     /// hashes.
     fn apply_text_rule(&self) -> u64;
-    /// Returns those posts that are stored, with the hashes of their texts.
+    /// Returns the given posts that are stored, with the hashes of their text.
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(Fullname, TextHash)>;
-    /// Returns the titles and bodies of those posts that are stored with their text.
+    /// Returns the titles and bodies of the given posts that are stored with their text.
     fn post_texts(&self, posts: &[&Fullname]) -> Vec<StoredText>;
     /// Returns up to `limit` posts after the fullname `after` with the topics that they were collected for, ordered by
     /// fullname. Posts without a topic are omitted.
     fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
-    /// Returns summaries of those posts that are stored, in no particular order.
+    /// Returns summaries of the given posts that are stored, in no particular order.
     fn post_summaries(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostSummary>;
     /// Returns everything that is stored about a post.
     fn post_details(&self, fullname: &Fullname) -> Option<PostDetails>;
-    /// Returns a marker that changes with each write of a run.
+    /// Returns a marker that changes whenever a run writes.
     fn change_marker(&self) -> ChangeMarker;
 }
 
 facade! {
     /// Deletion: purge, retention and thinning.
     purging: Purging
-    /// Returns the time of the last reconciliation, at or after which every stored post was checked with Reddit. A
+    /// Returns the time of the last reconciliation: every stored post has been checked with Reddit since then. A
     /// complete `purge --check-deleted` records it.
     fn reconciled_at(&self) -> Option<Timestamp>;
     /// Counts the posts that are due for a check with Reddit.
     fn count_due(&self, due: Due) -> u64;
-    /// Returns up to `limit` posts that are due: first those never checked, then those checked longest ago.
+    /// Returns up to `limit` posts that are due: first the ones that were never checked, then the ones that were
+    /// checked longest ago.
     fn posts_due(&self, due: Due, limit: u32) -> Vec<Fullname>;
     /// Returns up to `limit` posts that Reddit returned most recently: posts of the sample Reddit if `sample` is true,
     /// otherwise all other posts.
@@ -247,8 +248,8 @@ facade! {
     /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
     /// crossposts, and leave tombstones.
     fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
-    /// Deletes the texts, links, authors and flairs of up to `limit` posts that were stored before `before`, or after
-    /// `after` by a wrong clock, and of their crossposts. Returns the number of posts.
+    /// Deletes the text, link, author and flair of up to `limit` posts and of their crossposts. Selects posts that were
+    /// stored before `before` or, because of a wrong clock, after `after`. Returns the number of posts.
     fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;
     /// Counts the posts with text that were stored after a time.
     fn count_texts_after(&self, time: Timestamp) -> u64;
@@ -256,23 +257,23 @@ facade! {
     fn database_now(&self, now: Timestamp) -> Timestamp;
     /// Records `due.before` as the time of the last reconciliation; returns false if any post is still due.
     fn note_reconciled(&self, due: Due) -> bool;
-    /// Thins the earliest day before `before` that is not thinned yet, in one transaction: keeps one row of `sightings`
-    /// per post and topic, and replaces runs by sums. Returns `None` if there is no such day.
+    /// Thins the earliest day before `before` that has not been thinned yet, in one transaction: keeps one `sightings`
+    /// row per post and topic, and replaces runs with sums. Returns `None` if there is no such day.
     fn thin_day(&self, before: Timestamp) -> Option<Thinned>;
     /// Counts the posts that were purged, or lost their text to retention.
     fn count_purged(&self) -> u64;
-    /// Counts those posts that have a tombstone.
+    /// Counts the given posts that have a tombstone.
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
     /// Returns true if something was purged since the database files were last rewritten, so that these files may still
     /// contain purged bytes.
     fn is_rewrite_due(&self) -> bool;
-    /// Rewrites the database files without purged data. Meanwhile, SQLite blocks writers, and PostgreSQL blocks all use
-    /// of one table at a time.
+    /// Rewrites the database files without purged data. During the rewrite, SQLite blocks writers, and PostgreSQL
+    /// blocks all use of one table at a time.
     fn rewrite(&self, progress: OnBytes<'_>) -> Rewritten;
 }
 
 facade! {
-    /// The backlog of posts that wait for a label, and the leases on it.
+    /// The backlog of posts that are waiting for a label, and the leases on it.
     backlog: Backlog
     /// Adds every post without a valid classification under a target to the target's backlog. Returns how many were
     /// added.
@@ -290,7 +291,7 @@ facade! {
     /// Stores labels with the logits and vectors computed for them, and removes their posts from the backlog. Omits
     /// posts whose text has changed, and posts that belong to other writers; see [`LabelWrite::lease`].
     fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
-    /// Returns failed posts of a lease to the backlog with their errors. Each failure counts as an attempt.
+    /// Returns a lease's failed posts to the backlog with their errors. Each failure counts as an attempt.
     fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
     /// Ends a lease, and returns its posts to the backlog.
     fn release(&self, lease_id: Lease) -> ();
@@ -298,24 +299,24 @@ facade! {
     fn reclaim(&self, lease_id: Lease) -> ();
     /// Makes parked posts claimable again. Returns how many.
     fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
-    /// Returns the leases, expired ones included, with their workers.
+    /// Returns the leases, including expired ones, with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
     /// Returns the errors of posts that are parked under the current target, after `max_attempts` failed attempts or
     /// too many crashes, most frequent error first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
-    /// Returns up to `limit` posts after the fullname `after` that have a vector of their text, but no label under the
+    /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, but no label under the
     /// target and no lease. Ordered by fullname.
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
 }
 
 facade! {
-    /// Models, label sets, and the labels that posts have.
+    /// Models, label sets, and the labels of posts.
     labels: Labels
-    /// Returns the key of a model, which is inserted if necessary.
+    /// Returns the key of a model, inserting the model if necessary.
     fn ensure_model(&self, model: &ModelRow) -> i64;
-    /// Returns the key of a label set, which is inserted with its labels if necessary.
+    /// Returns the key of a label set, inserting the set and its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
-    /// Replaces the stored fit of a label set, which may have another provenance or be damaged.
+    /// Replaces the stored fit of a label set, which may have a different provenance or be damaged.
     fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
@@ -323,12 +324,12 @@ facade! {
     fn set_current(&self, target: Target) -> ();
     /// Makes a target the current one if there is none yet. Of several concurrent calls, one takes effect.
     fn set_first_current(&self, target: Target) -> ();
-    /// Makes a target the current one in place of `former`, where `None` stands for no current target. Returns false if
-    /// a third target is the current one.
+    /// Makes a target the current one in place of `former`; `None` means that there is no current target. Returns false
+    /// if the current target is neither of the two.
     fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
     /// Returns the current target.
     fn current_target(&self) -> Option<Target>;
-    /// Returns the keys of a model, a label set (by its hash) and hypotheses; `None` for those that are not stored.
+    /// Returns the keys of a model, a label set (by hash) and hypotheses; `None` for any that is not stored.
     fn find_existing(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> ExistingTarget;
     /// Estimates the work of labelling under a target, with a random sample of up to `sample` texts.
     fn estimate_work(&self, sought: &ExistingTarget, sample: u32) -> WorkEstimate;
@@ -340,24 +341,24 @@ facade! {
     fn unfitted_label_set(&self, id: i64) -> LabelSet;
     /// Returns all models with their keys, latest first.
     fn models(&self) -> Vec<(i64, ModelRow)>;
-    /// Returns the models under which some post has a label of a label set, latest first.
+    /// Returns the models with which any post is labelled under a label set, latest first.
     fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
-    /// Counts the posts whose present text has a label under a target.
+    /// Counts the posts whose current text has a label under a target.
     fn count_labelled(&self, target: Target) -> u64;
-    /// Returns the keys of hypotheses, in order; `None` for those that are not stored.
+    /// Returns the keys of hypotheses, in order; `None` for any that is not stored.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
     /// Returns the cost of labelling every post under a model and a label set. `None` stands for a model, label set or
     /// hypothesis that is not stored yet.
     fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
     /// Counts posts with a label for the same text under both targets, by their two labels; `None` is an abstention.
     fn compare_labels(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
-    /// Returns up to `limit` posts after the fullname `after` that have a text or a label, with their labels under two
+    /// Returns up to `limit` posts after the fullname `after` that have text or a label, with their labels under two
     /// targets. Ordered by fullname.
     fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
-    /// Returns those posts that are stored, with their labels under a target.
+    /// Returns the given posts that are stored, with their labels under a target.
     fn label_states(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostLabel>;
-    /// Returns up to `limit` posts after the fullname `after` for which labelling abstained, with the vectors of their
-    /// texts by a model. Ordered by fullname; texts without a vector are omitted.
+    /// Returns up to `limit` posts after the fullname `after` for which labelling abstained, with a model's vectors for
+    /// their text. Ordered by fullname; posts without a vector are omitted.
     fn abstained_texts(
         &self, target: Target, outcome: AbstainReason, model: i64, after: &str, limit: u32
     ) -> Vec<UnlabelledText>;
@@ -375,13 +376,13 @@ facade! {
 }
 
 facade! {
-    /// Results of models: logits, and vectors of texts and labels.
+    /// Model outputs: logits, and vectors of texts and labels.
     computed: Computed
     /// Returns the stored logits: for each text, one per hypothesis (keys in `hypotheses`), in order.
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
-    /// Returns the stored vectors of texts by a model, in order.
+    /// Returns a model's stored vectors of texts, in order.
     fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
-    /// Returns true if any vector of a text by a model is stored.
+    /// Returns true if any text vector of a model is stored.
     fn has_vectors(&self, model: i64) -> bool;
     /// Returns the stored vectors of labels, by their keys in `hypotheses`, in order.
     fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
@@ -392,8 +393,8 @@ facade! {
 facade! {
     /// Gold labels: the answers of annotators.
     gold: Gold
-    /// Stores answers in one transaction. An annotator's latest answer about a post counts. Omits answers about posts
-    /// that are not stored, and returns these posts.
+    /// Stores answers in one transaction. Only an annotator's latest answer about a post counts. Omits answers about
+    /// posts that are not stored, and returns these posts.
     fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
@@ -404,15 +405,15 @@ facade! {
     /// Deletes an annotator's answers about one post or all posts. If no answer is left, also removes the annotator's
     /// name from fitted label sets.
     fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
-    /// Returns the label sets that `labels fit` made, latest first.
+    /// Returns the label sets that `labels fit` created, latest first.
     fn fits(&self) -> Vec<FitRow>;
     /// Returns up to `limit` labelled posts without an answer by `annotator`, lowest margin first. If `annotator` is
     /// `None`, returns posts without any answer.
     fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by the
-    /// hashes of their texts.
+    /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by text
+    /// hash.
     fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns posts as [`random_posts`](Self::random_posts) does, but only those that match a filter.
+    /// Returns posts as [`random_posts`](Self::random_posts) does, but only if they match a filter.
     fn filtered_posts(
         &self, target: Target, annotator: Option<&str>, filter: &ReviewFilter, limit: u32
     ) -> Vec<Fullname>;
@@ -425,7 +426,7 @@ facade! {
     status: Status
     /// Returns the progress of labelling.
     fn labelling_state(&self, max_attempts: u32, now: Timestamp) -> LabellingState;
-    /// Returns the progress of labelling; for a large database an estimate, at a nearly constant cost.
+    /// Returns the progress of labelling. For a large database, this is an estimate, whose cost is nearly constant.
     fn estimate_labelling(&self, max_attempts: u32, now: Timestamp) -> LabellingEstimate;
     /// Returns the times of the newest post, ignoring times after `latest`, which are wrong.
     fn newest_post(&self, latest: Timestamp) -> NewestPost;
@@ -433,11 +434,11 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the backlogs of targets other than the current one, latest first.
     fn other_backlogs(&self) -> Vec<OtherBacklog>;
-    /// Looks at the latest stored posts without a current label, and returns another target under which they all have
-    /// labels; `None` if there is none.
+    /// Returns a different target under which the latest stored posts without a current label all have labels; `None`
+    /// if there is none.
     fn other_labels(&self) -> Option<OtherLabels>;
-    /// Returns the sums of a report, all read in one snapshot.
+    /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
-    /// Returns all scores of those posts that have scores.
+    /// Returns all scores of the given posts that have scores.
     fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
 }

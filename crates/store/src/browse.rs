@@ -74,7 +74,7 @@ pub struct Verdict {
     pub best: String,
     pub score: f64,
     pub margin: f64,
-    /// True if the scored text is the present one.
+    /// True if the scored text is the current one.
     pub is_of_this_text: bool,
     pub run: Option<i64>,
     pub classified_at: Timestamp,

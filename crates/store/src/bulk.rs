@@ -1,9 +1,9 @@
 //! Bulk inserts with few statements, in the fastest form for each database.
 //!
-//! The input is columns, the same for both databases. PostgreSQL gets one array per column, in a statement whose text
-//! never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of a
-//! few fixed sizes, so that each is prepared once per connection. Many rows with new keys are sent to PostgreSQL by
-//! COPY, which cannot handle conflicts.
+//! The input is columns, the same for both databases. PostgreSQL gets one array per column, in a statement that never
+//! changes, so it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of a few fixed
+//! sizes, so each is prepared once per connection. Many rows with new keys are sent to PostgreSQL with COPY, which
+//! cannot handle conflicts.
 
 mod copy_format;
 
@@ -17,8 +17,8 @@ use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
 
 use self::copy_format::CopyStream;
 
-/// Rows per statement of SQLite, largest first. With up to 63 columns, a statement stays within SQLite's limit of
-/// 32,766 parameters.
+/// Rows per SQLite statement, largest first. With up to 63 columns, a statement stays within SQLite's limit of 32,766
+/// parameters.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
 /// Minimum number of rows in a SQLite statement in which equal values of a column share one parameter.
 const SHARING_ROWS: usize = 64;
@@ -70,7 +70,7 @@ impl Values<'_> {
 pub enum KeyMode {
     /// A key may exist: [`Insert::on_conflict`] decides.
     MayExist,
-    /// An existing key is an error. The transaction must then be rolled back, because the rows before this key stay
+    /// An existing key is an error. The transaction must then be rolled back, because the rows before this key remain
     /// inserted. In return, SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk
     /// is full, SQLite rolls the transaction back itself.
     New,
@@ -80,7 +80,7 @@ pub enum KeyMode {
 pub struct Insert<'a> {
     /// The table.
     pub table: &'static str,
-    /// Number of rows; each column has as many values.
+    /// Number of rows; each column has that many values.
     pub rows: usize,
     /// Columns: name and values.
     pub columns: Vec<(&'static str, Values<'a>)>,
@@ -92,7 +92,7 @@ impl Insert<'_> {
     /// Inserts the rows into a PostgreSQL table, in order, and returns the rows of `RETURNING` in `on_conflict`.
     ///
     /// # Errors
-    /// Errors of the server.
+    /// Errors from the server.
     pub async fn into_postgres(
         self,
         connection: &mut PgConnection,
@@ -145,11 +145,11 @@ impl Insert<'_> {
         query.fetch_all(connection).await
     }
 
-    /// Copies the rows into a PostgreSQL table, in order. Fails if a key exists, or if the type of a column differs
-    /// from that of its values.
+    /// Copies the rows into a PostgreSQL table, in order. Fails if a key exists, or if a column's type differs from the
+    /// type of its values.
     ///
     /// # Errors
-    /// Errors of the server.
+    /// Errors from the server.
     pub async fn copy_to_postgres(self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         if self.rows == 0 {
             return Ok(());
@@ -181,7 +181,7 @@ impl Insert<'_> {
     /// Inserts the rows into a SQLite table, in order, and returns the rows of `RETURNING` in `on_conflict`.
     ///
     /// # Errors
-    /// Errors of the database.
+    /// Errors from the database.
     pub async fn into_sqlite(
         self,
         connection: &mut SqliteConnection,
@@ -191,7 +191,7 @@ impl Insert<'_> {
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
-            // 511 rows take 21 statements with three distinct texts.
+            // 511 rows take 21 statements, but only three distinct ones.
             while self.rows - start >= size {
                 parts.push(start..start + size);
                 start += size;
@@ -201,7 +201,7 @@ impl Insert<'_> {
         let Some(mut part) = parts.next() else {
             return Ok(returned);
         };
-        // For few rows, preparing another text costs more than shared parameters save.
+        // For few rows, preparing a different statement costs more than shared parameters save.
         let is_large = part.len() >= SHARING_ROWS;
         let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
         let ones: Vec<bool> = self.columns.iter().map(is_one).collect();
@@ -216,7 +216,7 @@ impl Insert<'_> {
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
-            // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments of the next.
+            // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments for the next.
             let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
                     .map(|next| self.arguments(next.clone(), shared(next.len())))
@@ -230,7 +230,7 @@ impl Insert<'_> {
         }
     }
 
-    /// Returns the text of an INSERT. A value that all rows share has only one parameter, because SQLite copies each
+    /// Returns an INSERT statement. A value that all rows share has only one parameter, because SQLite copies each
     /// parameter, and half of a post's values are the same in all posts of a block.
     ///
     /// sqlx binds an unnamed parameter to the next argument, and `$N` to the N-th argument.
@@ -266,7 +266,7 @@ impl Insert<'_> {
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
         let first = rows.start;
-        // Most times of a column equal the time of the row before, so its text is reused.
+        // Most times in a column equal the time in the previous row, so its text is reused.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
         for row in rows {
             for (n, (_, values)) in self.columns.iter().enumerate() {
@@ -284,7 +284,7 @@ impl Insert<'_> {
     }
 }
 
-/// Adds a value as an argument for SQLite. `written` is the previous time of the column.
+/// Adds a value as an argument for SQLite. `written` is the previous time in the column.
 fn add(
     arguments: &mut SqliteArguments,
     values: &Values<'_>,

@@ -63,7 +63,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM packed_scores s \
                WHERE {scores} <> (SELECT COUNT(*) FROM labels l WHERE l.label_set_id = s.label_set_id)",
         meaning: "posts have more or fewer scores than their label set has labels",
-        remedy: "delete the rows of `classifications` of these posts; `topicmill classify` recomputes them",
+        remedy: "delete these posts' rows in `classifications`; `topicmill classify` recomputes them",
     },
     Count {
         check: "unknown labels",
@@ -94,7 +94,7 @@ const COUNTS: [Count; 15] = [
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL \
                AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL OR flair IS NOT NULL)",
-        meaning: "posts have a text although retention deleted it",
+        meaning: "posts still have text that retention deleted",
         remedy: "write their ids to a file and run `topicmill purge --ids FILE`",
     },
     Count {
@@ -339,7 +339,7 @@ SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.re
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' \
  ORDER BY 1";
-/// Query for the B-tree indexes. The extension amcheck can check them, if the administrator has installed it.
+/// Query for the B-tree indexes. The amcheck extension can check them, if the administrator has installed it.
 const TREES: &str = "\
 SELECT c.relname::text, c.oid::bigint FROM pg_index i \
   JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
@@ -450,7 +450,7 @@ impl SqlStore<Postgres> {
             ));
             match sqlx::query(sql).execute(&self.pool).await.context(WHAT) {
                 Ok(_) => {}
-                // Only superusers and users with the privilege EXECUTE on this function may run it.
+                // Only superusers and users with the EXECUTE privilege on this function may run it.
                 Err(super::StoreError::Denied(_)) => break,
                 Err(super::StoreError::Statement { source, .. })
                     if source.as_database_error().is_some() =>

@@ -40,7 +40,7 @@ pub struct CopiedTable {
 pub type OnCopied<'a> = &'a (dyn Fn(&str, u64) + Send + Sync);
 
 impl Store {
-    /// Copies everything from a SQLite database to a migrated, but empty PostgreSQL database.
+    /// Copies everything from a SQLite database to a migrated but empty PostgreSQL database.
     ///
     /// # Errors
     /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors of both databases. After an error,
@@ -130,7 +130,7 @@ async fn to_postgres(
     }
     writing.commit().await.context(WHAT_WRITE)?;
     // Updates the planner's statistics, which autovacuum would do later. Only our tables are named, because the server
-    // warns about those of other owners.
+    // warns about tables that others own.
     let names: Vec<String> = shapes.iter().map(TableShape::quoted).collect();
     let analyze = AssertSqlSafe(format!("ANALYZE {}", names.join(", ")));
     if let Err(error) = sqlx::query(analyze).execute(to).await {
@@ -144,7 +144,7 @@ async fn run_postgres(connection: &mut PgConnection, sql: String) -> Result<()> 
     done.context(WHAT_WRITE).map(drop)
 }
 
-/// Copies the rows of a SQLite table as lines of COPY.
+/// Copies the rows of a SQLite table as COPY lines.
 async fn send(
     reading: &mut SqliteConnection,
     writing: &mut PgConnection,
@@ -192,7 +192,7 @@ async fn send(
             }
         };
         if let Some(failed) = failed {
-            // An error of the abort is ignored: the caller reports the first error.
+            // An error from the abort is ignored: the caller reports the first error.
             let _ = copying.abort("the copy was not finished").await;
             return failed;
         }

@@ -20,7 +20,7 @@ pub struct Dependents {
     pub is_current: bool,
     /// Gold labels that refer to the label set, and are kept.
     pub gold: u64,
-    /// Vectors of texts by the model.
+    /// The model's text vectors.
     pub vectors: u64,
     /// Posts that a worker has claimed under it.
     pub claimed: u64,
@@ -29,7 +29,7 @@ pub struct Dependents {
 /// Counts of thinned rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Thinned {
-    /// Deleted rows of `sightings`.
+    /// Deleted `sightings` rows.
     pub sightings: u64,
     /// Runs replaced by sums.
     pub runs: u64,

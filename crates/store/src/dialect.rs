@@ -1,5 +1,5 @@
-//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking, migrating, and fragments
-//! of SQL. Statements are shared.
+//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking, migrating, and SQL
+//! fragments. Statements are shared.
 
 mod migrations;
 mod pooler;
@@ -90,12 +90,12 @@ pub trait Dialect:
     const BEGIN_WRITE: &'static str;
     /// Begins a transaction that stores labels. PostgreSQL plans foreign key checks once per connection. Until its
     /// statistics include the first labels, it would consider `classifications` empty, and read the whole table for
-    /// each row of `packed_scores`: 100,000 rows took 12.3 s instead of 2.8 s.
+    /// each row of `packed_scores`, which takes four times as long.
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
-    /// SQL after `posts p` that selects an index with all columns but the texts, ordered by fullname like the labels.
-    /// With the index by date, SQLite would look up each post separately.
+    /// SQL after `posts p` that selects an index with all columns except the text, ordered by fullname like the labels.
+    /// With the date index, SQLite would look up each post separately.
     const POSTS_IN_ORDER: &'static str;
     /// Locks the rows of a SELECT, and skips rows that others have locked.
     const SKIP_LOCKED: &'static str;
@@ -115,17 +115,17 @@ pub trait Dialect:
     /// Serialises transactions that edit posts, because each checks whether another post still has the old text.
     const LOCK_EDITS: Option<&'static str>;
     /// True if many logits are inserted by [`insert_new`](Self::insert_new), which fails if another worker has stored
-    /// one of them meanwhile.
+    /// one of them in the meantime.
     const BULK_LOGITS: bool;
-    /// The right side of `IN`: the texts in the JSON array `$1`. With one parameter, the text of a statement does not
-    /// depend on the length of the array.
+    /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
+    /// the length of the array.
     const IN_JSON_ARRAY: &'static str;
-    /// Updates the planner's statistics of the backlog after many inserts. With the statistics of an empty table, the
+    /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
     /// planner would read the whole backlog for each post of a claim.
     const ANALYZE_BACKLOG: Option<&'static str>;
     /// Expression for the database's time.
     const NOW: &'static str;
-    /// Query that returns 1 if the table of applied migrations exists, else 0.
+    /// Query that returns 1 if the table of applied migrations exists, otherwise 0.
     const HAS_SCHEMA: &'static str;
     /// Start of a query for relations whose names conflict with new tables. The caller appends the condition on the
     /// name.
@@ -136,7 +136,7 @@ pub trait Dialect:
     const HAS_CURRENT_SCHEMA: Option<&'static str> = None;
     /// Query for whether the database is UTF-8 (0 or 1); `None` if it always is.
     const IS_UTF8: Option<&'static str> = None;
-    /// Query for the version of the server.
+    /// Query for the server version.
     const SERVER: &'static str;
     /// Expression for a unique value.
     const TOKEN: &'static str;
@@ -152,8 +152,8 @@ pub trait Dialect:
     /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.
     const TIME: Option<&'static str>;
 
-    /// Returns the SQL of a time step: the grouping key, computed from `p.created_at`, and its text, computed from that
-    /// key as `bucket`.
+    /// Returns the SQL for a time step: the grouping key, computed from `p.created_at`, and its text, computed from
+    /// that key as `bucket`.
     fn bucket(step: TimeStep) -> (&'static str, &'static str);
     /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
@@ -177,7 +177,7 @@ pub trait Dialect:
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
     /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
-    /// Applies migrations. Of several processes that start together, one applies them.
+    /// Applies migrations. If several processes start together, only one applies them.
     fn migrate(
         pool: &Pool<Self>,
         migrator: &Migrator,
@@ -186,13 +186,13 @@ pub trait Dialect:
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
-/// The database of a URL.
+/// The kind of database that a URL names.
 pub enum Backend {
     Sqlite,
     Postgres,
 }
 
-/// Returns the database of a URL, by its scheme.
+/// Returns the kind of database that a URL's scheme names.
 pub fn backend(url: &str) -> Result<Backend> {
     match url.split_once(':') {
         Some(("sqlite", _)) => Ok(Backend::Sqlite),
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_of_other_databases_are_rejected() {
+    fn urls_of_unsupported_databases_are_rejected() {
         assert!(backend("mysql://host/db").is_err());
         assert!(backend("topicmill.db").is_err());
         assert!(backend("postgres:db").is_err());

@@ -1,4 +1,4 @@
-//! Classifies errors of both database drivers. Only this module reads their codes.
+//! Classifies errors from both database drivers. Only this module reads their codes.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -35,7 +35,7 @@ enum ErrorClass {
     Login,
     /// The connection limit is reached.
     TooManyConnections,
-    /// The server is stopping or starting, or the connection broke.
+    /// The server is stopping or starting, or the connection was lost.
     Unavailable,
     /// The server cancelled the statement: by its timeout, or on request.
     Ended,
@@ -70,14 +70,14 @@ fn class(error: &dyn DatabaseError) -> ErrorClass {
 /// Returns the class of a SQLite result code (<https://www.sqlite.org/rescode.html>).
 fn sqlite_class(code: u32) -> ErrorClass {
     match code {
-        // I/O errors of `write`, `fsync` and `ftruncate`.
+        // I/O errors from `write`, `fsync` and `ftruncate`.
         778 | 1034 | 1546 => ErrorClass::Refused,
         // SQLITE_IOERR_SHMSIZE, which SQLite returns instead of FULL if the disk has no space for its shared memory.
         4874 => ErrorClass::Full,
         // Extended codes have the primary code in their low byte.
         _ => match code & 0xff {
-            // SQLITE_CONSTRAINT: a duplicate key. It may come from a trigger of the user that ignores duplicates,
-            // because `INSERT OR FAIL` overrides the conflict clauses of triggers.
+            // SQLITE_CONSTRAINT: a duplicate key. It may come from a user's trigger that ignores duplicates, because
+            // `INSERT OR FAIL` overrides the conflict clauses of triggers.
             19 => ErrorClass::Taken,
             // In order: SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
             5 | 6 => ErrorClass::Busy,
@@ -111,8 +111,8 @@ impl<T> ErrorContext<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// A PostgreSQL error that displays only its message. The driver's display form adds a line number of the server's
-/// source code, which looks like a line of the statement.
+/// A PostgreSQL error that displays only its message. The driver's display form adds a line number from the server's
+/// source code, which looks like a line number in the statement.
 #[derive(Debug)]
 struct ServerMessage(Box<PgDatabaseError>);
 
@@ -200,7 +200,7 @@ pub(super) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Taken)
 }
 
-/// Returns true if the server has no database of this name.
+/// Returns true if the server has no database with this name.
 pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::NoDatabase
 }
@@ -237,8 +237,8 @@ impl ConflictRetries {
 pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
-        // A stopping server closes a connection that is just being opened. sqlx 0.9.0 reports that as a response with
-        // the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
+        // A server that is stopping closes a connection that is just being opened. sqlx 0.9.0 reports that as a
+        // response with the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
         sqlx::Error::Protocol(message) => {
             message.starts_with("unexpected response from SSLRequest: 0x00")
         }
@@ -265,7 +265,7 @@ pub(super) fn privilege_advice(message: &str) -> &'static str {
     }
 }
 
-/// Returns advice if the server cancelled a valid query, or the connection broke.
+/// Returns advice if the server cancelled a valid query, or the connection was lost.
 pub(super) fn interruption_advice(error: &sqlx::Error) -> Option<&'static str> {
     match class_of(error) {
         ErrorClass::Ended => Some(
@@ -288,11 +288,11 @@ pub(super) fn advice(error: &sqlx::Error) -> &'static str {
 }
 
 /// Running the command again is safe: each transaction is atomic, and each stage continues from what is stored.
-const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server runs, then run the \
+const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server is running, then run the \
                                command again";
 
-const NO_CONNECTION: &str = "; connecting timed out: check that the server runs, and that its connection limit is not \
-                             reached (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
+const NO_CONNECTION: &str = "; connecting timed out: check that the server is running, and that its connection \
+                             limit is not reached (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
 
 /// Returns advice for a failed connection.
 pub(super) fn connect_advice(error: &sqlx::Error) -> &'static str {
@@ -303,7 +303,7 @@ pub(super) fn connect_advice(error: &sqlx::Error) -> &'static str {
             "the server's connection limit is reached; try again later"
         }
         _ if error.as_database_error().is_some() => "the server rejected the connection",
-        _ => "is the server running, and are host and port right?",
+        _ => "is the server running, and are the host and the port right?",
     }
 }
 

@@ -27,7 +27,7 @@ pub enum StoreError {
     /// The database was created by a later version of topicmill.
     #[error(
         "the database `{url}` has schema version {found}, but this program supports only versions up to {known}: \
-         update topicmill, or use another database"
+         update topicmill, or use a different database"
     )]
     Newer {
         /// URL without its password.
@@ -37,7 +37,7 @@ pub enum StoreError {
         /// Latest version that this program supports.
         known: i64,
     },
-    /// The database was created by an earlier build with another schema.
+    /// The database was created by an earlier build with a different schema.
     #[error(
         "the database `{0}` was created by an earlier build of topicmill, and this build cannot read it: with the \
          earlier build, write its posts (`export`), gold labels (`labels gold export`) and tombstones (`sql \"SELECT \
@@ -92,7 +92,7 @@ pub enum StoreError {
          (docs/postgres.md)"
     )]
     Pooler(String),
-    /// A relation of another program has the name of one of topicmill's tables or views.
+    /// Another program's relation has the name of one of topicmill's tables or views.
     #[error(
         "create the tables in `{url}`: a relation named `{name}` already exists and was not created by topicmill; \
          {advice}"
@@ -125,8 +125,8 @@ pub enum StoreError {
     },
     /// A statement was cancelled by a signal or a timeout while it waited for a lock; its transaction was rolled back.
     #[error(
-        "{what}: cancelled while waiting for a lock of another session or program; this step changed nothing, so the \
-         command can be run again"
+        "{what}: cancelled while waiting for a lock that another session or program holds; this step changed nothing, \
+         so the command can be run again"
     )]
     Cancelled {
         /// The operation.
@@ -139,7 +139,7 @@ pub enum StoreError {
     #[error("open the database: cancelled before the database was open; run the command again")]
     OpenCancelled(#[source] Cancelled),
     /// The database did not respond in time.
-    #[error("the database does not respond; check that it runs, then run the command again")]
+    #[error("the database does not respond; check that it is running, then run the command again")]
     NotResponding,
     /// The index of posts for the web pages could not be built, and no earlier one is available.
     #[error("the list of posts is not available: {0}")]
@@ -155,7 +155,7 @@ pub enum StoreError {
         "copy into the database: its table `{0}` has rows already, so nothing was copied; name an empty database"
     )]
     NotEmpty(String),
-    /// A table contains what the target database cannot store.
+    /// A table contains a value that the target database cannot store.
     #[error("copy the table `{table}`: {detail}; nothing was copied")]
     NotCopyable {
         /// The table.
@@ -196,7 +196,7 @@ pub enum StoreError {
         /// Describes the user and the role.
         who: String,
     },
-    /// A query of the user failed.
+    /// A user's query failed.
     #[error("{0}")]
     Query(String),
     /// The server did not complete a query, through no fault of the query.
@@ -250,8 +250,8 @@ impl StoreError {
         }
     }
 
-    /// Returns true if a retry may succeed: the connection broke, the server restarts, the wait was cancelled, or two
-    /// transactions were in a deadlock.
+    /// Returns true if a retry may succeed: the connection was lost, the server is restarting, the wait was cancelled,
+    /// or two transactions were in a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Statement { source, .. } => driver_error::is_transient(source),

@@ -10,7 +10,7 @@ use topicmill_score::Provenance;
 pub struct GoldAnswer {
     pub fullname: Fullname,
     pub annotator: String,
-    /// Slug of the right label; `None` for none of the offered labels.
+    /// Slug of the correct label; `None` for none of the offered labels.
     pub label: Option<String>,
     /// The label set of the offered labels.
     pub label_set: Option<i64>,
@@ -18,7 +18,7 @@ pub struct GoldAnswer {
     pub chosen: SampleReason,
     pub source: GoldSource,
     pub answered_at: Timestamp,
-    /// Hash of the text that the annotator saw; `None` for the present text.
+    /// Hash of the text that the annotator saw; `None` for the current text.
     pub text_hash: Option<TextHash>,
     /// Free text about the answer. `None` keeps the note of an earlier answer.
     pub note: Option<String>,
@@ -28,8 +28,8 @@ pub struct GoldAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGold {
     pub answer: GoldAnswer,
-    /// True if the post belongs to the random sample, which represents all posts, even if it was selected for another
-    /// reason.
+    /// True if the post belongs to the random sample, which represents all posts, even if it was selected for a
+    /// different reason.
     pub in_random_sample: bool,
     /// True if the post still has the text that the annotator saw.
     pub is_of_present_text: bool,
@@ -40,7 +40,7 @@ pub struct StoredGold {
 pub struct SavedGold {
     /// New answers.
     pub added: u64,
-    /// Answers that replace a different earlier answer of the same annotator.
+    /// Answers that replace a different earlier answer by the same annotator.
     pub changed: u64,
     /// Answers that repeat an earlier answer, or are older than the stored answer.
     pub same: u64,
@@ -48,7 +48,7 @@ pub struct SavedGold {
     pub missing: Vec<Fullname>,
 }
 
-/// A selection of posts by their label and its score, on the review page.
+/// A selection of posts by label and score, on the review page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewFilter {
     /// The assigned label.
@@ -75,23 +75,23 @@ pub enum FilterLabel {
 pub struct ForgottenGold {
     /// Removed answers.
     pub answers: u64,
-    /// Label sets that were fitted to answers of this annotator, and named the annotator until now.
+    /// Label sets that were fitted to this annotator's answers and whose provenance named the annotator until now.
     pub fits: Vec<FitRow>,
 }
 
-/// A label set that `labels fit` made, with the provenance of its fit.
+/// A label set that `labels fit` created, with the provenance of its fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitRow {
     /// Key in `label_sets`.
     pub id: i64,
     /// Name of the label set.
     pub name: String,
-    /// Number and annotators of the answers.
+    /// The number of answers, and who gave them.
     pub learned: Provenance,
 }
 
 impl FitRow {
-    /// Describes what the label set keeps of its answers, and how to remove it.
+    /// Describes what the label set retains from its answers, and how to remove it.
     pub fn what_it_keeps(&self) -> String {
         let Self { name, learned, .. } = self;
         format!(
@@ -118,7 +118,7 @@ pub struct ReviewPost {
     pub label: String,
     pub score: f64,
     pub margin: f64,
-    /// True if the post got no label.
+    /// True if the post was given no label.
     pub abstained: bool,
     /// True if the background fits better than any label.
     pub other: bool,

@@ -1,7 +1,7 @@
 //! Bounds waits for locks, and makes them cancellable.
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
-//! back, and the call is repeated. If the token given to [`Store::open_cancellable`] is cancelled, the call returns
+//! back, and the call is repeated. If the token passed to [`Store::open_cancellable`] is cancelled, the call returns
 //! [`StoreError::Cancelled`] instead. A cancellation takes effect only after such a rollback, so a call that returns
 //! this error has changed nothing, and any other call has ended as usual.
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Access, Result, Store, StoreError};
 
-/// Lock timeout of a statement: longer than locks are usually held, and short enough for someone who waits for a
+/// Lock timeout of a statement: longer than locks are usually held, and short enough for someone who is waiting for a
 /// command to stop.
 pub(super) const STEP: Duration = Duration::from_secs(3);
 

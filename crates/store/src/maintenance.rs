@@ -1,4 +1,4 @@
-//! Maintains database files: rewrites them without purged texts, and makes consistent copies.
+//! Maintains database files: rewrites them without purged text, and makes consistent copies.
 //!
 //! Deleting a row does not erase its bytes. SQLite overwrites them (`secure_delete`), but not the copies that it left
 //! in free space when it moved rows between pages; PostgreSQL overwrites nothing. Therefore a purge records in `meta`
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Result, Store, StoreError};
 
-/// Key in `meta` that exists while purged texts may linger in free space. Each purge stores a new value.
+/// Key in `meta` that exists while purged text may linger in free space. Each purge stores a new value.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
 /// Timeout for waiting for other sessions, in milliseconds.
 const REWRITE_TIMEOUT_MS: u32 = 10_000;
@@ -26,9 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub enum Rewritten {
     /// The files contain nothing that was purged.
     Complete,
-    /// The file is rewritten, but a reader still uses an old snapshot, so the write-ahead log could not be emptied.
+    /// The file is rewritten, but a reader is still using an old snapshot, so the write-ahead log could not be emptied.
     LogInUse,
-    /// A session of the server uses an old snapshot that includes deleted rows. The server keeps these rows even in
+    /// A session on the server is using an old snapshot that includes deleted rows. The server keeps these rows even in
     /// rewritten tables.
     OldSnapshotInUse {
         /// The sessions, if the server shows them.
@@ -55,20 +55,20 @@ impl Rewritten {
         match self {
             Self::Complete => None,
             Self::OldSnapshotInUse { by } => {
-                let (by, uses) = match by.as_slice() {
-                    [] => ("a session that your user cannot see".to_owned(), "uses"),
-                    [one] => (one.clone(), "uses"),
-                    several => (several.join(", "), "use"),
+                let (by, is) = match by.as_slice() {
+                    [] => ("a session that your user cannot see".to_owned(), "is"),
+                    [one] => (one.clone(), "is"),
+                    several => (several.join(", "), "are"),
                 };
                 Some(format!(
-                    "{by} still {uses} an old snapshot; end it, then run `topicmill db vacuum` again"
+                    "{by} {is} still using an old snapshot; end it, then run `topicmill db vacuum` again"
                 ))
             }
             Self::TableLocked { table } => Some(format!(
-                "another program uses the table `{table}`; end it, then run `topicmill db vacuum` again"
+                "another program is using the table `{table}`; end it, then run `topicmill db vacuum` again"
             )),
             Self::LogInUse => Some(
-                "another program still uses an old snapshot; once it has ended, the next run empties the log"
+                "another program is still using an old snapshot; once it has ended, the next run empties the log"
                     .to_owned(),
             ),
             Self::NoSpace { needed, free } => Some(format!(

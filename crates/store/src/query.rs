@@ -1,6 +1,6 @@
-//! Runs read-only statements of the user, and returns columns and values of any type as JSON, part by part.
+//! Runs the user's read-only statements, and returns columns and values of any type as JSON, part by part.
 //!
-//! The database itself rejects everything but a single statement that reads. This module does not parse SQL for that.
+//! The database itself rejects everything but a single statement that reads. This module does not parse SQL to do so.
 
 mod batch_builder;
 mod columns;
@@ -35,7 +35,7 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
-/// A statement of the user, with its limits.
+/// A user's statement, with its limits.
 #[derive(Debug, Clone, Default)]
 pub struct QueryRequest {
     /// The statement.
@@ -134,7 +134,7 @@ fn check(sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns distinct names of columns: a repeated name gets a number, so that no JSON object loses a value.
+/// Returns distinct names of columns: a repeated name is numbered, so that no JSON object loses a value.
 fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for column in columns {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_json_includes_its_texts() {
+    fn the_size_of_json_includes_its_strings() {
         let text = "x".repeat(1_000);
         let json = serde_json::json!({ "a": [text, null], "b": { "c": text } });
         assert!(

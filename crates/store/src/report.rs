@@ -12,7 +12,7 @@ pub struct ReportQuery {
     pub target: Option<Target>,
     /// Start of the period.
     pub since: Timestamp,
-    /// End of the period, not included.
+    /// End of the period, exclusive.
     pub until: Timestamp,
     /// Start of the period to compare with; `None` compares the halves of the period.
     pub before: Option<Timestamp>,
@@ -42,7 +42,7 @@ impl ReportQuery {
     }
 }
 
-/// The time step of one column of a chart.
+/// The time step of one chart column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeStep {
     /// An hour.
@@ -55,7 +55,7 @@ pub enum TimeStep {
 }
 
 impl TimeStep {
-    /// Returns the step with which a period has at most a few hundred columns.
+    /// Returns the step that gives a period at most a few hundred columns.
     pub(super) fn for_span(first: DateTime<Utc>, last: DateTime<Utc>) -> Self {
         match last - first {
             span if span <= TimeDelta::days(4) => Self::Hour,
@@ -85,7 +85,7 @@ pub enum PostOutcome {
     Unsure,
     /// Waiting for a label.
     Waiting,
-    /// Without a label, and without a text to label: retention deleted it, or it is only a placeholder.
+    /// Without a label and without text to label: retention deleted it, or it is only a placeholder.
     WithoutText,
 }
 
@@ -111,7 +111,7 @@ impl PostOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportCell {
     pub is_later: bool,
-    /// Time step in UTC: `2026-11-22T13`, `2026-11-22` or `2026-11`, by [`ReportSums::step`].
+    /// Time step in UTC: `2026-11-22T13`, `2026-11-22` or `2026-11`, depending on [`ReportSums::step`].
     pub time: String,
     pub topic: Option<String>,
     pub label: Option<String>,
@@ -120,7 +120,7 @@ pub struct ReportCell {
     pub score_sum: f64,
 }
 
-/// The number of posts in one of fifty bins of scores.
+/// The number of posts in one of fifty score bins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScoreBin {
     pub label: Option<String>,
@@ -152,7 +152,7 @@ pub struct PostScores {
     pub scores: Vec<f64>,
 }
 
-/// A topic for which subreddits were skipped, because they could not be read.
+/// A topic for which some subreddits were skipped because they could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedSubreddits {
     pub at: Timestamp,

@@ -88,7 +88,7 @@ pub struct Upserted {
     pub new: u64,
     /// Stored posts with any change: text, topic, score, flair and so on.
     pub changed: u64,
-    /// Changed posts with a new text; their labels are outdated.
+    /// Changed posts with new text; their labels are outdated.
     pub edited: u64,
     /// Stored posts without a change.
     pub unchanged: u64,
@@ -109,7 +109,7 @@ pub struct ModelRow {
     pub precision: String,
     /// SHA-256 of the tokenizer file, in hexadecimal.
     pub tokenizer_hash: String,
-    /// Longest input in tokens, special tokens included.
+    /// Longest input in tokens, including special tokens.
     pub max_tokens: i64,
 }
 
@@ -146,7 +146,7 @@ pub struct LabelWrite {
     pub lease: Option<Lease>,
 }
 
-/// A claim on part of the backlog. Its holder may write labels of the claimed posts until another worker reclaims the
+/// A claim on part of the backlog. Its holder may write labels for the claimed posts until another worker reclaims the
 /// expired lease.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -162,7 +162,7 @@ impl Claim {
     };
 }
 
-/// Key in `leases`, which is the fencing token: ids grow and are never reused.
+/// Key in `leases`, which is the fencing token: ids increase and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Lease(pub i64);
 
@@ -184,11 +184,11 @@ pub struct Classified {
     pub scores: Scores,
     /// Logits to store: key of the model, key of the hypothesis, logits.
     pub logits: Vec<(i64, i64, PairLogits)>,
-    /// Vector of the text to store, with the key of the model; `None` if it is stored already.
+    /// Vector of the text to store, with the key of the model; `None` if it is already stored.
     pub vector: Option<(i64, TextVector)>,
 }
 
-/// A post without a label under a target, with the vector of its text.
+/// A post without a label under a target, and the vector of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlabelledText {
     pub fullname: Fullname,
@@ -218,7 +218,7 @@ pub struct StoredText {
     pub body: String,
 }
 
-/// The keys of a model, a label set and its hypotheses; `None` for those that are not stored.
+/// The keys of a model, a label set and its hypotheses; `None` for any that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingTarget {
     pub model: Option<i64>,
@@ -233,9 +233,9 @@ pub struct WorkEstimate {
     pub posts: u64,
     /// Distinct texts of these posts.
     pub texts: u64,
-    /// Pairs of one of these texts and a label that have no stored logits.
+    /// Text-label pairs without stored logits.
     pub missing_pairs: u64,
-    /// Pairs of one of these texts and a label that have stored logits.
+    /// Text-label pairs with stored logits.
     pub stored_pairs: u64,
     /// Posts that need no inference.
     pub posts_without_inference: u64,
@@ -248,7 +248,7 @@ pub struct WorkEstimate {
 pub struct BacklogCounts {
     pub claimable: u64,
     pub claimed: u64,
-    /// Posts that failed, or crashed their workers, too often.
+    /// Posts that failed, or crashed their workers, too many times.
     pub parked: u64,
 }
 
@@ -291,14 +291,14 @@ pub struct UnfinishedRun {
     pub worker: String,
     /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
-    /// True if it ever sent a heartbeat. Runs of earlier versions did not.
+    /// True if it has ever sent a heartbeat. Runs from earlier versions did not send any.
     pub has_heartbeat: bool,
     /// Age of the last heartbeat, by the database's clock.
     pub heartbeat_age: Duration,
 }
 
-/// Age of a heartbeat up to which a run may still be running: ten heartbeat intervals, in case the database server was
-/// unavailable.
+/// Maximum age of the last heartbeat of a run that may still be running: ten heartbeat intervals, in case the database
+/// server was unavailable.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_mins(10);
 
 impl UnfinishedRun {
@@ -333,15 +333,15 @@ pub struct LabellingState {
     /// Labelled posts with the outcome `unsure`: the best score is below the threshold.
     pub unsure: i64,
     pub unlabelled: i64,
-    /// Posts that failed, or crashed their workers, too often.
+    /// Posts that failed, or crashed their workers, too many times.
     pub parked: i64,
     /// Posts claimed by a running worker.
     pub claimed: i64,
-    /// Posts without a label and without a text: retention deleted it, or it is only a placeholder.
+    /// Posts without a label and without text: retention deleted it, or it is only a placeholder.
     pub without_text: i64,
-    /// Posts that were not checked with Reddit yet, or were removed there.
+    /// Posts that have not been checked with Reddit yet, or were removed there.
     pub unchecked: i64,
-    /// Time of the last reconciliation, at or after which every stored post was checked with Reddit. A complete
+    /// Time of the last reconciliation: every stored post has been checked with Reddit since then. A complete
     /// `purge --check-deleted` records it.
     pub reconciled_at: Option<Timestamp>,
     /// When the oldest unlabelled post was stored.

@@ -18,7 +18,7 @@ pub struct ScheduleState {
     /// `None` before the first planning.
     pub planned: Option<PlanningState>,
     pub running: Option<RunningScheduledRun>,
-    /// The number of runs that wait.
+    /// The number of runs that are waiting.
     pub waiting: u64,
 }
 
@@ -71,8 +71,8 @@ pub struct PlannedRun {
     pub due_at: Timestamp,
     /// [`ScheduledRunStatus::Waiting`], or why it does not run.
     pub status: ScheduledRunStatus,
-    /// The number of missed due times directly before this run that have no rows, and the first of them. If this run is
-    /// missed itself, it counts as one of them.
+    /// The number of missed due times directly before this run that have no rows, and the first of them. If this run
+    /// was itself missed, it counts as one of them.
     pub missed: Option<(u64, Timestamp)>,
     pub error: Option<String>,
 }
@@ -90,9 +90,9 @@ pub struct ScheduledRunClaimant<'a> {
 pub struct ClaimedScheduledRun {
     pub lease: ScheduledRunLease,
     pub due_at: Timestamp,
-    /// When a process claimed it first.
+    /// When a process first claimed it.
     pub started_at: Timestamp,
-    /// The number of processes that crashed while they ran it.
+    /// The number of processes that crashed while running it.
     pub crashes: u32,
     /// The number of missed due times directly before it.
     pub missed: u64,

@@ -5,7 +5,7 @@
 //! version of sqlx sets this option (<https://github.com/transact-rs/sqlx/pull/4336>).
 //!
 //! **Keepalive.** If the server loses power, or a network drops the state of a connection, the connection is not
-//! closed, and a client would wait for ever. Keepalive probes detect that. The peer's operating system responds to them
+//! closed, and a client would wait forever. Keepalive probes detect that. The peer's operating system responds to them
 //! even during a long statement, so only dead connections are closed.
 
 #[cfg(unix)]
@@ -19,7 +19,7 @@ use rustix::{io, net::getpeername, net::sockopt};
 #[cfg(unix)]
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_mins(1), Duration::from_mins(1), 9);
 
-/// Sets the options of all sockets of this process that are connected to `port`, because sqlx does not expose its own
+/// Sets the options on all sockets of this process that are connected to `port`, because sqlx does not expose its own
 /// sockets. The options are harmless for other sockets. Does nothing if the system does not list open files.
 #[cfg(unix)]
 pub(super) fn set_options(port: u16) {
@@ -34,13 +34,14 @@ pub(super) fn set_options(port: u16) {
             unsafe_code,
             reason = "sqlx does not expose its socket, so it is found by its number"
         )]
-        // SAFETY: `number` is not -1. Another thread may close it meanwhile and reuse the number. Then the calls below
-        // fail, or set options of another socket with this port. They access no memory and no data of its owner.
+        // SAFETY: `number` is not -1. Another thread may close it and reuse the number at any time. The calls below
+        // then fail, or set options on a different socket with this port. They access no memory and none of its owner's
+        // data.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let peer = getpeername(file).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         if peer.is_some_and(|peer| peer.port() == port) {
-            // Without an option, the connection is slower or detects failures later, but works.
+            // Without an option, the connection is slower or detects failures later, but still works.
             let _ = sockopt::set_tcp_nodelay(file, true);
             let _ = set_keepalive(file);
         }

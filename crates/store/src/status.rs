@@ -29,7 +29,7 @@ pub struct RecentLabelCount {
     pub label: String,
     /// Number of such posts among the newest posts.
     pub newer: u64,
-    /// Number of such posts among the posts before those.
+    /// Number of such posts among the posts before them.
     pub older: u64,
 }
 
@@ -39,11 +39,11 @@ pub struct OtherBacklog {
     pub model: String,
     pub label_set: String,
     pub label_set_hash: String,
-    /// Waiting posts, counted up to 100,000.
+    /// Number of waiting posts; counting stops at 100,000.
     pub posts: i64,
 }
 
-/// Another target, under which the posts that wait for a current label already have labels.
+/// A different target, under which the posts that are waiting for a current label already have labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherLabels {
     pub model: String,

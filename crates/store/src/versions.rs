@@ -20,15 +20,15 @@ pub struct LabelSetRow {
 /// The cost of labelling every post under a model and a label set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// Posts that are labelled already.
+    /// Posts that are already labelled.
     pub labelled: u64,
-    /// Posts with a text that are not labelled.
+    /// Posts that have text but are not labelled.
     pub posts: u64,
     /// Distinct texts of the unlabelled posts.
     pub texts: u64,
     /// Unlabelled posts that need no inference, because all pairs of their texts are stored.
     pub posts_without_inference: u64,
-    /// Pairs of one of these texts and a label whose logits are stored.
+    /// Text-label pairs whose logits are stored.
     pub pairs_stored: u64,
     /// Pairs that the model has to compute.
     pub pairs_missing: u64,
@@ -43,7 +43,7 @@ pub struct ComparedPost {
     pub text_hash: TextHash,
     /// Title.
     pub title: String,
-    /// Labels under the two targets; `None` if the present text is not labelled under a target.
+    /// Labels under the two targets; `None` if the current text is not labelled under a target.
     pub labels: [Option<Prediction>; 2],
 }
 
@@ -54,7 +54,7 @@ pub struct Prediction {
     pub label: String,
     /// The best score.
     pub score: f64,
-    /// True if the model abstained, so that the post got no label.
+    /// True if the model abstained, so that the post was given no label.
     pub abstained: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum LabelState {
     Outdated,
     /// Not labelled.
     Unlabelled,
-    /// Without a text to label: it was purged, or is only a placeholder.
+    /// Without text to label: it was purged, or is only a placeholder.
     WithoutText,
 }
 
@@ -82,7 +82,7 @@ pub struct PostLabel {
     pub state: LabelState,
 }
 
-/// An error because of which posts are parked.
+/// An error that caused posts to be parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The error of their last attempt.

@@ -1,15 +1,15 @@
-//! Names workers, and checks whether the process of a worker still runs.
+//! Names workers, and checks whether a worker's process is still running.
 
 use std::process;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// For this long after a lease expires, a difference between clocks may explain why its process still runs. After that,
-/// the process hangs, or its process id was reused.
+/// For this long after a lease expires, a difference between clocks may explain why its process is still running. After
+/// that, the process hangs, or its process id was reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
 /// Returns the name of this worker: host, boot id, process namespace and process id. Another process on the same
-/// machine can use the name to check whether the worker still runs. Host names are not unique, but boot ids are.
+/// machine can use the name to check whether the worker is still running. Host names are not unique, but boot ids are.
 pub fn worker_name() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");
@@ -28,16 +28,16 @@ fn pid_namespace() -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// Returns true if a worker was a process of this machine and has exited. Returns false for workers of other machines,
+/// Returns true if a worker was a process on this machine and has exited. Returns false for workers on other machines,
 /// and if `/proc` does not identify the machine.
 ///
 /// Queries the kernel rather than `/proc`, which may hide processes of other users (`hidepid=2`). If the process id was
-/// reused, the worker seems to run, and its leases only expire by time.
+/// reused, the worker seems to be running, and its leases expire only by time.
 pub fn has_worker_exited(worker: &str, me: &str) -> bool {
     local_pid(worker, me).is_some_and(has_process_exited)
 }
 
-/// Returns true if a lease seems to have expired, but belongs to another running process of this machine, so that only
+/// Returns true if a lease seems to have expired, but belongs to another running process on this machine, so that only
 /// the clocks of the two processes differ.
 pub(super) fn only_clocks_differ(worker: &str, expired: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     let other = local_pid(worker, &worker_name()).filter(|pid| *pid != process::id());

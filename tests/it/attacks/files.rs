@@ -307,7 +307,7 @@ async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
     let program = Program::new();
     let ran = program.run(&["--database", &database.url, "db", "vacuum"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let by = format!("process {pid} still uses an old snapshot");
+    let by = format!("process {pid} is still using an old snapshot");
     ran.expect_stderr(&by);
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();

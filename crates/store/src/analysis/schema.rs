@@ -1,5 +1,5 @@
 //! Describes tables, views and columns from the comments of the PostgreSQL schema, whose types are more precise than
-//! those of SQLite.
+//! SQLite's.
 //!
 //! A test compares the result with both databases, and `make schema` generates docs/schema.md from it.
 
@@ -21,7 +21,7 @@ const TYPES: [(&str, &str); 10] = [
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),
 ];
-/// Maximum edit distance between an unknown name and a suggested one. For long names, the maximum is a third of their
+/// Maximum edit distance between an unknown name and a suggested one. For a long name, the maximum is a third of its
 /// length.
 const MAX_DISTANCE: usize = 3;
 
@@ -70,7 +70,7 @@ pub fn relations() -> Vec<Relation> {
     all
 }
 
-/// Returns a table or a view by its name, ignoring case and a schema prefix (`public.`, `main.`).
+/// Returns a table or a view by name, ignoring case and a schema prefix (`public.`, `main.`).
 ///
 /// # Errors
 /// [`UnknownRelation`], which lists the nearest names.

@@ -1,8 +1,8 @@
-//! Writes rows in the binary format of COPY, which the server need not parse
+//! Writes rows in COPY's binary format, which the server need not parse
 //! (<https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format").
 //!
 //! The input is columns. The output is a stream in pieces of bounded size, so that the server stores the first rows
-//! while the last ones are encoded.
+//! while the last ones are being encoded.
 
 use chrono::{DateTime, Utc};
 
@@ -12,7 +12,7 @@ use super::Values;
 const BYTES_AT_ONCE: usize = 128 * 1024;
 /// The header of the stream: signature, no flags, no extension.
 const HEADER: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// Microseconds between the Unix epoch and 2000-01-01, from which the server counts times.
+/// Microseconds between the Unix epoch and 2000-01-01, which is the server's epoch.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// Type OID of `float8`.
 const FLOAT8: u32 = 701;
@@ -60,7 +60,7 @@ impl<'a> CopyStream<'a> {
     }
 }
 
-/// Writes the length of a value, and the value; NULL has the length -1.
+/// Writes the length of a value, then the value; NULL has the length -1.
 fn push(bytes: &mut Vec<u8>, values: &Values<'_>, row: usize) -> Result<(), sqlx::Error> {
     match values {
         Values::Text(values) => push_bytes(bytes, values[row].map(str::as_bytes)),

@@ -94,7 +94,7 @@ pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValu
                     return Err(StoreError::NotCopyable {
                         table: shape.name.clone(),
                         detail: format!(
-                            "a text in its column `{name}` contains NUL, which PostgreSQL cannot store"
+                            "its `{name}` column contains NUL, which PostgreSQL cannot store"
                         ),
                     });
                 }

@@ -71,7 +71,7 @@ impl TableShape {
         format!("SELECT {} FROM {}{only}", columns.join(", "), self.quoted())
     }
 
-    /// Returns the SELECT for SQLite, which casts each value to an integer, a float, a text or bytes. Times are text.
+    /// Returns the SELECT for SQLite, which casts each value to an integer, a float, a string or bytes. Times are text.
     pub(super) fn select_sqlite(&self) -> String {
         self.select(|name, kind| {
             let to = match kind {
@@ -98,7 +98,7 @@ impl TableShape {
     }
 }
 
-/// Returns the tables, each after those that it refers to.
+/// Returns the tables, each after the tables that it refers to.
 pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableShape>> {
     let columns: Vec<(String, String, String)> = sqlx::query_as(
         "SELECT c.table_name::text, c.column_name::text, c.data_type::text \
@@ -156,7 +156,7 @@ fn in_order(
                 .iter()
                 .all(|(child, parent)| child != *table || placed.contains(parent))
         };
-        // The foreign keys of the schema have no cycle; if a user added one, the database reports it.
+        // The foreign keys of the schema have no cycle; if a user has added one, the database reports it.
         let next = tables.keys().find(ready).or_else(|| tables.keys().next());
         let name = next.cloned().expect("there is one left");
         let columns = tables.remove(&name).expect("it was just found");
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_come_after_those_that_they_refer_to() {
+    fn each_table_is_listed_after_the_tables_it_refers_to() {
         let tables = ["a", "b", "c"].map(|name| (name.to_owned(), Vec::new()));
         let belongs = [("a", "c"), ("b", "a")].map(|(x, y)| (x.to_owned(), y.to_owned()));
         let ordered = in_order(tables.into(), &belongs);

@@ -1,4 +1,4 @@
-//! The migrations to the schema of this version, as embedded by `build.rs`.
+//! The migrations to this version's schema, as embedded by `build.rs`.
 
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};

@@ -2,7 +2,7 @@
 //! connection through it has its own server session.
 //!
 //! The driver parses a statement in one transaction and runs it in the next. If a pooler used two sessions for this,
-//! the second session could run a statement that another process parsed. Therefore transaction pooling is not
+//! the second session could run a statement that another process had parsed. Therefore transaction pooling is not
 //! supported.
 
 use std::fmt::Write;
@@ -95,7 +95,7 @@ pub(super) async fn has_own_sessions(
     Ok(is_own)
 }
 
-/// Queries one text by the simple protocol, which prepares no statement.
+/// Queries one string with the simple protocol, which prepares no statement.
 async fn text(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<String> {
     connection.fetch_one(sqlx::raw_sql(sql)).await?.try_get(0)
 }

@@ -19,14 +19,15 @@ use topicmill_core::redact_url;
 
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Settings of every session. Transactions never wait for anything but the server, so an idle transaction belongs to a
+/// Settings for every session. Transactions never wait for anything but the server, so an idle transaction belongs to a
 /// stopped process or a dead machine, and must not keep its locks.
 ///
 /// The views join all posts in memory. JIT compilation of their plans costs more than it saves. With the default
-/// `hash_mem_multiplier` of 2, the planner would hash a million labels, but a merge of two indexes takes half the time:
-/// 0.8 s instead of 1.4 s of CPU time for `topic_daily`.
+/// `hash_mem_multiplier` of 2, the planner would hash a million labels, but merging two indexes takes little more than
+/// half the CPU time for `topic_daily`.
 ///
-/// The other settings fix how values are read and written, because server, database and user may have other defaults.
+/// The other settings fix how values are read and written, because the server, the database and the user may have
+/// different defaults.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
     SET hash_mem_multiplier = 1; SET jit = off; \
     SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; \
@@ -34,7 +35,7 @@ const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work
     SET TimeZone = 'UTC'; SET extra_float_digits = 2; \
     SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off";
 
-/// Serialises migrations of processes that start together. The key is the bytes of "topicmig".
+/// Serialises migrations by processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
 /// Query for the grants on relations and their columns: the GRANT statement, the relation, and the column or NULL.
 const GRANTS: &str = "\
@@ -97,7 +98,8 @@ impl Dialect for Postgres {
     const IN_JSON_ARRAY: &'static str = "(SELECT json_array_elements_text($1::json))";
     const ANALYZE_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const NOW: &'static str = "CURRENT_TIMESTAMP";
-    // Other schemas of the database may belong to another topicmill, or another program that uses sqlx.
+    // Other schemas in the database may belong to another topicmill installation, or to a different program that uses
+    // sqlx.
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' \
                                       AND schemaname = current_schema()";
     // Tables, views, sequences and indexes share one namespace.
@@ -116,7 +118,7 @@ impl Dialect for Postgres {
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
     // Samples whole pages, because the server knows the number of pages. It could not sample single rows: the place of
     // a row may be empty after an edit, and the number of rows per page is known only as of the last ANALYZE. Posts on
-    // one page were stored together, and represent all posts less well than random posts, so twice as many are read.
+    // one page were stored together and represent all posts less well than random posts, so twice as many are read.
     const SAMPLE_POSTS: &'static str =
         "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
@@ -188,7 +190,7 @@ impl Dialect for Postgres {
         // Logged here, because logging suppresses the driver's own warning, which contains the value.
         if has_unknown_parameter(url) {
             tracing::warn!(
-                "ignoring an unknown parameter of the database URL; known ones are: {}",
+                "ignoring an unknown parameter in the database URL; known ones are: {}",
                 PARAMETERS
             );
         }
@@ -268,8 +270,8 @@ pub(crate) fn lock_timeout(most: Duration) -> String {
 /// Parses a URL into the driver's options.
 fn read(url: &str) -> Result<PgConnectOptions> {
     let mut whole = url.to_owned();
-    // The driver would keep the brackets of an IPv6 address in the host name, also when it searches the password file.
-    // The parameter `host` overrides that host name.
+    // The driver would keep the brackets of an IPv6 address in the host name, even when it searches the password file.
+    // The `host` parameter overrides that host name.
     if let Some(host) = url::Url::parse(url)
         .ok()
         .as_ref()
@@ -296,7 +298,7 @@ fn url_advice(error: &sqlx::Error) -> &'static str {
         "name the host between `@` and `/`; put an IPv6 address in brackets, as in \
          `postgres://user:password@[::1]/database`"
     } else {
-        "the URL is not well formed; escape special characters of the password"
+        "the URL is not well formed; escape special characters in the password"
     }
 }
 
@@ -333,7 +335,7 @@ async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::
     Ok(grants.into_iter().collect())
 }
 
-/// Waits for the notifications of the trigger on `posts`.
+/// Waits for notifications from the trigger on `posts`.
 pub struct Listener(PgListener);
 
 impl Listener {
@@ -344,9 +346,9 @@ impl Listener {
     }
 
     pub(crate) async fn changed(&mut self) -> Result<()> {
-        // `None` means that the connection broke, so that a notification may have been missed.
+        // `None` means that the connection was lost, so a notification may have been missed.
         self.0.try_recv().await.map_err(watching)?;
-        // Further notifications carry no more information.
+        // Further notifications carry no additional information.
         while self.0.next_buffered().is_some() {}
         Ok(())
     }

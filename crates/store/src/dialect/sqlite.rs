@@ -18,10 +18,10 @@ use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watch
 
 /// Busy timeout: as long as a rewrite of a large file may take.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
-/// Maximum number of attempts, 20 ms apart, to open a file that other processes open at the same time. Each time, one
-/// process succeeds.
+/// Maximum number of attempts, 20 ms apart, to open a file that other processes are opening at the same time. Each
+/// time, one process succeeds.
 const OPENING_TRIES: u32 = 500;
-/// Busy timeout while a file is inspected for tables of another program.
+/// Busy timeout while a file is being inspected for another program's tables.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Page cache of a writer, in negative KiB.
 const CACHE: &str = "-16384";
@@ -49,7 +49,7 @@ impl Dialect for Sqlite {
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
     const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
-    // The form in which sqlx reads and writes times, which sorts as text.
+    // The form in which sqlx reads and writes times. It sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
@@ -60,7 +60,7 @@ impl Dialect for Sqlite {
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
-    // Reads only the pages of the smallest index: 20 ms at 1,000,000 posts.
+    // Reads only the pages of the smallest index: 20 ms with 1,000,000 posts.
     const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM posts";
     // Takes the row at a pseudo-random position in each range of `$3` row ids: a fixed position could match a pattern,
     // such as the order of posts on a page. The prime number makes every position possible. The row ids of deleted
@@ -111,9 +111,9 @@ impl Dialect for Sqlite {
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         tx.commit().await?;
-        // A file with tables of another program gets a write-ahead log only now that it has topicmill's tables.
+        // A file with another program's tables gets a write-ahead log only now that it has topicmill's tables.
         match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
-            // Another process uses the file. It sets the same mode, or the next process that opens the file does.
+            // Another process is using the file. It sets the same mode, or the next process that opens the file does.
             Err(error) if is_busy(&error) => Ok(()),
             with_wal => Ok(with_wal.map(drop)?),
         }
@@ -130,7 +130,7 @@ impl Dialect for Sqlite {
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
         let hint = open_advice(&path, access).to_owned();
-        // Statements are not logged, because they contain users' texts and long lists of parameters.
+        // Statements are not logged, because they contain users' text and long lists of parameters.
         let options = options.disable_statement_logging();
         let options = match access {
             // A large cache, because the views read pages of all tables.
@@ -138,16 +138,16 @@ impl Dialect for Sqlite {
                 .read_only(true)
                 .pragma("query_only", "ON")
                 .pragma("cache_size", READER_CACHE),
-            // With `mode=ro`, SQLite would reject a change of the journal mode, so no pragma of a writer is set.
+            // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
             _ if url.contains("mode=ro") => options.read_only(true),
             Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
                 .await
                 .create_if_missing(access == Access::Create)
                 // Overwrites deleted and updated content with zeros. Every writer does this, because the old text of an
-                // edited post is in free space even before the post is purged.
+                // edited post remains in free space even before the post is purged.
                 .pragma("secure_delete", "ON")
-                // A block of an import changes many pages of the indexes. The cache keeps them in memory, so that each
-                // is written once.
+                // A block of an import changes many index pages. The cache keeps them in memory, so that each is
+                // written once.
                 .pragma("cache_size", CACHE)
                 // The undo journal of a statement needs only 4 kB per changed page, which is not worth a file.
                 .pragma("temp_store", "MEMORY")
@@ -166,7 +166,8 @@ impl Dialect for Sqlite {
                 let is_free = !connection.is_in_transaction();
                 Box::pin(async move { Ok(is_free) })
             })
-            // A caller waits for a connection while other calls wait for the write lock, so both timeouts are the same.
+            // A caller waits for a connection while other calls are waiting for the write lock, so both timeouts are
+            // the same.
             .acquire_timeout(BUSY_TIMEOUT);
         let connected = match connect_with_retries(&pool, &options).await {
             // Even a reader needs files next to the database. If it cannot create them, and there is no log to read,
@@ -183,8 +184,8 @@ impl Dialect for Sqlite {
     }
 }
 
-/// Sets a write-ahead log, with which a writer does not block readers, unless the file has only tables of another
-/// program: such a file must stay unchanged if topicmill's tables cannot be added.
+/// Switches to a write-ahead log, so that a writer does not block readers, unless the file contains only another
+/// program's tables: such a file must remain unchanged if topicmill's tables cannot be added.
 async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
     if has_foreign_tables(&options).await.unwrap_or(false) {
         options
@@ -195,8 +196,8 @@ async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
 
 /// Returns true if a file has tables, but lacks some of the three tables that every version of topicmill has.
 ///
-/// Queries SQLite instead of reading the file: closing a second handle of the file would drop all locks of the process
-/// (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
+/// Queries SQLite instead of reading the file: closing a second handle to the file would drop all of the process's
+/// locks (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
 async fn has_foreign_tables(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
     let alone = options.clone().create_if_missing(false);
     let mut connection = alone.busy_timeout(INSPECTION_TIMEOUT).connect().await?;
@@ -225,7 +226,7 @@ fn open_advice(path: &Path, access: Access) -> &'static str {
 /// Opens a file that others may be opening for the first time too.
 ///
 /// Changing a new file to a write-ahead log takes a read lock and upgrades it. If two processes do this, SQLite fails
-/// one of them at once, regardless of the busy timeout, to avoid a deadlock
+/// one of them immediately, regardless of the busy timeout, to avoid a deadlock
 /// (<https://www.sqlite.org/c3ref/busy_handler.html>).
 async fn connect_with_retries(
     pool: &PoolOptions<Sqlite>,
@@ -251,7 +252,7 @@ pub(crate) fn has_no_wal(path: &Path) -> bool {
 /// Poll interval of a watch.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Detects writes of other connections by a counter of SQLite.
+/// Detects writes by other connections, using a SQLite counter.
 pub struct FileWatch {
     // SQLite compares the counter per connection, so the watch keeps one connection.
     connection: PoolConnection<Sqlite>,
@@ -260,7 +261,7 @@ pub struct FileWatch {
 }
 
 impl SqlStore<Sqlite> {
-    /// Returns the device and inode of the file that has the database's name now.
+    /// Returns the device and inode of the file that currently has the database's name.
     pub(crate) fn current_file(&self) -> Option<(u64, u64)> {
         use std::os::unix::fs::MetadataExt;
         let options = self.pool.connect_options();
@@ -331,7 +332,7 @@ mod tests {
             .await
             .unwrap();
         let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
-        // As SQLite does if the disk is full in the middle of a statement.
+        // As SQLite does if the disk becomes full in the middle of a statement.
         sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.unwrap();
         drop(tx);
         while pool.num_idle() == 0 {

@@ -11,7 +11,7 @@ use super::super::sql::{SqlStore, TABLES};
 use super::super::{Result, StoreError};
 use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
-/// A small table, with which a rewrite first tests for old snapshots.
+/// A small table that a rewrite first uses to test for old snapshots.
 const SMALL: &str = "meta";
 /// Query for whether the table `$1` may still contain rows that were deleted before the transaction `$2`. VACUUM FREEZE
 /// sets `relfrozenxid` to the oldest transaction id that any snapshot may still need
@@ -83,7 +83,7 @@ impl SqlStore<Postgres> {
         for (table, size) in sizes {
             progress(done, all);
             // FULL rewrites the table, FREEZE updates `relfrozenxid`, which shows whether old rows were kept, and
-            // ANALYZE updates the statistics of the planner.
+            // ANALYZE updates the planner's statistics.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
                 return Ok(why);
@@ -113,7 +113,7 @@ impl SqlStore<Postgres> {
     async fn wait_for_snapshots(
         connection: &mut PgConnection,
     ) -> Result<Result<String, Rewritten>> {
-        // Assigns a transaction id, which is higher than those of all committed deletions.
+        // Assigns a transaction id, which is higher than the ids of all committed deletions.
         let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
             .fetch_one(&mut *connection)
             .await

@@ -15,7 +15,7 @@ use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 const LOG_IS_LEFT: &str = "log";
 /// Timeout for readers of the log at the end of a run, in milliseconds.
 const CHECKPOINT_TIMEOUT_MS: u32 = 1_000;
-/// Divisor for the overhead of the log: a header of 24 bytes per page of 4 kB, less than one hundredth.
+/// Divisor for the overhead of the log: a 24-byte header per 4 kB page, less than one hundredth.
 const LOG_OVERHEAD: u64 = 100;
 /// SQLite instructions between two checks for cancellation. Copying a row takes four instructions.
 const PROGRESS_INTERVAL: i32 = 1_000;
@@ -42,7 +42,7 @@ impl SqlStore<Sqlite> {
                 return Ok(Rewritten::NoSpace { needed, free });
             }
             self.vacuum(live, progress).await?;
-            // Keeps the value of a purge that happened meanwhile.
+            // Keeps the value of a purge that happened in the meantime.
             sqlx::query("UPDATE meta SET value = $1 WHERE key = $2 AND value = $3")
                 .bind(LOG_IS_LEFT)
                 .bind(REWRITE_DUE)
@@ -145,8 +145,8 @@ impl SqlStore<Sqlite> {
             .await
             .context(WHAT)?
             .set_progress_handler(PROGRESS_INTERVAL, move || !stop.is_cancelled());
-        // A file copy would lack the log. VACUUM INTO writes one snapshot, without free pages that contain remains of
-        // texts.
+        // A file copy would lack the log. VACUUM INTO writes one snapshot, without free pages that contain remnants of
+        // text.
         let copied = sqlx::query("VACUUM INTO $1")
             .bind(to.display().to_string())
             .execute(&mut *connection)
@@ -202,7 +202,7 @@ fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns the folder of SQLite's temporary files.
+/// Returns the folder for SQLite's temporary files.
 fn temporary_folder() -> PathBuf {
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(std::env::var_os).map(PathBuf::from);

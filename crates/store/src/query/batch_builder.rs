@@ -8,7 +8,7 @@ use super::columns::{ColumnBatch, ColumnStatement, corrupt};
 
 /// Maximum number of rows in a batch: smaller batches cost more messages, larger ones keep the receiver waiting.
 const ROWS_A_BATCH: usize = 2_048;
-/// The approximate bytes of text of a batch; with the capacity of the channel, this bounds memory.
+/// The approximate number of bytes of text in a batch; with the capacity of the channel, this bounds memory.
 const BYTES_A_BATCH: usize = 1 << 20;
 
 /// Builds the batches of a statement.
@@ -16,7 +16,7 @@ pub(super) struct BatchBuilder<'s> {
     number: usize,
     statement: &'s ColumnStatement,
     batch: ColumnBatch,
-    /// The column that gets the next value.
+    /// The column that receives the next value.
     at: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'s> BatchBuilder<'s> {
         Ok(())
     }
 
-    /// Adds the list of numbers of a row. Missing numbers become NULL.
+    /// Adds a row's list of numbers. Missing numbers become NULL.
     pub fn put_numbers(
         &mut self,
         mut numbers: impl Iterator<Item = Option<f64>>,
@@ -58,7 +58,7 @@ impl<'s> BatchBuilder<'s> {
         Ok(())
     }
 
-    /// Adds the list of numbers of a row as the text of a JSON array, or NULL.
+    /// Adds a row's list of numbers as JSON text, or NULL.
     pub fn put_packed(&mut self, list: ColumnCell<'_>) {
         let first = self.at;
         let none = || (ColumnCells::new(ColumnKind::Text), first);
@@ -71,7 +71,7 @@ impl<'s> BatchBuilder<'s> {
         self.put(ColumnCell::Text(&topicmill_score::hex(bytes)))
     }
 
-    /// Adds a stored vector of a text.
+    /// Adds a stored text vector.
     pub fn put_vector(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(vector) = topicmill_score::TextVector::from_bytes(bytes.to_vec()) else {
             return Err(self.wrong("not a vector"));
@@ -114,7 +114,7 @@ impl<'s> BatchBuilder<'s> {
     }
 }
 
-/// Converts a time of SQLite to milliseconds since 1970.
+/// Converts a time from SQLite to milliseconds since 1970.
 pub(super) fn millis(text: &str) -> Option<i64> {
     match as_written(text.as_bytes()) {
         Some(millis) => Some(millis),

@@ -110,7 +110,7 @@ impl ColumnBatch {
     }
 }
 
-/// Returns the error for a value of a row. The first column of every statement is the fullname.
+/// Returns the error for an invalid value in a row. The first column of every statement is the fullname.
 pub(super) fn corrupt(
     table: &'static str,
     columns: &[ColumnCells],
@@ -156,7 +156,7 @@ pub fn batch_channel() -> (BatchSender, BatchReceiver) {
 fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
     let inner = text.trim().strip_prefix('[');
     let inner = inner.and_then(|text| text.strip_suffix(']'));
-    // A text that is not an array must become an error, not an empty list: `no array` does not parse as a number.
+    // Text that is not an array must become an error, not an empty list: `no array` does not parse as a number.
     let numbers = inner.unwrap_or("no array").split(',');
     numbers
         .filter(|number| !number.is_empty())

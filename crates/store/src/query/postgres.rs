@@ -1,7 +1,7 @@
 //! Runs queries on PostgreSQL, each on its own connection, in a read-only transaction that is rolled back.
 //!
 //! First, a cursor is declared for the statement. The grammar of DECLARE allows only SELECT, VALUES, TABLE and WITH,
-//! and the extended protocol allows only one statement. EXPLAIN and SHOW cannot have a cursor. They are run alone, by
+//! and the extended protocol allows only one statement. EXPLAIN and SHOW cannot have a cursor. They are run alone, with
 //! the extended protocol, in the same transaction.
 
 mod columns;
@@ -22,9 +22,9 @@ use super::{
     query_error,
 };
 
-/// Time limit for requesting the server to cancel a statement.
+/// Time limit for requesting that the server cancel a statement.
 const CANCELLING: Duration = Duration::from_secs(3);
-/// Settings of the session. A query may wait for locks as long as it may run; a signal cancels it on the server.
+/// Session settings. A query may wait for locks as long as it may run; a signal cancels it on the server.
 const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', '0', false), \
      set_config('idle_in_transaction_session_timeout', \
          COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
@@ -44,7 +44,7 @@ impl SqlStore<Postgres> {
     pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
         check(&request.sql)?;
         let stop = request.stop.clone();
-        // Detached, and closed at the end, because a statement may change settings of its session.
+        // Detached, and closed at the end, because a statement may change its session's settings.
         let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
         let mut connection = tokio::select! {
             connection = connecting => connection.map_err(|error| statement_error(&error))?,
@@ -58,7 +58,7 @@ impl SqlStore<Postgres> {
         }
         let end = tokio::select! {
             end = run_statement(&mut connection, &request, into) => end,
-            // The driver cannot cancel a statement, so another connection requests it.
+            // The driver cannot cancel a statement, so another connection requests the cancellation.
             () = stop.cancelled() => {
                 self.cancel(backend).await;
                 return Ok(QueryEnd::Cancelled);
@@ -115,7 +115,7 @@ impl SqlStore<Postgres> {
         .await
     }
 
-    /// Requests the server to cancel the statement of another connection of this user.
+    /// Requests that the server cancel the statement that another connection of this user is running.
     async fn cancel(&self, backend: i32) {
         let cancel = sqlx::query("SELECT pg_cancel_backend($1)").bind(backend);
         let cancelled = tokio::time::timeout(CANCELLING, cancel.execute(&self.pool)).await;
@@ -128,7 +128,7 @@ impl SqlStore<Postgres> {
     }
 }
 
-/// Applies the settings of the session, and returns the process id of its backend.
+/// Applies the session settings, and returns the process id of the session's backend.
 async fn prepare(
     connection: &mut PgConnection,
     timeout: Option<Duration>,
@@ -197,7 +197,7 @@ fn incomplete_error(sql: &str, error: &sqlx::Error) -> StoreError {
             statement_error(error)
         }
         _ => query_error(format_args!(
-            "`sql` only reads: give it one statement of SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW ({})",
+            "`sql` only reads: pass one SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW statement ({})",
             message(error)
         )),
     }
@@ -247,7 +247,7 @@ async fn run_query(
     let columns = columns.await?;
     connection.execute("CLOSE topicmill").await?;
     let mut writer = PartWriter::begin(columns.columns(), request, into).await;
-    // The simple protocol returns every type as text. The text of the statement is the one that the cursor verified.
+    // The simple protocol returns every type as text. The statement is exactly the one that the cursor verified.
     let rows = sqlx::raw_sql(AssertSqlSafe(request.sql.clone())).fetch(connection);
     match writer.take(rows).await? {
         Some(end) => Ok(end),

@@ -1,7 +1,7 @@
 //! Runs queries on SQLite, each on its own read-only connection.
 //!
 //! Writes are prevented in four ways: the file is opened for reading, `query_only` is on, an authorizer rejects all
-//! actions but reading when a statement is compiled, and a statement that SQLite does not consider read-only is not
+//! actions except reading when a statement is compiled, and a statement that SQLite does not consider read-only is not
 //! run. `sqlx` exposes neither the authorizer nor the end of a statement, so this connection uses `rusqlite`, with the
 //! same SQLite library.
 
@@ -37,13 +37,14 @@ const MAX_COLUMNS: i32 = 256;
 const VALUES_PER_ROW: usize = 16;
 /// SQLite instructions between two checks for cancellation: well under a millisecond.
 const PROGRESS_INTERVAL: i32 = 20_000;
-/// Pragmas that read. Those in [`SETTABLE_PRAGMAS`] read only without a value, the others with any argument.
+/// Pragmas that read. A pragma in [`SETTABLE_PRAGMAS`] reads only if it has no value; the others read with any
+/// argument.
 const READ_PRAGMAS: &str = "\
     application_id collation_list compile_options data_version database_list encoding \
     foreign_key_check foreign_key_list freelist_count function_list index_info index_list \
     index_xinfo integrity_check module_list page_count page_size pragma_list quick_check \
     schema_version table_info table_list table_xinfo user_version";
-/// Those of [`READ_PRAGMAS`] that write if they have a value.
+/// The pragmas in [`READ_PRAGMAS`] that write if they have a value.
 const SETTABLE_PRAGMAS: &str = "application_id encoding page_size schema_version user_version";
 
 impl SqlStore<Sqlite> {
@@ -175,7 +176,7 @@ fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) ->
     }
 }
 
-/// Decodes text. Tries a strict conversion first: it nearly always succeeds, and takes half the time of a lossy one.
+/// Decodes text. Tries a strict conversion first: it nearly always succeeds and takes half the time of a lossy one.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -229,7 +230,7 @@ fn lock(
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // `query_only` does not prevent ATTACH, which would open any other file of the user.
+    // `query_only` does not prevent ATTACH, which could open any of the user's other files.
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
     let stop = stop.clone();
@@ -268,7 +269,7 @@ fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'
     let mut next = || statements.next().map_err(|error| statement_error(&error));
     let statement = next()?.ok_or_else(|| query_error("there is no statement"))?;
     if next()?.is_some() {
-        return Err(query_error("give one statement at a time"));
+        return Err(query_error("pass one statement at a time"));
     }
     if !statement.readonly() {
         return Err(query_error(ONLY_READS));

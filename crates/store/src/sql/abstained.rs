@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,
                     title: row.try_get(2).context(WHAT)?,
-                    // Otherwise `[removed]` would be the most common word of removed posts.
+                    // Otherwise `[removed]` would be the most common word in removed posts.
                     body: if is_placeholder(&body) {
                         String::new()
                     } else {

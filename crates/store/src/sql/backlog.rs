@@ -12,7 +12,7 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, Timestamp};
 
-/// Added posts after which the planner's statistics of the backlog are updated.
+/// Number of added posts after which the planner's statistics for the backlog are updated.
 const ANALYZE_AFTER: u64 = 1_000;
 /// Backlog error of a reclaimed post.
 const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time";
@@ -20,8 +20,8 @@ const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time"
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
         // The hash is compared, so that an edited post is added again. The posts are share-locked in order of fullname,
-        // so that retention cannot delete a text before the post is in the backlog. If two workers fill the backlog at
-        // the same time, the second finds the rows of the first and adds nothing.
+        // so that retention cannot delete a post's text before the post is in the backlog. If two workers fill the
+        // backlog at the same time, the second finds the rows of the first and adds nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
              SELECT $1, $2, p.fullname FROM posts p WHERE p.has_text AND NOT EXISTS ( \
@@ -116,7 +116,7 @@ impl<DB: Dialect> SqlStore<DB> {
         if !Self::lock_lease(&mut tx, lease_id).await? {
             return Ok(());
         }
-        // Only rows still under this lease, because a purge may have removed a post meanwhile.
+        // Only rows still under this lease, because a purge may have removed a post in the meantime.
         for (fullname, error) in failed {
             sqlx::query::<DB>(
                 "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
@@ -156,8 +156,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Returns true if a lease has expired. If the database has no clock, a lease of a process that still runs on this
-    /// machine is valid for another hour, because the clocks of the two processes may differ.
+    /// Returns true if a lease has expired. If the database has no clock, a lease of a process that is still running on
+    /// this machine is valid for another hour, because the clocks of the two processes may differ.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }

@@ -1,4 +1,4 @@
-//! Statements of the browse pages: summaries of posts, and the details of one post.
+//! SQL statements for the browse pages: summaries of posts, and the details of one post.
 
 use sqlx::{QueryBuilder, Row};
 
@@ -8,11 +8,11 @@ use super::super::{Result, StoreError, Target};
 use super::{ErrorContext, SqlStore, is_forbidden, push_list};
 use topicmill_core::Fullname;
 
-/// A key that no row has.
+/// A key that matches no row.
 const NO_ROW: i64 = -1;
-/// Characters of a body in a list: two lines of a wide window.
+/// Maximum number of characters of a body in a list: two lines of a wide window.
 const EXCERPT: i64 = 280;
-/// Characters of a title in a list; Reddit's limit is 300.
+/// Maximum number of characters of a title in a list; Reddit's limit is 300.
 const TITLE: i64 = 400;
 /// Maximum number of displayed sightings of a post: a year of daily runs.
 const SIGHTINGS: i64 = 400;
@@ -22,7 +22,7 @@ const SAME_TEXT: i64 = 20;
 const OUTCOME: &str =
     "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END";
 
-/// Returns the keys of a target, or keys that no row has.
+/// Returns the keys of a target, or keys that match no row.
 fn keys(target: Option<Target>) -> (i64, i64) {
     target.map_or((NO_ROW, NO_ROW), |target| (target.model, target.label_set))
 }
@@ -134,7 +134,7 @@ impl<DB: Dialect> SqlStore<DB> {
             verdict.scores = self.scores_of(target, fullname).await?;
             all.push(verdict);
         }
-        // The sort is stable, so the others stay newest first.
+        // The sort is stable, so the others remain newest first.
         all.sort_by_key(|verdict| !verdict.is_current);
         Ok(all)
     }
@@ -175,7 +175,7 @@ impl<DB: Dialect> SqlStore<DB> {
         hash: &[u8],
     ) -> Result<Vec<PostSummary>> {
         let mut select = Self::select_listed(current);
-        // Uses the index of labels, because posts have no index of text hashes.
+        // Uses the index on labels, because posts have no index on text hashes.
         select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' \
                      AND same.text_hash = ");
         select

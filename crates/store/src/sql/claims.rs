@@ -1,4 +1,4 @@
-//! Claims posts of the backlog under a lease, and reads their stored logits.
+//! Claims posts from the backlog under a lease, and reads their stored logits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use topicmill_core::{Fullname, TextHash, Timestamp};
 use topicmill_score::PairLogits;
 use topicmill_score::reddit::post_text;
 
-/// Crashes after which a post is claimed alone, so that this post causes any further crash.
+/// Number of crashes after which a post is claimed alone, so that only this post can cause a further crash.
 const ALONE_AFTER: u32 = 5;
 /// Backlog error of a post whose text was changed by hand.
 pub(super) const HASH_MISMATCH: &str =
@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
-    /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so
-    /// that others cannot claim all of them in between.
+    /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so that others cannot
+    /// claim all of them in between.
     async fn fewest_crashes(
         tx: &mut Transaction<'static, DB>,
         wanted: &ClaimFilter,
@@ -141,7 +141,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Assigns posts with the same number of crashes to a lease, and returns how many. The number of crashes determines
     /// how many posts may share a lease.
     ///
-    /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select other rows each time, and the
+    /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select different rows each time, and the
     /// claim would exceed its limit.
     async fn assign_posts(
         tx: &mut Transaction<'static, DB>,
@@ -170,8 +170,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("assign posts")
     }
 
-    /// Removes those posts of a lease from the backlog that have been labelled since they were added, or have no text.
-    /// Returns how many.
+    /// Removes from the backlog the posts of a lease that have been labelled since they were added, or that have no
+    /// text. Returns how many.
     async fn drop_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
@@ -289,7 +289,7 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             select.push_bind(model).push(" AND text_hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // `+ 0` makes the database search once per text, and not once per pair. A text may have logits for more
+            // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
             // hypotheses than these.
             select.push(" AND hypothesis_id + 0 IN (");
             push_list(&mut select, hypotheses.iter().copied());

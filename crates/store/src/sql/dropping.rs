@@ -1,7 +1,7 @@
 //! Drops label sets and models with everything computed under them.
 //!
-//! Rows of large tables are deleted in parts, each in its own transaction, so that others can write in between. The row
-//! of the label set or model itself is deleted last, so that the same command can continue after an interruption.
+//! Rows of large tables are deleted in parts, each in its own transaction, so that others can write in between. The
+//! label set's or model's own row is deleted last, so that the same command can continue after an interruption.
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
@@ -22,7 +22,7 @@ impl DropTarget {
         }
     }
 
-    /// Returns the condition for its rows of `classifications`. The condition starts with the model, as the primary key
+    /// Returns the condition for its `classifications` rows. The condition starts with the model, as the primary key
     /// does.
     fn labels(self) -> &'static str {
         match self {
@@ -148,7 +148,7 @@ impl<DB: Dialect> SqlStore<DB> {
             push_list(&mut delete, hypotheses.iter().copied());
             delete.build().execute(&mut *tx).await.context(WHAT)?;
         }
-        // Foreign keys also delete rows that a worker stored meanwhile.
+        // Foreign keys also delete rows that a worker has stored in the meantime.
         let (delete, id) = match what {
             DropTarget::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
             DropTarget::Model(id) => ("DELETE FROM models WHERE id = $1", id),

@@ -1,4 +1,4 @@
-//! Records gaps, and removes their parts that have been filled.
+//! Records gaps, and removes the parts of them that have been filled.
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
@@ -13,7 +13,7 @@ const INSERT_GAP: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, u
              ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \
              WHERE gaps.until_at < excluded.until_at";
 
-/// Posts of the sample Reddit fill only its own gaps, and posts of all other sources fill only the other gaps.
+/// Posts of the sample Reddit fill only its own gaps, and posts from all other sources fill only the other gaps.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 /// A gap that overlaps a filled range.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filling_a_gap_leaves_its_rest() {
+    fn filling_part_of_a_gap_leaves_the_remainder() {
         let time = |secs: i64| Timestamp::from_epoch_secs(secs).unwrap();
         let left = |from: i64, until: i64| -> Vec<(i64, i64)> {
             let overlapping = OverlappingGap {

@@ -16,14 +16,14 @@ use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
-/// Joins the labels of the present texts of posts under the target `$1`, `$2`.
+/// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
-/// Condition for posts with a text, but without an answer of `$3`, or of anyone if `$3` is empty.
+/// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 
-/// A row of `gold`. The Boolean before the hash is true if the hash is that of the post's present text.
+/// A row of `gold`. The Boolean before the hash is true if it is the hash of the post's current text.
 type AnswerRow = (
     String,
     String,
@@ -68,7 +68,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     saved.missing.push(answer.fullname.clone());
                     continue;
                 };
-                // Without a hash (as in a table written by hand), the answer is taken to be about the present text.
+                // Without a hash (as in a table written by hand), the answer is taken to be about the current text.
                 let seen = answer.text_hash.as_ref();
                 let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
                 let stored = Self::save_answer(&mut tx, answer, seen).await?;
@@ -78,8 +78,8 @@ impl<DB: Dialect> SqlStore<DB> {
                     Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                // Random posts are drawn in order of the hashes of their texts. An answer about an earlier text does
-                // not show how far the draw has come.
+                // Random posts are drawn in order of text hash. An answer about an earlier text does not show how far
+                // the draw has progressed.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
                 // Only topicmill draws in this order. A random selection that was imported implies nothing about posts
@@ -172,9 +172,9 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(DB::rows_affected(&done) > 0)
     }
 
-    /// Adds answers to the random sample. Random posts are drawn in order of the hashes of their texts, skipping posts
-    /// with an answer. The skipped posts belong to the sample too: otherwise, the sample would lack the posts that were
-    /// selected for another reason.
+    /// Adds answers to the random sample. Random posts are drawn in order of text hash, skipping posts with an answer.
+    /// The skipped posts belong to the sample too: otherwise, the sample would lack the posts that were selected for a
+    /// different reason.
     async fn mark_sample(tx: &mut Transaction<'static, DB>, drawn: &[u8]) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE gold SET in_random_sample = TRUE WHERE NOT in_random_sample AND text_hash <= $1",
@@ -255,7 +255,7 @@ impl<DB: Dialect> SqlStore<DB> {
         retry_on_conflict!(self.try_delete_answers_of(annotator, post))
     }
 
-    /// Removes answers. If no other answers of the annotator are left, also removes the annotator's name from the label
+    /// Removes answers. If no other answers by the annotator are left, also removes the annotator's name from the label
     /// sets that were fitted to them.
     async fn try_delete_answers_of(
         &self,
@@ -301,7 +301,7 @@ impl<DB: Dialect> SqlStore<DB> {
             fits.push(fit);
         }
         if answers == 0 && left.is_some() {
-            // The post had no answer of this annotator, so the fits did not change either.
+            // The post had no answer by this annotator, so the fits did not change either.
             fits.clear();
         }
         tx.commit().await.context(WHAT)?;
@@ -335,8 +335,8 @@ impl<DB: Dialect> SqlStore<DB> {
         annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // Reads only as many labels as needed, in the order of the index of text hashes. Without the two NOT, SQLite
-        // 3.51 would read a million labels by their key, and sort them. PostgreSQL 15 would do so with a join.
+        // Reads only as many labels as needed, in the order of the text hash index. Without the two NOTs, SQLite 3.51
+        // would read a million labels by key and sort them. With a join, PostgreSQL 15 would do the same.
         let sql = format!(
             "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
                 AND NOT c.label_set_id <> $2 \
@@ -354,7 +354,7 @@ impl<DB: Dialect> SqlStore<DB> {
         filter: &ReviewFilter,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // In order of the hashes, which is random, so that the answers represent all posts that match the filter.
+        // In hash order, which is random, so that the answers represent all posts that match the filter.
         let (label, slug) = match &filter.label {
             FilterLabel::Any => ("$7 = ''", ""),
             FilterLabel::Slug(slug) => ("NOT c.abstained AND c.label = $7", slug.as_str()),

@@ -15,11 +15,11 @@ use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::{PairLogits, Scores, TextVector};
 
-/// Seconds of a day.
+/// Seconds in a day.
 const DAY: i64 = 86_400;
 
 /// Locked posts by fullname: the hash of the text, the day and the topic. The day and the topic are copied to labels
-/// for the views that count.
+/// for the views that compute counts.
 type LockedPosts = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -29,7 +29,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut attempts = ConflictRetries::default();
         loop {
             match self.try_save_labels(write, bulk, done).await {
-                // Another worker stored logits of one of the texts meanwhile.
+                // Another worker has since stored logits for one of the texts.
                 Err(error) if bulk && is_taken(&error) => bulk = false,
                 Err(error) if write.lease.is_none() && attempts.should_retry(&error) => {}
                 written => return written,
@@ -58,7 +58,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // In order of fullname, as in all writers.
         done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
         for chunk in done.chunks(POSTS_A_STATEMENT) {
-            // A post that was edited meanwhile stays in the backlog, and is scored again.
+            // A post that was edited in the meantime remains in the backlog and is scored again.
             let (mut chunk, locked) = Self::lock_unchanged_posts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
@@ -77,8 +77,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(Written::Stored(stored))
     }
 
-    /// Serialises writes without a lease under a label set, so that each write sees the labels of the others, and no
-    /// post is labelled twice.
+    /// Serialises lease-free writes to a label set, so that each write sees the labels from the others, and no post is
+    /// labelled twice.
     async fn lock_label_set(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))
@@ -89,8 +89,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Removes posts from the backlog, and drops those of other writers from `posts`: with a lease, posts that are no
-    /// longer under it; without a lease, posts that are leased or labelled.
+    /// Removes posts from the backlog, and drops the posts that belong to other writers from `posts`. With a lease, a
+    /// post that is no longer under the lease belongs to another writer. Without a lease, a post that is leased or
+    /// labelled does.
     async fn keep_own(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
@@ -197,7 +198,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("remove posts from the backlog")
     }
 
-    /// Returns those posts that are leased or labelled already.
+    /// Returns the posts that are already leased or labelled.
     async fn others_posts(
         tx: &mut Transaction<'static, DB>,
         target: Target,
@@ -268,7 +269,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            // Logits that are already stored are equal: the key has the model, the text and the hypothesis.
+            // Logits that are already stored are equal: the key consists of the model, the text and the hypothesis.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
         let stored = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
@@ -408,7 +409,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-/// Returns the columns of rows about labels: the key columns, then `others`.
+/// Returns the columns of a table of label results: the key columns, which all such tables share, then `others`.
 fn with_keys<'a, const N: usize>(
     target: Target,
     done: &[&'a Classified],

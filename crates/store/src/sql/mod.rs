@@ -1,7 +1,7 @@
 //! All statements, each written once for both databases.
 //!
 //! One impl block serves SQLite and PostgreSQL: both support `$1` parameters, `ON CONFLICT … DO UPDATE` and
-//! `RETURNING`. The differences are in [`Dialect`]. This file opens databases, and has the code that the statements
+//! `RETURNING`. The differences are in [`Dialect`]. This file opens databases and contains the code that the statements
 //! share. The statements are in one file per concern.
 
 /// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns.
@@ -103,7 +103,7 @@ pub(super) const TABLES: [&str; 24] = [
     "scheduled_runs",
 ];
 
-/// Other relations of the schema: views, and internal tables.
+/// Other relations in the schema: views, and internal tables.
 const OTHER_RELATIONS: [&str; 10] = [
     "labeled_posts",
     "uncertain_posts",
@@ -117,7 +117,7 @@ const OTHER_RELATIONS: [&str; 10] = [
     "_sqlx_migrations",
 ];
 
-/// A database, with its pool of connections.
+/// A database, with its connection pool.
 #[derive(Debug)]
 pub struct SqlStore<DB: Dialect> {
     pub(super) pool: Pool<DB>,
@@ -280,7 +280,7 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
     }
 
-    /// Returns true if the first migration of the database differs from that of this program.
+    /// Returns true if the first migration of the database differs from this program's.
     async fn is_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
         let first = migrator.iter().next().expect("a migration exists");
         sqlx::query_scalar::<DB, i64>(
@@ -356,8 +356,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(what)
     }
 
-    /// Returns the time for leases and quotas: that of the database's clock, because the clocks of machines differ, or
-    /// `now` if the database has none.
+    /// Returns the time for leases and quotas. This is the time of the database's clock, because the clocks of machines
+    /// differ, or `now` if the database has none.
     async fn database_time(
         &self,
         connection: &mut DB::Connection,
@@ -372,7 +372,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the server's clock")
     }
 
-    /// Stores a new, unique value under a key of `meta`.
+    /// Stores a new, unique value under a key in `meta`.
     async fn set_unique_meta(
         tx: &mut Transaction<'static, DB>,
         key: &str,

@@ -12,8 +12,8 @@ use topicmill_score::{Background, LabelSet};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
-        // DO UPDATE and not DO NOTHING, because only inserted or updated rows are returned. The name may change when a
-        // folder is renamed. Everything that affects scores is in the key.
+        // DO UPDATE instead of DO NOTHING, because only inserted or updated rows are returned. The name may change when
+        // a folder is renamed. Everything that affects scores is in the key.
         sqlx::query_scalar::<DB, _>(
             "INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \

@@ -11,10 +11,10 @@ use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 
 /// The update of a stored post.
 ///
-/// A file or an archive is older than Reddit's response, and does not change a post that came from Reddit. A missing
-/// value does not erase a stored one, because one file may omit what another has. A placeholder does not erase a score.
-/// Reddit itself may remove an author, or restore a removed post. Text that retention deleted stays deleted, and the
-/// hash of the labelled text is kept.
+/// A file or an archive is older than Reddit's response and does not change a post that came from Reddit. A missing
+/// value does not erase a stored one, because one file may omit what another one contains. A placeholder does not erase
+/// a score. Reddit itself may remove an author, or restore a removed post. Text that retention deleted remains deleted,
+/// and the hash of the labelled text is kept.
 static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
     format!(
@@ -55,7 +55,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the sources that give the present state of Reddit, as an SQL list.
+/// Returns the sources that reflect the current state of Reddit, as an SQL list.
 fn live_sources() -> String {
     let live = SourceKind::ALL.iter().filter(|kind| kind.is_live());
     let quoted: Vec<String> = live.map(|kind| format!("'{kind}'")).collect();
@@ -79,7 +79,7 @@ impl<'a> Row<'a> {
         std::iter::once(self.post.fullname.as_str()).chain(self.shown())
     }
 
-    /// Returns the row. If it is a crosspost of one of the posts in `taken`, whose texts retention deleted, the shown
+    /// Returns the row. If it is a crosspost of one of the posts in `taken`, whose text retention deleted, the shown
     /// text is removed.
     pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
         let mut post = Cow::Borrowed(&*self.post);
@@ -146,13 +146,13 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
             ("rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
-        // If a listing moves while it is read, a post may be seen twice. The last position is kept.
+        // If a listing changes while it is being read, a post may be seen twice. The last position is kept.
         on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
                       SET rank = excluded.rank, reddit_score = excluded.reddit_score",
     }
 }
 
-/// Returns the statement that upserts posts, see [`ON_KNOWN_POST`].
+/// Returns the statement that upserts posts; see [`ON_KNOWN_POST`].
 pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())

@@ -27,7 +27,7 @@ struct UpsertPlan<'r> {
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
     /// Crossposts of a post whose text retention deleted.
     show_purged_text: Vec<&'r str>,
-    /// True if one of these crossposts loses a stored text.
+    /// True if one of these crossposts loses stored text.
     loses_text: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'r> UpsertPlan<'r> {
                 }
                 continue;
             }
-            // A post whose text retention deleted gets no new text.
+            // A post whose text retention deleted is given no new text.
             let Some(before) = &known.text_hash else {
                 continue;
             };
@@ -82,8 +82,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut bulk = true;
         loop {
             match self.try_save_pages(pages, &rows, state, bulk).await {
-                // Another writer stored one of the new posts meanwhile. The retry is not in bulk, because other
-                // writers may store more of the posts before the retry.
+                // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers
+                // may store more of the posts before the retry.
                 Err(error) if bulk && is_taken(&error) => bulk = false,
                 Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
@@ -114,7 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             // Tombstones are locked before posts, in the same order as in a purge.
             let purged = Self::tombstoned(&mut tx, &round).await?;
-            // Posts that show a purged post are rejected too. One of these may be stored already, because its parent
+            // Posts that show a purged post are rejected too. One of these may already be stored, because its parent
             // was unknown when it was stored.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
@@ -157,7 +157,7 @@ impl<DB: Dialect> SqlStore<DB> {
         upserted: &mut Upserted,
     ) -> Result<HashSet<Fullname>> {
         const STORE: &str = "store posts";
-        // Locked and read before the upsert, because afterwards the previous texts are unknown.
+        // Locked and read before the upsert, because afterwards the previous text is unknown.
         let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
         let known = Self::stored_among(tx, &fullnames, bulk).await?;
         let plan = UpsertPlan::new(&known, rows, taken);
@@ -200,7 +200,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(new)
     }
 
-    /// Updates the topic of stored posts. Returns how many had another topic.
+    /// Updates the topic of stored posts. Returns how many had a different topic.
     async fn set_topics(
         tx: &mut Transaction<'static, DB>,
         for_topic: &BTreeMap<&str, Vec<&str>>,
@@ -258,7 +258,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::reset_failures(tx, edited).await
     }
 
-    /// Makes posts claimable again if their texts were changed by hand, and now match their hashes again.
+    /// Makes posts claimable again if their text was changed by hand and now matches their hash again.
     async fn unpark_restored(tx: &mut Transaction<'static, DB>, restored: &[&str]) -> Result<()> {
         let update = format!(
             "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL WHERE error = $2 AND fullname IN {}",
@@ -273,7 +273,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("unpark restored posts")
     }
 
-    /// Resets the failures of posts whose text changed.
+    /// Resets the failures of posts whose text has changed.
     pub(super) async fn reset_failures(
         tx: &mut Transaction<'static, DB>,
         changed: &[&str],

@@ -8,7 +8,7 @@ use super::super::{Result, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
 
-/// A key that no row has.
+/// A key that matches no row.
 const NO_ROW: i64 = -1;
 
 impl<DB: Dialect> SqlStore<DB> {

@@ -130,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(showing.map(|(name, _)| name.as_str()).collect())
     }
 
-    /// Stores the parents of crossposts, and deletes the texts of crossposts whose parent lost its text to retention.
+    /// Stores the parents of crossposts, and deletes the text of crossposts whose parent lost its text to retention.
     /// Returns the number of texts.
     async fn record_parents(
         tx: &mut Transaction<'static, DB>,
@@ -170,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::delete_texts(tx, &late, now).await
     }
 
-    /// Deletes crossposts of purged posts, and writes tombstones for those that were stored. Returns how many.
+    /// Deletes crossposts of purged posts, and writes tombstones for the ones that were stored. Returns how many.
     pub(super) async fn purge_crossposts(
         tx: &mut Transaction<'static, DB>,
         run: RunId,
@@ -231,7 +231,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    /// Locks those posts that are stored, before any of them is changed. See [`Dialect::LOCK_POSTS`].
+    /// Locks the given posts that are stored, before any of them is changed. See [`Dialect::LOCK_POSTS`].
     pub(super) async fn lock_posts(
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
@@ -265,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
         deleted.map(drop).context("remove posts from the backlog")
     }
 
-    /// Deletes posts with everything derived from them. Returns those that were stored.
+    /// Deletes posts with everything derived from them. Returns the posts that were stored.
     async fn delete_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
@@ -273,7 +273,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "purge posts";
         let mut select = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
         push_list(&mut select, fullnames.iter().copied());
-        // Read first, because afterwards the texts of the posts are unknown.
+        // Read first, because afterwards the text of the posts is unknown.
         let mut hashes = Self::hashes(tx, select).await?;
         // Also earlier texts that were scored.
         let mut scored =
@@ -298,7 +298,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
-    /// is scored again. Uses the index of labels: an index of posts by hash would cost another page write for each
+    /// is scored again. Uses the index on labels: an index on the posts' hashes would cost one more page write for each
     /// stored post.
     pub(super) async fn delete_unused_logits(
         tx: &mut Transaction<'static, DB>,
@@ -321,7 +321,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Deletes the vectors of texts that no labelled post has any more. Retention deletes vectors but not logits,
-    /// because vectors reveal more of a text.
+    /// because vectors reveal more about a text.
     pub(super) async fn delete_unused_vectors(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],

@@ -1,7 +1,7 @@
 //! Enforces the rate limit that processes share: one row per client id, and one statement per request.
 //!
-//! The row has the theoretical arrival time of the generic cell rate algorithm (GCRA), so reserving a request moves one
-//! number forward, and a crashed process leaves nothing to clean up. Times are microseconds since 1970 by the
+//! The row contains the theoretical arrival time of the generic cell rate algorithm (GCRA), so reserving a request
+//! moves one number forward, and a crashed process leaves nothing to clean up. Times are microseconds since 1970 by the
 //! database's clock, or by the callers' clocks if the database has none. A time that is too far ahead to have been
 //! reserved was written by a wrong clock, and is ignored.
 
@@ -14,12 +14,12 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 use topicmill_core::{QuotaReservation, QuotaTerms};
 
-/// Minimum `max_wait` that is assumed for other processes, so that their reservations are not taken for wrong times.
+/// Minimum `max_wait` that is assumed for other processes, so that their reservations are not mistaken for wrong times.
 const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
 /// Maximum time for which all requests are blocked.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
-/// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst less one request, `$5` and `$6` the latest
+/// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and `$6` the latest
 /// plausible `next_at` and `held_until`, `$7` the latest acceptable time.
 const RESERVE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
@@ -82,7 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .await
                 .context(WHAT)?;
             if let Some((next_at, held_until)) = reserved {
-                // RETURNING gives the new `next_at`, which is one interval after the reserved time.
+                // RETURNING returns the new `next_at`, which is one interval after the reserved time.
                 return Ok(reservation(next_at - interval, held_until));
             }
             // The statement changed nothing, so the next possible time is too late. A second query reads that time.

@@ -26,7 +26,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn posts_due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
-        // Two index scans, instead of sorting all posts that are due.
+        // Two index scans instead of sorting all posts that are due.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
                SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \

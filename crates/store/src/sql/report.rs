@@ -1,4 +1,4 @@
-//! Reads the data of the report: sums by time, topic and outcome, and a few posts.
+//! Reads the data for the report: sums by time, topic and outcome, and a few posts.
 //!
 //! The sums are read in one snapshot. Two statements scan all posts, but read only two covering indexes.
 
@@ -16,7 +16,7 @@ use super::super::{Result, StoreError};
 use super::{ErrorContext, SqlStore};
 use topicmill_core::{Fullname, Timestamp};
 
-/// Bins of the distribution of scores: 0.02 each.
+/// Number of bins in the score distribution, each 0.02 wide.
 const BINS: i64 = 50;
 /// Maximum number of posts from which the report chooses examples.
 const DRAWN: i64 = 400;
@@ -52,7 +52,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(sums)
     }
 
-    /// Returns the times of the first and the last post of the period.
+    /// Returns the times of the first and the last post in the period.
     async fn span(
         tx: &mut Transaction<'static, DB>,
         query: &ReportQuery,
@@ -180,8 +180,8 @@ impl<DB: Dialect> SqlStore<DB> {
         {
             *by_bin.entry(bin.bin).or_default() += bin.posts;
         }
-        // Selects posts from the highest bins that together have enough posts, without ORDER BY, which would sort all
-        // posts of these bins.
+        // Selects posts from the highest bins that together contain enough posts, without ORDER BY, which would sort
+        // all posts in these bins.
         let mut held = 0;
         let least = by_bin.iter().rev().find_map(|(bin, posts)| {
             held += posts;
@@ -262,7 +262,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_optional(&self.pool)
             .await
             .context("read the scores of posts for the report")?;
-            // A post that was purged meanwhile has none.
+            // A post that was purged in the meantime has none.
             let Some(packed) = packed else { continue };
             let scores = packed
                 // SQLite stores a JSON array, and PostgreSQL an array, whose text has braces.

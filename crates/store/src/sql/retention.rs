@@ -1,4 +1,4 @@
-//! Deletes texts after the retention time.
+//! Deletes post text after the retention time.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Deletes the texts, links, authors and flairs of posts. Returns the number of posts that still had a text.
+    /// Deletes the text, link, author and flair of posts. Returns the number of posts that still had text.
     pub(super) async fn delete_texts(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
@@ -90,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let mut select =
                 QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());
-            // The hash stays in the row, because it shows which text the label belongs to.
+            // The hash remains in the row, because it shows which text the label belongs to.
             let hashes = Self::hashes(tx, select).await?;
             let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
             Self::delete_unused_vectors(tx, &hashes).await?;

@@ -32,8 +32,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
-        // Heartbeats use the database's clock, because the clocks of workers differ, and other workers decide by the
-        // heartbeat whether this worker still runs.
+        // Heartbeats use the database's clock, because the clocks of workers differ, and other workers use the
+        // heartbeat to decide whether this worker is still running.
         let insert = format!(
             "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
@@ -96,7 +96,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn mark_crashed(&self, run: RunId, why: &str) -> Result<()> {
-        // The condition on the status is needed because the run may have ended meanwhile.
+        // The condition on the status is needed because the run may have ended in the meantime.
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
               WHERE id = $1 AND status = $4",

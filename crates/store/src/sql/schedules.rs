@@ -1,6 +1,6 @@
 //! Scheduled runs: planned once, leased by one process at a time, and reclaimed if that process crashes.
 //!
-//! A scheduled run is a row that is unique by its schedule and due time, so nothing runs twice, even if clocks differ.
+//! A scheduled run is a row that is unique per schedule and due time, so nothing runs twice, even if clocks differ.
 //! Claiming the run, or ending the lease of a crashed process, increments the fencing token, which each later write
 //! must name. Leases expire by the database's clock, or by the machine's clock with SQLite, which has none.
 
@@ -31,8 +31,8 @@ const INSERT: &str = "\
 INSERT INTO scheduled_runs (schedule, due_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6) \
     ON CONFLICT (schedule, due_at) DO NOTHING";
 
-/// Marks a scheduled run as failed if its lease has expired, and if it has crashed `$3` processes, the last one
-/// included.
+/// Marks a scheduled run as failed if its lease has expired, and if it has crashed `$3` processes, including the last
+/// one.
 const FAIL_CRASHING: &str = "\
 UPDATE scheduled_runs SET status = 'failed', crashes = crashes + 1, finished_at = $2, error = $4, lease_until = NULL \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND crashes + 1 >= $3 RETURNING id, due_at";
@@ -52,7 +52,7 @@ UPDATE scheduled_runs SET status = 'running', fencing_token = fencing_token + 1,
               ORDER BY w.due_at LIMIT 1) \
    AND NOT EXISTS (SELECT 1 FROM scheduled_runs r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
 
-/// Condition of every later write of the lease holder.
+/// Condition for every later write by the lease holder.
 const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'running'";
 
 const ROW: &str = "\

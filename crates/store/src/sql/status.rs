@@ -1,4 +1,5 @@
-//! Statements of `status` and metrics. Their cost is bounded, except that of `labelling_state`, which counts all posts.
+//! SQL statements for `status` and metrics. Their cost is bounded, except for `labelling_state`, which counts all
+//! posts.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -15,8 +16,8 @@ use topicmill_core::{RunStatus, Stage, Timestamp};
 
 /// Maximum number of posts that are counted exactly, which takes 0.2 s.
 const COUNTED: i64 = 200_000;
-/// Posts in a sample. The 95 % confidence interval of a share of 50 % is ±2.2 points, and reading the sample takes
-/// about 30 ms at 1,000,000 posts.
+/// Number of posts in a sample. With this many, the 95 % confidence interval of a share is at most ±2.2 points, and
+/// reading the sample takes about 30 ms.
 const SAMPLE: i64 = 2_000;
 /// Number of newest posts to check, because the newest posts are the most likely to be unlabelled.
 const NEWEST: i64 = 4_000;
@@ -24,9 +25,9 @@ const NEWEST: i64 = 4_000;
 const STORED_LAST: i64 = 1_000;
 /// Maximum number of these unlabelled posts to check for labels under other targets.
 const WAITING_CHECKED: i64 = 20;
-/// Number up to which the posts of a backlog are counted.
+/// Maximum number of backlog posts to count.
 const MOST_WAITING: i64 = 100_000;
-/// Subquery for the latest runs: a week with one run per minute.
+/// Subquery for the latest 10,000 runs: about a week at one run per minute.
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
                             ORDER BY id DESC LIMIT 10000) latest";
 
@@ -178,7 +179,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("count the outcomes of posts")
     }
 
-    /// Counts the claimed and the parked posts of a backlog, by indexes only.
+    /// Counts the claimed and the parked posts of a backlog, using only indexes.
     async fn claimed_and_parked(
         &self,
         target: Target,
@@ -208,7 +209,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn newest_post(&self, latest: Timestamp) -> Result<NewestPost> {
-        // Collection times are indexed only for posts with a text. If no post has a text left, all posts are read.
+        // Collection times are indexed only for posts with text. If no post has any text left, all posts are read.
         sqlx::query::<DB>(
             "SELECT COALESCE( \
                       (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
@@ -400,7 +401,7 @@ type EndedRun = (
     i64,
 );
 
-/// A target that no row has.
+/// A target that matches no row.
 const NO_TARGET: Target = Target {
     model: -1,
     label_set: -1,

@@ -1,4 +1,4 @@
-//! Reads stored posts before and after an upsert, to find out which have changed.
+//! Reads stored posts before and after an upsert, to determine which have changed.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,14 +12,14 @@ use super::post_rows::{Row, insert_posts, names};
 use super::{ErrorContext, SqlStore};
 
 /// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks of files are larger
-/// than this, pages of listings are smaller.
+/// than this, and pages of listings are smaller.
 pub(super) const BULK_ROWS: usize = 200;
 
-/// Columns that are not content of the post, or are covered by the text hash.
+/// Columns that are not part of the post's content, or are covered by the text hash.
 const NOT_CONTENT: &str =
     "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
 
-/// SQL for all other columns as one text, separated by line breaks, which these columns do not contain.
+/// SQL for all other columns as one string, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
     let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(next.is_none_or(|next| next.as_str() > last))
     }
 
-    /// Selects and locks those posts that are stored.
+    /// Selects and locks the given posts that are stored.
     pub(super) async fn stored_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,

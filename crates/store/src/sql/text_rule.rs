@@ -12,7 +12,7 @@ use topicmill_core::TextHash;
 const POSTS: i64 = 2_000;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Recomputes the text hashes of posts by the rule of this version. Returns the number of changed posts, which are
+    /// Recomputes the text hashes of posts with this version's rule. Returns the number of changed posts, which are
     /// labelled again, as after an edit. After an interruption, the next call changes the remaining posts.
     pub async fn apply_text_rule(&self) -> Result<u64> {
         const WHAT: &str = "recompute text hashes";
@@ -43,8 +43,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 let (fullname, old) = (cell(0)?, row.try_get::<Vec<u8>, _>(1).context(WHAT)?);
                 let hash = TextHash::new(&post_text(&cell(2)?, &cell(3)?));
                 if old != hash.as_bytes() {
-                    // The conditions skip a post that was edited meanwhile, whose hash is current, and a purged text,
-                    // whose hash is kept.
+                    // The conditions skip a post that was edited in the meantime, because its hash is current, and a
+                    // purged text, because its hash is kept.
                     let update = "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 \
                                   AND text_purged_at IS NULL";
                     let updated = sqlx::query::<DB>(update)
@@ -79,7 +79,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     tracing::info!(
                         posts = changed,
                         rule,
-                        "the rule that builds texts has changed, so these posts are labelled again"
+                        "the rule that builds the text of posts has changed, so these posts are labelled again"
                     );
                 }
                 return Ok(changed);

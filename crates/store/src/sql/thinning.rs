@@ -1,4 +1,4 @@
-//! Thins old data: keeps one row of `sightings` per post, topic and day, and replaces the runs of a day by sums.
+//! Thins old data: keeps one `sightings` row per post, topic and day, and replaces the runs of a day with sums.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ SELECT id, stage, status, started_at, finished_at, counts FROM runs r \
    AND EXISTS (SELECT 1 FROM runs l WHERE l.stage = r.stage AND l.status = r.status AND l.id > r.id) \
  ORDER BY id";
 
-/// Sums of the runs of a stage with a status.
+/// Sums over a stage's runs that have the same status.
 #[derive(Debug, Default)]
 struct Sums {
     runs: i64,
@@ -125,7 +125,7 @@ impl<DB: Dialect> SqlStore<DB> {
             })
     }
 
-    /// Replaces those runs of a day that are no longer needed by sums. Returns how many.
+    /// For one day, replaces the runs that [`RUNS`] selects with sums. Returns how many.
     async fn sum_up_runs(
         tx: &mut Transaction<'static, DB>,
         day: DateTime<Utc>,

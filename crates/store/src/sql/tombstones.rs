@@ -1,4 +1,4 @@
-//! Rejects posts that must not be stored again: purged posts, their crossposts, and texts that retention deleted.
+//! Rejects posts that must not be stored again: purged posts, their crossposts, and text that retention deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -111,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let fullname = |(fullname, _): (String, String)| fullname;
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
         if !gone.is_empty() {
-            // As in a purge, to prevent others from storing one of them meanwhile without seeing the tombstone.
+            // As in a purge, to prevent others from storing one of them in the meantime without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
             let gone: Vec<String> = gone.into_iter().map(fullname).collect();
             let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
@@ -126,7 +126,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(stay.len() as u64)
     }
 
-    /// Makes these posts the first ones of the next check with Reddit.
+    /// Makes these posts the first ones in the next check with Reddit.
     async fn mark_unchecked(tx: &mut Transaction<'static, DB>, fullnames: &[String]) -> Result<()> {
         let update = format!(
             "UPDATE posts SET checked_at = NULL WHERE fullname IN {}",

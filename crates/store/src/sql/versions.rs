@@ -1,4 +1,4 @@
-//! Reads the versions of label sets, estimates the cost of labelling under another version, and compares labels.
+//! Reads the versions of label sets, estimates the cost of labelling under a different version, and compares labels.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use topicmill_score::{Fitted, Label, LabelSet};
 
 /// Maximum number of displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
-/// A key that no row has.
+/// A key that matches no row.
 const NO_ROW: i64 = -1;
 
 /// Length of a displayed hash.
@@ -241,7 +241,7 @@ impl<DB: Dialect> SqlStore<DB> {
             );
         select.push_bind(model).push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
-        // `IN ()` is invalid in PostgreSQL, so the list always has one key.
+        // `IN ()` is invalid in PostgreSQL, so the list always has at least one key.
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
         select.push(
             // In PostgreSQL, the sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`.

@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(newest.flatten())
     }
 
-    // A post with a date in the future (a wrong clock, a forged file) must not become the watermark. Posts that were
-    // created before the first such post was stored are known to have been read.
+    // A post with a date in the future (because of a wrong clock or a forged file) must not become the watermark. Posts
+    // that were created before the first such post was stored are known to have been read.
     pub async fn newest_before_future(
         &self,
         source: SourceKind,

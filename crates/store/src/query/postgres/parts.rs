@@ -37,7 +37,7 @@ impl<'p> PartWriter<'p> {
     pub async fn begin(columns: &[PgColumn], request: &QueryRequest, into: &'p PartSender) -> Self {
         let columns = names(columns.iter().map(Column::name));
         let width = columns.len();
-        // A dropped receiver is noticed with the first rows.
+        // A dropped receiver is noticed when the first rows are sent.
         drop(into.send(Part::Columns(columns)).await);
         Self {
             width,
@@ -89,7 +89,7 @@ impl<'p> PartWriter<'p> {
     }
 }
 
-/// Converts a value from the text form of the server to JSON.
+/// Converts a value from the server's text form to JSON.
 fn value(row: &PgRow, i: usize) -> Value {
     let Ok(raw) = row.try_get_raw(i) else {
         return Value::Null;
@@ -99,12 +99,12 @@ fn value(row: &PgRow, i: usize) -> Value {
     };
     match raw.type_info().name() {
         "BOOL" => Value::from(text == "t"),
-        // NaN and infinity are not JSON numbers, and stay text.
+        // NaN and infinity are not JSON numbers, so they remain text.
         "FLOAT4" | "FLOAT8" => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Value::from(number),
             _ => Value::from(text),
         },
-        // JSON numbers; NaN stays text here too.
+        // JSON numbers; NaN remains text here too.
         "INT2" | "INT4" | "INT8" | "NUMERIC" => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
         }
