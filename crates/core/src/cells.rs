@@ -179,7 +179,7 @@ impl ColumnCells {
         })
     }
 
-    /// Returns the rows for which `wanted` is true.
+    /// Returns the rows where `wanted` is true.
     #[must_use]
     pub fn filter(&self, wanted: &[bool]) -> Self {
         let mut filtered = Self::new(self.kind());

@@ -9,7 +9,7 @@ pub struct QuotaTerms {
     pub interval: Duration,
     /// Maximum number of requests in one burst after an idle period.
     pub burst: u32,
-    /// The longest accepted wait; if it would be longer, nothing is reserved.
+    /// The longest accepted wait; if the wait would be longer, nothing is reserved.
     pub max_wait: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Defines the run record: the [`RunCounts`] of a stage, stored in the database as JSON.
 //!
-//! The record of a classify run holds its settings, counts, stage times and GPU usage. `classify` and `gpu` fill in the
-//! record, and `advice` derives performance advice from it.
+//! The record of a classify run contains its settings, counts, stage times and GPU usage. `classify` and `gpu` fill in
+//! the record, and `advice` derives performance advice from it.
 
 mod counts;
 mod traffic;

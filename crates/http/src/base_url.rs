@@ -1,4 +1,4 @@
-//! Validates configured base URLs, and appends path segments to them.
+//! Validates configured base URLs and appends path segments to them.
 
 use std::net::IpAddr;
 

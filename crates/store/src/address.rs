@@ -27,7 +27,7 @@ const FILES: [(&str, &str); 6] = [
 pub enum Address {
     /// The path of a SQLite file.
     File(PathBuf),
-    /// The environment variables with which PostgreSQL's client programs connect to a server.
+    /// The environment variables that PostgreSQL's client programs use to connect to a server.
     Server(Vec<(&'static str, String)>),
 }
 

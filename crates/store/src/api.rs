@@ -118,14 +118,14 @@ store_methods! {
 facade! {
     /// Runs of stages.
     runs: Runs
-    /// Records the start of a run, and returns its key.
+    /// Records the start of a run and returns its key.
     fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
     /// Records the end of a run.
     fn finish_run(
         &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp
     ) -> ();
-    /// Records a heartbeat, with the time of the database's clock. A run that was marked as crashed gets the status
-    /// `running` again.
+    /// Records a heartbeat, with the time of the database's clock. A run that was marked as crashed is set back to
+    /// `running`.
     fn record_heartbeat(&self, run: RunId) -> ();
     /// Returns the runs without a recorded end, which are running or have crashed.
     fn unfinished_runs(&self) -> Vec<UnfinishedRun>;
@@ -211,7 +211,7 @@ facade! {
     fn gaps(&self) -> Vec<Gap>;
     /// Returns the import position for a file's fingerprint and the hash of the selection.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
-    /// Returns the key with which author names are hashed in this database.
+    /// Returns the key that is used to hash author names in this database.
     fn author_key(&self) -> String;
     /// Recomputes the text hashes of posts if the rule that builds the text has changed. Returns the number of changed
     /// hashes.
@@ -293,7 +293,7 @@ facade! {
     fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
     /// Returns a lease's failed posts to the backlog with their errors. Each failure counts as an attempt.
     fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
-    /// Ends a lease, and returns its posts to the backlog.
+    /// Ends a lease and returns its posts to the backlog.
     fn release(&self, lease_id: Lease) -> ();
     /// Ends the lease of a crashed worker, returns its posts to the backlog, and counts a crash for each.
     fn reclaim(&self, lease_id: Lease) -> ();
@@ -341,7 +341,7 @@ facade! {
     fn unfitted_label_set(&self, id: i64) -> LabelSet;
     /// Returns all models with their keys, latest first.
     fn models(&self) -> Vec<(i64, ModelRow)>;
-    /// Returns the models with which any post is labelled under a label set, latest first.
+    /// Returns the models that have labelled any post under a label set, latest first.
     fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
     /// Counts the posts whose current text has a label under a target.
     fn count_labelled(&self, target: Target) -> u64;

@@ -303,7 +303,7 @@ fn add(
             let text = values[row].map(|time| match written {
                 Some((known, text)) if *known == time => text.clone(),
                 _ => {
-                    // This is the form in which sqlx writes and reads times.
+                    // This is the format that sqlx uses for times.
                     let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
                     written.insert((time, text.into())).1.clone()
                 }

@@ -55,7 +55,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS (SELECT 1 FROM packed_scores s \
                WHERE s.model_id = c.model_id AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname)",
         meaning: "posts have a label, but not the scores that it was computed from",
-        remedy: "delete these rows of `classifications`; `topicmill classify` recomputes them from stored logits",
+        remedy: "delete these rows from `classifications`; `topicmill classify` recomputes them from stored logits",
     },
     Count {
         check: "number of scores",
@@ -71,7 +71,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS ( \
                SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.label = c.label)",
         meaning: "posts have a label that is not in their label set",
-        remedy: "delete these rows of `classifications`; `topicmill classify` recomputes them from stored logits",
+        remedy: "delete these rows from `classifications`; `topicmill classify` recomputes them from stored logits",
     },
     Count {
         check: "counted labels",
@@ -104,7 +104,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM pair_logits \
                WHERE text_hash IN (SELECT text_hash FROM pair_logits EXCEPT SELECT text_hash FROM posts)",
         meaning: "logits are stored for texts that no post has",
-        remedy: "delete these rows of `pair_logits`; nothing reads them",
+        remedy: "delete these rows from `pair_logits`; nothing reads them",
     },
     Count {
         check: "logits without a label or a model",
@@ -113,7 +113,7 @@ const COUNTS: [Count; 15] = [
               WHERE h.id = l.hypothesis_id) \
                 OR NOT EXISTS (SELECT 1 FROM models m WHERE m.id = l.model_id)",
         meaning: "logits are stored for labels or models that were dropped while a worker used them",
-        remedy: "delete these rows of `pair_logits`; nothing reads them",
+        remedy: "delete these rows from `pair_logits`; nothing reads them",
     },
     Count {
         check: "vectors without a text",
@@ -121,7 +121,7 @@ const COUNTS: [Count; 15] = [
         sql: "SELECT COUNT(*) FROM text_vectors WHERE text_hash IN ( \
                SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts WHERE text_purged_at IS NULL)",
         meaning: "vectors are stored for texts that no post has, or that retention deleted",
-        remedy: "delete these rows of `text_vectors`, because a vector reveals what a text was about",
+        remedy: "delete these rows from `text_vectors`, because a vector reveals what a text was about",
     },
     Count {
         check: "expired leases",
@@ -186,7 +186,7 @@ const RESTORE: &str =
 pub type OnCheck<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 impl Store {
-    /// Runs all checks, and returns the findings.
+    /// Runs all checks and returns the findings.
     ///
     /// # Errors
     /// See [`super::StoreError`].
@@ -296,7 +296,7 @@ fn orphaned(child: &str, parent: &str, rows: i64) -> Finding {
     problem(
         format!("rows of {child}"),
         rows.unsigned_abs(),
-        format!("rows of `{child}` refer to missing rows of `{parent}`"),
+        format!("rows in `{child}` refer to missing rows in `{parent}`"),
         "delete these rows; they were left by another program that does not enforce foreign keys",
     )
 }

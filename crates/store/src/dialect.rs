@@ -97,7 +97,7 @@ pub trait Dialect:
     /// SQL after `posts p` that selects an index with all columns except the text, ordered by fullname like the labels.
     /// With the date index, SQLite would look up each post separately.
     const POSTS_IN_ORDER: &'static str;
-    /// Locks the rows of a SELECT, and skips rows that others have locked.
+    /// Locks the rows of a SELECT and skips rows that others have locked.
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
     const FOR_UPDATE: &'static str;
@@ -157,7 +157,7 @@ pub trait Dialect:
     fn bucket(step: TimeStep) -> (&'static str, &'static str);
     /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
-    /// Inserts rows in order, and returns the rows of `RETURNING` in `on_conflict`.
+    /// Inserts rows in order and returns the rows of `RETURNING` in `on_conflict`.
     fn insert_returning(
         connection: &mut Self::Connection,
         insert: Insert<'_>,

@@ -93,7 +93,7 @@ fn class_of(error: &sqlx::Error) -> ErrorClass {
     error.as_database_error().map_or(ErrorClass::Other, class)
 }
 
-/// Adds the operation to a driver's error, and converts errors with a known remedy.
+/// Adds the operation to a driver's error and converts errors with a known remedy.
 pub(super) trait ErrorContext<T>: Sized {
     fn context(self, what: &'static str) -> Result<T>;
 }

@@ -87,7 +87,7 @@ pub enum StoreError {
     /// A pooler assigns server sessions per transaction, not per connection.
     #[error(
         "open the database `{0}`: a pooler (PgBouncer with `pool_mode = transaction` or `statement`) may run each \
-         transaction in another server session, and topicmill needs one session per connection; set `pool_mode = \
+         transaction in a different server session, and topicmill needs one session per connection; set `pool_mode = \
          session` for this database or user, or use the pooler's session port or the server itself in the URL \
          (docs/postgres.md)"
     )]

@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// Runs one read-only statement from the user, and sends its rows in parts.
+    /// Runs one read-only statement from the user and sends its rows in parts.
     ///
     /// # Errors
     /// See [`StoreError`].

@@ -1,4 +1,4 @@
-//! Bounds waits for locks, and makes them cancellable.
+//! Bounds waits for locks and makes them cancellable.
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
 //! back, and the call is repeated. If the token passed to [`Store::open_cancellable`] is cancelled, the call returns

@@ -1,4 +1,4 @@
-//! Runs the user's read-only statements, and returns columns and values of any type as JSON, part by part.
+//! Runs the user's read-only statements and returns columns and values of any type as JSON, part by part.
 //!
 //! The database itself rejects everything but a single statement that reads. This module does not parse SQL to do so.
 
@@ -42,10 +42,10 @@ pub struct QueryRequest {
     pub sql: String,
     /// Maximum number of rows to return.
     pub limit: Option<u64>,
-    /// Time after which the server cancels the statement by itself, in case this process is gone by then.
+    /// Time limit that the server enforces by itself, in case this process is gone by then.
     pub timeout: Option<Duration>,
-    /// Time within which the receiver has to take a part. After this time, the statement is cancelled on a PostgreSQL
-    /// server, because a running statement blocks others.
+    /// Time limit for the receiver to take a part. After this time, the statement is cancelled on a PostgreSQL server,
+    /// because a running statement blocks others.
     pub receive_timeout: Option<Duration>,
     /// Maximum size of a row in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns,
     /// so that a statement cannot exhaust memory before its first row is checked.
@@ -56,7 +56,7 @@ pub struct QueryRequest {
     pub stop: CancellationToken,
 }
 
-/// A part of a result. The columns come first, once.
+/// A part of a result. The columns are sent first, once.
 #[derive(Debug)]
 pub enum Part {
     /// Distinct names of the columns, in order.

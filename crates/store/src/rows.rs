@@ -28,9 +28,9 @@ pub struct Page<'a> {
     pub run: RunId,
     /// Its source.
     pub source: SourceKind,
-    /// The topic for which it was read. Without a topic, nothing is recorded in `sightings`.
+    /// The topic that it was read for. Without a topic, nothing is recorded in `sightings`.
     pub topic: Option<&'a str>,
-    /// The subreddit from which it was read, for the watermark; empty for files.
+    /// The subreddit that it was read from, for the watermark; empty for files.
     pub subreddit: &'a str,
     pub listing: Option<Listing>,
     /// Cursor of the next page; `None` if no further page was requested.
@@ -118,9 +118,9 @@ pub struct ModelRow {
 pub struct Claimant<'a> {
     pub worker: &'a str,
     pub run: RunId,
-    /// Attempts after which a post is parked.
+    /// Number of attempts before a post is parked.
     pub max_attempts: u32,
-    /// Time after which the lease expires unless it is renewed.
+    /// Time until the lease expires, unless it is renewed.
     pub lease: Duration,
 }
 

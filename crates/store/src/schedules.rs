@@ -81,7 +81,7 @@ pub struct PlannedRun {
 #[derive(Debug, Clone, Copy)]
 pub struct ScheduledRunClaimant<'a> {
     pub worker: &'a str,
-    /// Time after which the lease expires unless it is renewed.
+    /// Time until the lease expires, unless it is renewed.
     pub lease: Duration,
 }
 

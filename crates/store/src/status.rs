@@ -60,7 +60,7 @@ pub struct StageRuns {
     pub runs: i64,
     /// Runs that failed or crashed.
     pub failed: i64,
-    /// Runs that finished, but for which some rows or topics failed.
+    /// Runs that finished, but with some failed rows or topics.
     pub partial: i64,
     /// Posts that were read, labelled or purged.
     pub posts: i64,

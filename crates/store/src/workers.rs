@@ -1,4 +1,4 @@
-//! Names workers, and checks whether a worker's process is still running.
+//! Names workers and checks whether a worker's process is still running.
 
 use std::process;
 

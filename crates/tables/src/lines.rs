@@ -1,4 +1,4 @@
-//! Reads lines of bounded length, and reports files that cannot be read to the end.
+//! Reads lines of bounded length and reports files that cannot be read to the end.
 
 use std::io::{self, BufRead};
 
@@ -32,7 +32,7 @@ pub(crate) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
     Ok(Row::broken(line, problem))
 }
 
-/// Reads a line into `line`, and returns its length in bytes including the line end; 0 at the end of the file. The
+/// Reads a line into `line` and returns its length in bytes including the line end; 0 at the end of the file. The
 /// content of a line longer than `limit` is discarded.
 pub(crate) fn read_line(
     file: &mut impl BufRead,
@@ -60,7 +60,7 @@ pub(crate) fn read_line(
     Ok(length)
 }
 
-/// Calls `fill_buf`, and retries when interrupted by a signal.
+/// Calls `fill_buf` and retries when interrupted by a signal.
 pub(crate) fn fill_buffer(text: &mut impl BufRead) -> io::Result<&[u8]> {
     loop {
         match text.fill_buf() {

@@ -1,4 +1,4 @@
-//! Reads rows from Parquet, and writes columns to Parquet.
+//! Reads rows from Parquet and writes columns to Parquet.
 //!
 //! The Parquet library trusts the metadata of a file. Therefore page sizes are checked before reading, and panics on
 //! damaged files are converted to errors.

@@ -45,11 +45,11 @@ impl Dialect for Sqlite {
     const SHARE_POSTS: &'static str = "";
     const LOCK_POSTS: &'static str = "";
     const LOCK_EDITS: Option<&'static str> = None;
-    // Logits have foreign keys, for which SQLite keeps an undo journal in any case.
+    // Logits have foreign keys, so SQLite keeps an undo journal in any case.
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
     const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
-    // The form in which sqlx reads and writes times. It sorts as text.
+    // The format that sqlx uses for times. It sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";

@@ -124,8 +124,7 @@ pub(super) fn millis(text: &str) -> Option<i64> {
     }
 }
 
-/// Parses the form in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A general parser takes ten times as
-/// long.
+/// Parses times in topicmill's own format: `2026-11-21T12:00:00+00:00`. A general parser takes ten times as long.
 fn as_written(text: &[u8]) -> Option<i64> {
     let number = |from: usize, to: usize| {
         let mut digits = text[from..to].iter();

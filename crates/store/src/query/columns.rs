@@ -92,7 +92,7 @@ impl ColumnBatch {
         Ok(())
     }
 
-    /// Returns the rows for which `wanted` is true.
+    /// Returns the rows where `wanted` is true.
     #[must_use]
     pub fn filter(&self, wanted: &[bool]) -> Self {
         let columns: Vec<_> = self.columns.iter().map(|c| c.filter(wanted)).collect();

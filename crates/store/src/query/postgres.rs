@@ -128,7 +128,7 @@ impl SqlStore<Postgres> {
     }
 }
 
-/// Applies the session settings, and returns the process id of the session's backend.
+/// Applies the session settings and returns the process id of the session's backend.
 async fn prepare(
     connection: &mut PgConnection,
     timeout: Option<Duration>,

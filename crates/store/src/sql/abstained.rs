@@ -1,4 +1,4 @@
-//! Reads posts for which labelling abstained, with their vectors and texts.
+//! Reads posts for which labelling abstained, with their vectors and text.
 
 use sqlx::{QueryBuilder, Row};
 
@@ -71,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn post_texts(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
-        const WHAT: &str = "read the texts of posts";
+        const WHAT: &str = "read the text of posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(

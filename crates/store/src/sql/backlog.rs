@@ -12,7 +12,7 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, Timestamp};
 
-/// Number of added posts after which the planner's statistics for the backlog are updated.
+/// Minimum number of added posts that triggers an update of the planner's statistics for the backlog.
 const ANALYZE_AFTER: u64 = 1_000;
 /// Backlog error of a reclaimed post.
 const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time";

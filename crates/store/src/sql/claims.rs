@@ -1,4 +1,4 @@
-//! Claims posts from the backlog under a lease, and reads their stored logits.
+//! Claims posts from the backlog under a lease and reads their stored logits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use topicmill_core::{Fullname, TextHash, Timestamp};
 use topicmill_score::PairLogits;
 use topicmill_score::reddit::post_text;
 
-/// Number of crashes after which a post is claimed alone, so that only this post can cause a further crash.
+/// Number of crashes before a post is claimed alone, so that only this post can cause a further crash.
 const ALONE_AFTER: u32 = 5;
 /// Backlog error of a post whose text was changed by hand.
 pub(super) const HASH_MISMATCH: &str =
     "its text does not match its hash: collect or import the post again";
 
-/// Returns the number of crashes after which a post is parked: `max_attempts` of them while it was claimed alone.
+/// Returns the number of crashes before a post is parked: `max_attempts` of them while it was claimed alone.
 pub(super) fn max_crashes(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
@@ -37,7 +37,7 @@ fn max_window(crashes: i64) -> u32 {
 /// The posts that a claim may include.
 struct ClaimFilter {
     target: Target,
-    /// Attempts after which a post is parked.
+    /// Number of attempts before a post is parked.
     max_attempts: u32,
     /// The allowed numbers of crashes.
     crashes: Range<i64>,
@@ -138,7 +138,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("find posts to claim")
     }
 
-    /// Assigns posts with the same number of crashes to a lease, and returns how many. The number of crashes determines
+    /// Assigns posts with the same number of crashes to a lease and returns how many. The number of crashes determines
     /// how many posts may share a lease.
     ///
     /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select different rows each time, and the

@@ -1,4 +1,4 @@
-//! Records gaps, and removes the parts of them that have been filled.
+//! Records gaps and removes the parts of them that have been filled.
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 

@@ -1,4 +1,4 @@
-//! Stores gold labels, and selects posts to review.
+//! Stores gold labels and selects posts to review.
 
 use std::collections::HashMap;
 
@@ -100,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(saved)
     }
 
-    /// Locks posts against purges and edits, and returns the hashes of their texts.
+    /// Locks posts against purges and edits, and returns the hashes of their text.
     async fn lock_answered_posts(
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],

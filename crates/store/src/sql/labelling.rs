@@ -89,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Removes posts from the backlog, and drops the posts that belong to other writers from `posts`. With a lease, a
+    /// Removes posts from the backlog and drops the posts that belong to other writers from `posts`. With a lease, a
     /// post that is no longer under the lease belongs to another writer. Without a lease, a post that is leased or
     /// labelled does.
     async fn keep_own(
@@ -113,7 +113,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
     ) -> Result<(Vec<&'c Classified>, LockedPosts)> {
-        const WHAT: &str = "lock posts with unchanged texts";
+        const WHAT: &str = "lock posts with unchanged text";
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.text_purged_at IS NULL \
              AND p.fullname IN (",

@@ -1,4 +1,4 @@
-//! Converts pages of posts to rows, and merges them with stored posts.
+//! Converts pages of posts to rows and merges them with stored posts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

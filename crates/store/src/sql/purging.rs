@@ -130,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(showing.map(|(name, _)| name.as_str()).collect())
     }
 
-    /// Stores the parents of crossposts, and deletes the text of crossposts whose parent lost its text to retention.
+    /// Stores the parents of crossposts and deletes the text of crossposts whose parent lost its text to retention.
     /// Returns the number of texts.
     async fn record_parents(
         tx: &mut Transaction<'static, DB>,
@@ -170,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::delete_texts(tx, &late, now).await
     }
 
-    /// Deletes crossposts of purged posts, and writes tombstones for the ones that were stored. Returns how many.
+    /// Deletes crossposts of purged posts and writes tombstones for the ones that were stored. Returns how many.
     pub(super) async fn purge_crossposts(
         tx: &mut Transaction<'static, DB>,
         run: RunId,

@@ -16,7 +16,7 @@ use topicmill_core::{QuotaReservation, QuotaTerms};
 
 /// Minimum `max_wait` that is assumed for other processes, so that their reservations are not mistaken for wrong times.
 const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
-/// Maximum time for which all requests are blocked.
+/// Maximum time to block all requests.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
 /// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and `$6` the latest

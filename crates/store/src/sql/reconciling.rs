@@ -1,4 +1,4 @@
-//! Selects the posts to check with Reddit, and records the time of a reconciliation: when all posts had been checked.
+//! Selects the posts to check with Reddit and records the time of a reconciliation: when all posts had been checked.
 
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};

@@ -28,7 +28,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .map(i64::unsigned_abs)
-        .context("count texts stored later")
+        .context("count posts with text stored later")
     }
 
     async fn try_purge_texts(
@@ -38,7 +38,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
         now: Timestamp,
     ) -> Result<u64> {
-        const WHAT: &str = "purge old texts";
+        const WHAT: &str = "purge old post text";
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
         let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
@@ -86,7 +86,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .execute(&mut **tx)
                 .await
                 .map(|done| DB::rows_affected(&done))
-                .context("purge texts")?;
+                .context("purge post text")?;
             let mut select =
                 QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());

@@ -51,8 +51,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn record_heartbeat(&self, run: RunId) -> Result<()> {
-        // A run that was marked as crashed gets the status `running` again: its process was suspended, or the database
-        // was unavailable.
+        // A run that was marked as crashed is set back to `running`: its process was suspended, or the database was
+        // unavailable.
         let update = format!(
             "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
               WHERE id = $1 AND status IN ($2, $3)",

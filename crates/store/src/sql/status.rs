@@ -148,7 +148,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// Counts the outcomes of the posts that `from` selects. `number` is the parameter `$3` of `from`.
+    /// Counts the outcomes of the posts that `from` selects. `number` is the `$3` parameter of `from`.
     async fn count_outcomes(
         &self,
         target: Target,

@@ -51,7 +51,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 stay.insert(fullname);
             }
         }
-        // A crosspost stays purged as long as the post that it shows is purged.
+        // A crosspost remains purged as long as the post that it shows is purged.
         while let Some(at) = lifted.iter().position(|name| {
             let shown = visible.get(name.as_str()).copied().flatten();
             shown.is_some_and(|shown| stay.contains(shown))

@@ -1,4 +1,4 @@
-//! Parses the header row of CSV, and detects the delimiter.
+//! Parses the header row of CSV and detects the delimiter.
 
 use std::io;
 use std::sync::Arc;

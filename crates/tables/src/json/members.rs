@@ -1,4 +1,4 @@
-//! Parses JSON objects into raw members, and unwraps records from API responses.
+//! Parses JSON objects into raw members and unwraps records from API responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -17,7 +17,7 @@ use super::write::{ParquetWriter, disk_error, field, write_column};
 use super::{catch_panic, reader};
 use crate::TableError;
 
-/// A Parquet file from which columns are copied.
+/// A Parquet file to copy columns from.
 pub struct ParquetSource {
     file: File,
     metadata: ParquetMetaData,
@@ -93,7 +93,7 @@ impl ParquetWriter {
         begun().map_err(disk_error)
     }
 
-    /// Copies a row group of `source`, and writes the values of the added columns.
+    /// Copies a row group of `source` and writes the values of the added columns.
     ///
     /// # Errors
     /// When the group cannot be copied, or the file cannot be written.
