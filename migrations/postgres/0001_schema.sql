@@ -4,7 +4,7 @@
 -- describes a row, and the comment after a column describes its values. In a view, this comment starts with the type.
 -- Other paragraphs and comments are only for readers of this file.
 --
--- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
+-- Until the first release, this file is edited in place, and databases from an earlier build are rejected.
 
 -- A row is a property of this database, for topicmill's own use.
 CREATE TABLE meta (
@@ -17,12 +17,12 @@ INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', '')
 
 -- Runs and schedules
 
--- A row is the planning state of a schedule.
+-- A row is a schedule's planning state.
 CREATE TABLE schedules (
     name          TEXT PRIMARY KEY, -- the name of the schedule
-    cron          TEXT NOT NULL, -- the cron line of the last planning
+    cron          TEXT NOT NULL, -- the cron line when it was last planned
     timezone      TEXT NOT NULL, -- the IANA time zone of the cron line
-    planned_until TIMESTAMPTZ NOT NULL -- due times up to this one have rows, or are counted in `scheduled_runs.missed`
+    planned_until TIMESTAMPTZ NOT NULL -- due times up to this one have rows or are counted in `scheduled_runs.missed`
 );
 
 -- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
@@ -31,16 +31,16 @@ CREATE TABLE scheduled_runs (
     schedule      TEXT NOT NULL, -- the name of the schedule
     due_at        TIMESTAMPTZ NOT NULL, -- when the run was due
     status        TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
-    missed        BIGINT NOT NULL DEFAULT 0, -- missed due times directly before this one; a run that is `missed` itself counts as one of them
+    missed        BIGINT NOT NULL DEFAULT 0, -- the number of missed due times immediately before this one; includes this run if it is itself `missed`
     missed_since  TIMESTAMPTZ, -- the first missed due time
-    worker        TEXT, -- host and process that claimed it last
-    fencing_token BIGINT NOT NULL DEFAULT 0, -- grows when a process claims the run, and when the lease of a crashed process expires; only the holder of the latest token may write
+    worker        TEXT, -- the host and process that last claimed it
+    fencing_token BIGINT NOT NULL DEFAULT 0, -- increases when a process claims the run and when a crashed process's lease expires; only the holder of the latest token may write
     crashes       BIGINT NOT NULL DEFAULT 0, -- how often its process crashed
-    lease_until   TIMESTAMPTZ, -- after this time, another process may take it over
-    started_at    TIMESTAMPTZ, -- when a process claimed it first
+    lease_until   TIMESTAMPTZ, -- after this time, another process may take over the run
+    started_at    TIMESTAMPTZ, -- when a process first claimed it
     finished_at   TIMESTAMPTZ, -- when it ended
     outcomes      JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
-    error         TEXT, -- why it failed, or was not started
+    error         TEXT, -- why it failed or was not started
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
@@ -52,24 +52,25 @@ CREATE TABLE runs (
     stage            TEXT NOT NULL, -- `collect`, `import`, `classify` or `purge`
     status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `crashed`
     worker           TEXT NOT NULL, -- host and process
-    started_at       TIMESTAMPTZ NOT NULL, -- when it began
+    started_at       TIMESTAMPTZ NOT NULL, -- when it started
     finished_at      TIMESTAMPTZ, -- when it ended
     heartbeat_at     TIMESTAMPTZ, -- its last heartbeat
-    counts           JSONB NOT NULL DEFAULT '{}', -- counts of what it did; for `classify` also settings, time by stage and GPU usage
+    counts           JSONB NOT NULL DEFAULT '{}', -- counts of its work; for `classify`, also the settings, the time per stage and GPU usage
     outcomes         JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each topic
     error            TEXT, -- why it failed
     scheduled_run_id BIGINT REFERENCES scheduled_runs (id) ON DELETE SET NULL -- the scheduled run that it belongs to
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row is the sum of the runs of one stage, day and status. `purge --thin` replaces old runs with these sums.
+-- A row contains the totals for all runs with the same day, stage and status. `purge --thin` replaces old runs with
+-- these totals.
 CREATE TABLE run_days (
-    day     TEXT NOT NULL, -- the day on which the runs began (UTC), such as 2026-11-21
+    day     TEXT NOT NULL, -- the day on which the runs started (UTC), such as 2026-11-21
     stage   TEXT NOT NULL, -- as in `runs`
     status  TEXT NOT NULL, -- as in `runs`
     runs    BIGINT NOT NULL, -- number of runs
     seconds BIGINT NOT NULL, -- total duration in seconds
-    counts  JSONB NOT NULL DEFAULT '{}', -- the sums of the integers in their `counts`
+    counts  JSONB NOT NULL DEFAULT '{}', -- the totals of the integers in their `counts`
     PRIMARY KEY (day, stage, status)
 );
 
@@ -79,9 +80,9 @@ CREATE TABLE run_days (
 --
 -- The primary key includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE TABLE posts (
-    fullname         TEXT NOT NULL, -- key: Reddit's name of the post
+    fullname         TEXT NOT NULL, -- key: Reddit's name for the post
     subreddit        TEXT NOT NULL, -- where it was posted
-    topic            TEXT, -- the topic that it was last collected for, or that a file names
+    topic            TEXT, -- the topic that it was last collected for, or that an imported file names
     title            TEXT NOT NULL, -- its title; empty after retention
     selftext         TEXT NOT NULL, -- its body, or the body of the post that a crosspost shows; empty for links and after retention
     url              TEXT, -- what a link post points to
@@ -91,7 +92,7 @@ CREATE TABLE posts (
     reddit_score_is_placeholder BOOLEAN NOT NULL DEFAULT FALSE, -- true if an archive or dump captured Reddit's score right after the post was made
     upvote_ratio     DOUBLE PRECISION, -- share of upvotes, 0 to 1
     num_comments     BIGINT, -- number of comments
-    flair            TEXT, -- text of the link flair
+    flair            TEXT, -- the text of the link flair
     over_18          BOOLEAN NOT NULL, -- true if marked not safe for work
     is_self          BOOLEAN NOT NULL, -- true for a text post, false for a link
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
@@ -100,17 +101,17 @@ CREATE TABLE posts (
     created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
     collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
     updated_at       TIMESTAMPTZ NOT NULL, -- when its source last returned it
-    checked_at       TIMESTAMPTZ, -- when Reddit last returned it; NULL if it was not checked, or is removed
+    checked_at       TIMESTAMPTZ, -- when Reddit last returned it; NULL if it has not been checked or has been removed
     removed_at       TIMESTAMPTZ, -- when Reddit first returned it as removed or deleted
-    text_purged_at   TIMESTAMPTZ, -- when retention deleted title, body, links, author and flair; NULL if they are still stored
-    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it by a placeholder such as `[removed]`
+    text_purged_at   TIMESTAMPTZ, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
+    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
     PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text)
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
--- No statistics on texts, because ANALYZE would store parts of texts, which would outlive a purge.
+-- No statistics on text columns, because ANALYZE would store parts of their text, which would outlive a purge.
 ALTER TABLE posts
     ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
     ALTER COLUMN url SET STATISTICS 0, ALTER COLUMN permalink SET STATISTICS 0,
@@ -127,14 +128,14 @@ END $$;
 
 -- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
 --
--- There are no foreign keys, because checking them took half of the time of an import. A sighting is written in the
--- same transaction as its post. Two triggers below delete the sightings of a deleted post or run.
+-- There are no foreign keys, because checking them took half the time of an import. A sighting is written in the same
+-- transaction as its post. Two triggers below delete the sightings of a deleted post or run.
 CREATE TABLE sightings (
     run_id       BIGINT NOT NULL, -- the run
     topic        TEXT NOT NULL, -- the topic that it was collected for
     fullname     TEXT NOT NULL, -- the post
     listing      TEXT, -- the listing: `hot`, `new`, `top` or `rising`; NULL for files
-    rank         BIGINT, -- its position on the listing, from 0
+    rank         BIGINT, -- its position in the listing, from 0
     reddit_score BIGINT, -- Reddit's score at that time: upvotes minus downvotes
     PRIMARY KEY (run_id, topic, fullname)
 );
@@ -153,14 +154,14 @@ CREATE TABLE watermarks (
     PRIMARY KEY (source, topic, subreddit)
 );
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
--- few, or a run of `collect --since` did not end.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few
+-- or because a run of `collect --since` did not finish.
 CREATE TABLE gaps (
     source    TEXT NOT NULL, -- the source
     topic     TEXT NOT NULL, -- the topic
     subreddit TEXT NOT NULL, -- the subreddit
-    from_at   TIMESTAMPTZ NOT NULL, -- the time of the newest post that was stored before, or `--since`
-    until_at  TIMESTAMPTZ NOT NULL, -- the time of the oldest post that was listed, or `--until`
+    from_at   TIMESTAMPTZ NOT NULL, -- the time of the newest post stored before the gap, or `--since`
+    until_at  TIMESTAMPTZ NOT NULL, -- the time of the oldest post listed after the gap, or `--until`
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that found the gap
     PRIMARY KEY (source, topic, subreddit, from_at)
 );
@@ -168,27 +169,27 @@ CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
 -- A row is the progress of importing a dump.
 --
--- The row is written in the same transaction as the posts that it counts, so that an import that crashed continues
--- after the last stored block.
+-- The row is written in the same transaction as the posts that it counts, so that a crashed import continues after the
+-- last stored block.
 CREATE TABLE imports (
     file        TEXT NOT NULL, -- the size of the file and the hash of its first MiB
     selection   TEXT NOT NULL, -- a hash of the filters and topics of the import
-    name        TEXT NOT NULL, -- the path as given
+    name        TEXT NOT NULL, -- the path as passed on the command line
     byte_offset BIGINT NOT NULL, -- bytes read, after decompression
     rows_read   BIGINT NOT NULL, -- rows read
     left_out    BIGINT NOT NULL, -- rows excluded by the filters
     posts       BIGINT NOT NULL, -- rows stored
-    rejected    BIGINT NOT NULL, -- rows that are not posts
+    rejected    BIGINT NOT NULL, -- rows that are not complete posts
     run_id      BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
     updated_at  TIMESTAMPTZ NOT NULL, -- when this row last changed
-    finished_at TIMESTAMPTZ, -- when the file was read to the end; NULL if it was not
+    finished_at TIMESTAMPTZ, -- when the end of the file was reached; NULL if it has not been
     PRIMARY KEY (file, selection)
 );
 
--- A row is the tombstone of a purged post, which prevents it from being stored again. Nothing else of the post is kept.
+-- A row is a purged post's tombstone, which prevents the post from being stored again. Nothing else is kept.
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY, -- the post
-    reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: the post was a crosspost that showed a purged post
+    reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: the post was a crosspost of a purged post
     purged_at TIMESTAMPTZ NOT NULL, -- when it was purged
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL -- the run that purged it
 );
@@ -196,14 +197,14 @@ CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
 
 -- A row is the rate-limit state of a client id, shared by all processes that collect into this database.
 CREATE TABLE quotas (
-    id         TEXT PRIMARY KEY, -- a hash of the client id and the URL of the API
-    next_at    BIGINT NOT NULL, -- GCRA's theoretical arrival time of the next request, in microseconds since 1970
+    id         TEXT PRIMARY KEY, -- a hash of the client id and the API's URL
+    next_at    BIGINT NOT NULL, -- GCRA's theoretical arrival time for the next request, in microseconds since 1970
     held_until BIGINT NOT NULL -- no request is sent before this time, in microseconds since 1970
 ) WITH (fillfactor = 50); -- The row is updated for each request; free space allows HOT updates.
 
 -- Models and labels
 
--- A row is a model in one configuration. With a small model that shortlists labels, a model has a separate row.
+-- A row is a model in one configuration. A model with a shortlist from a small model has a separate row.
 CREATE TABLE models (
     id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also the small model and its settings
@@ -215,7 +216,7 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit
+-- A row is a version of a label set. Changing the template, mode, threshold, temperature, background, labels or fit
 -- creates a new version.
 CREATE TABLE label_sets (
     id                BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key; later versions have larger ids
@@ -224,33 +225,33 @@ CREATE TABLE label_sets (
     template          TEXT NOT NULL, -- the hypothesis template
     mode              TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     threshold         DOUBLE PRECISION NOT NULL, -- posts with a lower best score get no label
-    temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- divisor of the logits before they become scores
-    background        TEXT, -- name and version of its background (docs/label.md); NULL without one
-    background_topics JSONB, -- the whole background: its weight and its topics
-    fitted            JSONB, -- what `labels fit` learned from gold labels, with their number and annotators; NULL if it was not fitted
+    temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- the logits are divided by this before they become scores
+    background        TEXT, -- the name and version of its background (docs/label.md); NULL without one
+    background_topics JSONB, -- the complete background: its weight and topics
+    fitted            JSONB, -- what `labels fit` learned, with the number of gold labels and their annotators; NULL if it was not fitted
     created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
 );
 
--- A row is a label of a label set.
+-- A row is a label in a label set.
 CREATE TABLE labels (
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
     position     BIGINT NOT NULL, -- its position in the set, from 0
-    label        TEXT NOT NULL, -- the label: its slug, such as `climate`
+    label        TEXT NOT NULL, -- the label's slug, such as `climate`
     label_name   TEXT NOT NULL, -- the candidate label in words, such as `climate change`
     hypothesis   TEXT NOT NULL, -- the template with the label inserted
-    descriptions JSONB NOT NULL DEFAULT '[]', -- further descriptions: an array of texts, for embedding models
+    descriptions JSONB NOT NULL DEFAULT '[]', -- additional descriptions, for embedding models: an array of strings
     PRIMARY KEY (label_set_id, position),
     UNIQUE (label_set_id, label)
 );
 
--- The only row is the model and the label set that the views show.
+-- The only row identifies the model and the label set that the views show.
 CREATE TABLE current_target (
     only_row     BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (only_row), -- key, always true
     model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the current model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE -- the current label set
 );
 
--- A row is a hypothesis that models compare with posts, or the texts of a label. For a label with a learned vector
+-- A row is a hypothesis that models compare with posts, or a label's texts. For a label with a learned vector
 -- (docs/models.md), the text begins with an empty line and `A learned vector of:`.
 CREATE TABLE hypotheses (
     id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
@@ -258,9 +259,9 @@ CREATE TABLE hypotheses (
     text TEXT NOT NULL -- the text
 );
 
--- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
--- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and
--- shared by all posts with this text.
+-- A row contains an NLI model's logits for a text and a hypothesis, a classifier's logit for a text and one of its
+-- labels, or a GLiClass model's logit for a text and a label, given the other labels in its set. Logits are computed
+-- once per text and shared by all posts with that text.
 --
 -- There are no foreign keys, because checking them took a third of the time to write labels. A trigger below deletes
 -- the logits of a deleted model.
@@ -268,52 +269,52 @@ CREATE TABLE pair_logits (
     model_id      BIGINT NOT NULL, -- the model
     text_hash     BYTEA NOT NULL, -- the text, as in `posts.text_hash`
     hypothesis_id BIGINT NOT NULL, -- the hypothesis
-    entailment    REAL NOT NULL, -- the logit of entailment; for a classifier or GLiClass model, the logit of the label
-    contradiction REAL, -- the logit with which multi mode compares entailment; NULL for a classifier or GLiClass model
+    entailment    REAL NOT NULL, -- the entailment logit; for a classifier or GLiClass model, the label's logit
+    contradiction REAL, -- the logit that `multi` mode compares with entailment; NULL for a classifier or GLiClass model
     neutral       REAL, -- the logit of the third class, if the model has one
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 );
 
--- A row is the embedding of a text. It is computed once, and serves all label sets. A purge, an edit or retention
--- deletes it with the text, unless another labelled post has the same text.
+-- A row is the embedding of a text. It is computed once and serves all label sets. A purge, an edit or retention
+-- deletes it along with the text unless another labelled post has the same text.
 CREATE TABLE text_vectors (
     model_id  BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     text_hash BYTEA NOT NULL, -- the text, as in `posts.text_hash`
-    vector    BYTEA NOT NULL, -- a 32-bit float, the scale, and then a 16-bit integer for each dimension, all little-endian; scale × integers is a unit vector
+    vector    BYTEA NOT NULL, -- a 32-bit float (the scale) and then a 16-bit integer for each dimension, all little-endian; scale × integers is a unit vector
     PRIMARY KEY (model_id, text_hash)
 );
--- No statistics on vectors, because no query filters by them, and the statistics would outlive a purge. EXTERNAL,
+-- No statistics on vectors, because no query filters by them and the statistics would outlive a purge. EXTERNAL,
 -- because vectors are not compressible.
 ALTER TABLE text_vectors ALTER COLUMN vector SET STATISTICS 0;
 ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
--- A row is the embedding of a label and its descriptions, or the learned vector of a label (docs/models.md).
+-- A row is the embedding of a label and its descriptions, or a label's learned vector (docs/models.md).
 CREATE TABLE label_vectors (
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
-    hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE, -- the texts of the label
+    hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE, -- the label's texts
     vector        BYTEA NOT NULL, -- a 32-bit float for each dimension, little-endian; a unit vector
     PRIMARY KEY (model_id, hypothesis_id)
 );
 
--- A row is the label of a post for a model and a label set.
+-- A row is a post's label from a model and a label set.
 --
 -- The primary key includes all columns that the views read. `day` and `topic` are copied from the post, so that the
--- views that count need no join, and read `classifications_counted` in group order. Days precede labels in that index,
--- because labels are written roughly in order of days.
+-- views that compute counts need no join and can read `classifications_counted` in group order. Days precede labels in
+-- that index, because labels are written roughly in day order.
 CREATE TABLE classifications (
     fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id  BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
-    text_hash     BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post was edited since
-    label         TEXT NOT NULL, -- the slug of the best label
-    score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1 except in mode `raw`
+    text_hash     BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post has been edited since
+    label         TEXT NOT NULL, -- the best label's slug
+    score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1 except in `raw` mode
     margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
     abstained     BOOLEAN NOT NULL, -- true if the post got no label
     other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than any label; `abstained` is then also true
     mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
-    run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was summed up in `run_days`
+    run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was replaced with totals in `run_days`
     classified_at TIMESTAMPTZ NOT NULL, -- when it was written
-    day           BIGINT, -- the day of the post, for the views that count: whole days since 1970 (UTC); NULL if the text changed since
+    day           BIGINT, -- the post's day, for the views that compute counts: whole days since 1970 (UTC); NULL if the text has changed since
     topic         TEXT, -- `posts.topic`, for the same views; unused where `day` is NULL
     PRIMARY KEY (model_id, label_set_id, fullname) INCLUDE (text_hash, label, score, abstained, other)
 );
@@ -328,7 +329,7 @@ CREATE INDEX classifications_counted ON classifications (model_id, label_set_id,
     INCLUDE (score) WHERE day IS NOT NULL;
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
--- A row holds all scores of a classification. The view `label_scores` has one row per score.
+-- A row contains all scores for a classification. The `label_scores` view has one row per score.
 CREATE TABLE packed_scores (
     fullname     TEXT NOT NULL, -- the post
     model_id     BIGINT NOT NULL, -- the model
@@ -340,37 +341,37 @@ CREATE TABLE packed_scores (
 );
 
 -- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
--- deleted when the post is purged, and kept when retention deletes the text.
+-- deleted when the post is purged but kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
-    annotator        TEXT NOT NULL, -- name of the annotator; only the latest answer of each annotator about a post is kept
-    label            TEXT, -- the slug of the right label; NULL for none of the offered labels
-    label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set of the offered labels
-    text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
-    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label and score on the review page), or `import` (by a file)
+    annotator        TEXT NOT NULL, -- the annotator's name; only each annotator's latest answer about a post is kept
+    label            TEXT, -- the right label's slug; NULL if none of the offered labels fits
+    label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set that the offered labels are from
+    text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post has been edited since
+    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label or score on the review page), or `import` (it was in an imported file)
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or skipped by the draw because it already had an answer
-    source           TEXT NOT NULL, -- where the answer was given: `review`, `import` or `label-studio`
+    source           TEXT NOT NULL, -- where the answer came from: `review`, `import` or `label-studio`
     answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
-    note             TEXT, -- what the annotator wrote about the answer; NULL for nothing
+    note             TEXT, -- the annotator's note about the answer; NULL if there is none
     PRIMARY KEY (fullname, annotator)
 );
 
 -- The backlog
 
--- A row is a lease: a worker's claim on posts of the backlog, with an expiry.
+-- A row is a lease: a worker's claim on posts in the backlog, with an expiry time.
 --
 -- A worker that reclaims an expired lease deletes the row, which returns the posts to the backlog. The previous holder
--- then finds no row, and writes nothing.
+-- then finds no row and writes nothing.
 CREATE TABLE leases (
     id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key, and the fencing token: a worker may write only while this row exists
     worker     TEXT NOT NULL, -- host and process
     run_id     BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run
     claimed_at TIMESTAMPTZ NOT NULL, -- when the worker claimed the posts
-    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take the posts over
+    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take over the posts
 );
 CREATE INDEX leases_expires_at ON leases (expires_at);
 
--- A row is a post that waits for a label. Posts that crashed fewer workers are claimed first.
+-- A row is a post that is waiting for a label. Posts that crashed fewer workers are claimed first.
 CREATE TABLE backlog (
     model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
@@ -378,7 +379,7 @@ CREATE TABLE backlog (
     lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease of the worker that claimed the post
     attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
     crashes      BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
-    error        TEXT, -- the error of the last failure
+    error        TEXT, -- the error from the last failure
     PRIMARY KEY (model_id, label_set_id, fullname)
 );
 CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, crashes, attempts, fullname) WHERE lease_id IS NULL;
@@ -391,7 +392,7 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 -- no privileges on dependent tables. These two disable sequential scans, because plans are cached per connection: a
 -- plan made while a table was small would read the whole table for each row.
 
--- Notifies workers that wait for new posts.
+-- Notifies workers that are waiting for new posts.
 CREATE FUNCTION topicmill_notify_posts() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('topicmill_posts', '');
@@ -425,7 +426,7 @@ END $$;
 CREATE TRIGGER models_forget_logits AFTER DELETE ON models
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_logits();
 
--- Copies changes of a post to `day` and `topic` of its labels.
+-- Copies changes in a post to the `day` and `topic` of its labels.
 CREATE FUNCTION topicmill_change_labels() RETURNS trigger LANGUAGE plpgsql
     SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 BEGIN
@@ -443,18 +444,18 @@ CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic 
 
 -- Views
 --
--- Hashes are compared by `CASE WHEN … = … THEN TRUE ELSE FALSE END`. With a plain comparison, the planner would assume
--- that fullname and hash are independent, estimate a single row, and choose a bad plan.
+-- Hashes are compared with `CASE WHEN … = … THEN TRUE ELSE FALSE END`. With a plain comparison, the planner would
+-- assume that fullname and hash are independent, estimate a single row, and choose a bad plan.
 
--- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
+-- A row is a post with its current label. If its current text has no label, the label columns are NULL.
 CREATE VIEW labeled_posts AS
-SELECT p.fullname, -- text: Reddit's name of the post
+SELECT p.fullname, -- text: Reddit's name for the post
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       c.score, -- number or NULL: the score of the best label, 0 to 1 except in mode `raw`
+       c.score, -- number or NULL: the best label's score, 0 to 1 except in `raw` mode
        c.margin, -- number or NULL: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -467,11 +468,11 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text or NULL: the outcome: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text or NULL: its label's slug, or `other` or `unsure` (docs/label.md); NULL without a label
        (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold, -- text or NULL: the gold label: the slug on which all annotators of its present text agree, `other` for none of the labels; NULL without an answer, or if they disagree
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold, -- text or NULL: the gold label: the slug that all annotators of its current text agree on, or `other` if none of the labels fits; NULL without an answer or if they disagree
        (SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator)
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its present text
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its current text
   FROM posts p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -480,15 +481,15 @@ SELECT p.fullname, -- text: Reddit's name of the post
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
--- come first. A post that is clearly `other` is not included.
+-- calls come first. A post that is clearly `other` is not included.
 CREATE VIEW uncertain_posts AS
-SELECT p.fullname, -- text: Reddit's name of the post
+SELECT p.fullname, -- text: Reddit's name for the post
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words; NULL if the model abstained
-       c.score, -- number: the score of the best label, 0 to 1 except in mode `raw`
+       c.score, -- number: the best label's score, 0 to 1 except in `raw` mode
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -501,7 +502,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: its label's slug, or `other` or `unsure` (docs/label.md)
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
@@ -511,29 +512,29 @@ SELECT p.fullname, -- text: Reddit's name of the post
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
 
--- A row is the score of one label for one post, for any model and any label set, by their keys. The view unnests
+-- A row is one label's score for one post, for any model and any label set, identified by their keys. The view unnests
 -- `packed_scores`.
 CREATE VIEW label_scores AS
 SELECT p.fullname, -- text: the post
        p.model_id, -- integer: the model
        p.label_set_id, -- integer: the label set
        s.n - 1 AS position, -- integer: the position of the label in its set, from 0
-       s.score -- number: its score, 0 to 1 except in mode `raw`
+       s.score -- number: its score, 0 to 1 except in `raw` mode
   FROM packed_scores p CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS s (score, n);
 
--- A row is the score of one label for one post, for the current model and label set.
+-- A row is one label's score for one post, for the current model and label set.
 CREATE VIEW post_scores AS
 SELECT s.fullname, -- text: the post
-       l.label, -- text: the slug of the label
+       l.label, -- text: the label's slug
        l.label_name, -- text: the label in words
-       s.score -- number: its score, 0 to 1 except in mode `raw`
+       s.score -- number: its score, 0 to 1 except in `raw` mode
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
--- A row is a topic of the current label set, with the share of its posts whose label agrees with the topic that they
--- were collected for. A file may also name the topic by its label. Topics that are not in the label set are excluded;
--- without a current label set, all topics are included.
+-- A row is a topic in the current label set, with the share of its posts whose label agrees with the topic that they
+-- were collected for. An imported file may also refer to a topic by its label. Topics that are not in the label set are
+-- excluded; without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
        SELECT l.label, l.label_name FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
@@ -560,10 +561,10 @@ CREATE VIEW topic_agreement AS
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL AND p.topic IS NOT NULL)
-SELECT COALESCE(n.label, c.topic) AS topic, -- text: the slug of the topic
+SELECT COALESCE(n.label, c.topic) AS topic, -- text: the topic's slug
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: its posts
        CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its labelled posts
-       CAST(SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts with this topic as label
+       CAST(SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts whose label is this topic
        CAST(SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS double precision)
          / NULLIF(SUM(c.labelled), 0)::double precision AS agreement -- number or NULL: `agreed` divided by `labelled`
   FROM counted c
@@ -571,7 +572,7 @@ SELECT COALESCE(n.label, c.topic) AS topic, -- text: the slug of the topic
  WHERE n.label IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
  GROUP BY COALESCE(n.label, c.topic);
 
--- A row is the number of posts of one day with one outcome.
+-- A row is the number of posts from one day with one outcome.
 CREATE VIEW topic_daily AS
   WITH counted AS (
        SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
@@ -589,29 +590,29 @@ CREATE VIEW topic_daily AS
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL)
 SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on which the posts were posted (UTC)
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL for abstained posts
-       CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: posts of this day with this outcome
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL for abstained posts
+       CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: posts from this day with this outcome
        SUM(c.score) / CAST(SUM(c.posts) AS double precision) AS mean_score, -- number: the mean of their best scores
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the slug of the label, `other` or `unsure`
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the label's slug, or `other` or `unsure`
   FROM counted c
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post's present text, for any model and any version of a label set. Select a label set:
+-- A row is a label of a post's current text, from any model and any version of a label set. To select a label set:
 -- `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
-SELECT p.fullname, -- text: Reddit's name of the post
+SELECT p.fullname, -- text: Reddit's name for the post
        s.name AS label_set, -- text: the name of the label set
        substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 characters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
-       m.number_format, -- text: the number format of the model; models may share a name
+       m.number_format, -- text: the model's number format; models may share a name
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       c.score, -- number: the score of the best label, 0 to 1 except in mode `raw`
+       c.score, -- number: the best label's score, 0 to 1 except in `raw` mode
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
        p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
@@ -624,7 +625,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: its label's slug, or `other` or `unsure` (docs/label.md)
        substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 characters of `models.manifest_hash`, which distinguish models with the same name
   FROM classifications c
   JOIN label_sets s ON s.id = c.label_set_id
@@ -632,18 +633,18 @@ SELECT p.fullname, -- text: Reddit's name of the post
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
--- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
--- stay until the post is scored again.
+-- A row is one label's score for one post, for any model and any version of a label set. An edited post's scores are
+-- kept until the post is scored again.
 CREATE VIEW post_scores_all AS
 SELECT p.fullname, -- text: the post
        s.name AS label_set, -- text: the name of the label set
        substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 characters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
-       m.number_format, -- text: the number format of the model; models may share a name
+       m.number_format, -- text: the model's number format; models may share a name
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
-       l.label, -- text: the slug of the label
+       l.label, -- text: the label's slug
        l.label_name, -- text: the label in words
-       e.score, -- number: its score, 0 to 1 except in mode `raw`
+       e.score, -- number: its score, 0 to 1 except in `raw` mode
        substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 characters of `models.manifest_hash`, which distinguish models with the same name
   FROM packed_scores p
   JOIN label_sets s ON s.id = p.label_set_id

@@ -4,7 +4,7 @@
 -- Times are whole seconds in UTC, as `2026-11-21T12:00:00+00:00`. This form sorts as text, and SQLite's date functions
 -- accept it. Lists and objects are JSON.
 --
--- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
+-- Until the first release, this file is edited in place, and databases from an earlier build are rejected.
 
 -- A row is a property of this database, for topicmill's own use.
 CREATE TABLE meta (
@@ -17,7 +17,7 @@ INSERT INTO meta VALUES ('author_key', lower(hex(randomblob(16))));
 
 -- Runs and schedules
 
--- A row is the planning state of a schedule.
+-- A row is a schedule's planning state.
 CREATE TABLE schedules (
     name          TEXT PRIMARY KEY NOT NULL,
     cron          TEXT NOT NULL,
@@ -62,7 +62,8 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row is the sum of the runs of one stage, day and status. `purge --thin` replaces old runs with these sums.
+-- A row contains the totals for all runs with the same day, stage and status. `purge --thin` replaces old runs with
+-- these totals.
 CREATE TABLE run_days (
     day     TEXT NOT NULL,
     stage   TEXT NOT NULL,
@@ -140,8 +141,8 @@ CREATE TABLE watermarks (
     PRIMARY KEY (source, topic, subreddit)
 ) WITHOUT ROWID;
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
--- few, or a run of `collect --since` did not end.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few
+-- or because a run of `collect --since` did not finish.
 CREATE TABLE gaps (
     source    TEXT NOT NULL,
     topic     TEXT NOT NULL,
@@ -169,7 +170,7 @@ CREATE TABLE imports (
     PRIMARY KEY (file, selection)
 ) WITHOUT ROWID;
 
--- A row is the tombstone of a purged post, which prevents it from being stored again. Nothing else of the post is kept.
+-- A row is a purged post's tombstone, which prevents the post from being stored again. Nothing else is kept.
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY NOT NULL,
     reason    TEXT NOT NULL,
@@ -187,7 +188,7 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model in one configuration. With a small model that shortlists labels, a model has a separate row.
+-- A row is a model in one configuration. A model with a shortlist from a small model has a separate row.
 CREATE TABLE models (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     name           TEXT NOT NULL,
@@ -199,7 +200,7 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. A change of template, mode, threshold, temperature, background, label or fit
+-- A row is a version of a label set. Changing the template, mode, threshold, temperature, background, labels or fit
 -- creates a new version.
 CREATE TABLE label_sets (
     id                INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -215,7 +216,7 @@ CREATE TABLE label_sets (
     created_at        TEXT NOT NULL
 );
 
--- A row is a label of a label set.
+-- A row is a label in a label set.
 CREATE TABLE labels (
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
     position     INTEGER NOT NULL,
@@ -227,14 +228,14 @@ CREATE TABLE labels (
     UNIQUE (label_set_id, label)
 ) WITHOUT ROWID;
 
--- The only row is the model and the label set that the views show.
+-- The only row identifies the model and the label set that the views show.
 CREATE TABLE current_target (
     only_row     BOOLEAN PRIMARY KEY NOT NULL DEFAULT TRUE CHECK (only_row),
     model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE
 );
 
--- A row is a hypothesis that models compare with posts, or the texts of a label. For a label with a learned vector
+-- A row is a hypothesis that models compare with posts, or a label's texts. For a label with a learned vector
 -- (docs/models.md), the text begins with an empty line and `A learned vector of:`.
 CREATE TABLE hypotheses (
     id   INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -242,9 +243,9 @@ CREATE TABLE hypotheses (
     text TEXT NOT NULL
 );
 
--- A row holds the logits of an NLI model for a text and a hypothesis, of a classifier for a text and one of its labels,
--- or of a GLiClass model for a text and a label among the others of its set. They are computed once per text, and
--- shared by all posts with this text.
+-- A row contains an NLI model's logits for a text and a hypothesis, a classifier's logit for a text and one of its
+-- labels, or a GLiClass model's logit for a text and a label, given the other labels in its set. Logits are computed
+-- once per text and shared by all posts with that text.
 CREATE TABLE pair_logits (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash     BLOB NOT NULL,
@@ -255,8 +256,8 @@ CREATE TABLE pair_logits (
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 ) WITHOUT ROWID;
 
--- A row is the embedding of a text. It is computed once, and serves all label sets. A purge, an edit or retention
--- deletes it with the text, unless another labelled post has the same text.
+-- A row is the embedding of a text. It is computed once and serves all label sets. A purge, an edit or retention
+-- deletes it along with the text unless another labelled post has the same text.
 CREATE TABLE text_vectors (
     model_id  INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash BLOB NOT NULL,
@@ -264,7 +265,7 @@ CREATE TABLE text_vectors (
     PRIMARY KEY (model_id, text_hash)
 );
 
--- A row is the embedding of a label and its descriptions, or the learned vector of a label (docs/models.md).
+-- A row is the embedding of a label and its descriptions, or a label's learned vector (docs/models.md).
 CREATE TABLE label_vectors (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     hypothesis_id INTEGER NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
@@ -272,7 +273,7 @@ CREATE TABLE label_vectors (
     PRIMARY KEY (model_id, hypothesis_id)
 );
 
--- A row is the label of a post for a model and a label set.
+-- A row is a post's label from a model and a label set.
 CREATE TABLE classifications (
     fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
@@ -301,7 +302,7 @@ CREATE INDEX classifications_counted ON classifications (model_id, label_set_id,
     WHERE day IS NOT NULL;
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
--- A row holds all scores of a classification. The view `label_scores` has one row per score.
+-- A row contains all scores for a classification. The `label_scores` view has one row per score.
 CREATE TABLE packed_scores (
     fullname     TEXT NOT NULL,
     model_id     INTEGER NOT NULL,
@@ -313,7 +314,7 @@ CREATE TABLE packed_scores (
 ) WITHOUT ROWID;
 
 -- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
--- deleted when the post is purged, and kept when retention deletes the text.
+-- deleted when the post is purged but kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     annotator        TEXT NOT NULL,
@@ -330,7 +331,7 @@ CREATE TABLE gold (
 
 -- The backlog
 
--- A row is a lease: a worker's claim on posts of the backlog, with an expiry.
+-- A row is a lease: a worker's claim on posts in the backlog, with an expiry time.
 CREATE TABLE leases (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     worker     TEXT NOT NULL,
@@ -340,7 +341,7 @@ CREATE TABLE leases (
 );
 CREATE INDEX leases_expires_at ON leases (expires_at);
 
--- A row is a post that waits for a label. Posts that crashed fewer workers are claimed first.
+-- A row is a post that is waiting for a label. Posts that crashed fewer workers are claimed first.
 CREATE TABLE backlog (
     model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
@@ -357,7 +358,7 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 
 -- A trigger
 
--- Copies changes of a post to `day` and `topic` of its labels.
+-- Copies changes in a post to the `day` and `topic` of its labels.
 CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
   WHEN OLD.text_hash IS NOT NEW.text_hash OR OLD.created_at IS NOT NEW.created_at OR OLD.topic IS NOT NEW.topic
 BEGIN
@@ -371,9 +372,9 @@ END;
 -- Views
 --
 -- `NOT INDEXED` forces SQLite to read labels by primary key, and `CROSS JOIN` fixes the join order. `uncertain_posts`
--- uses a partial index, which SQLite considers only if the query repeats the condition of the index literally.
+-- uses a partial index, which SQLite considers only if the query repeats the index's condition literally.
 
--- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
+-- A row is a post with its current label. If its current text has no label, the label columns are NULL.
 CREATE VIEW labeled_posts AS
 SELECT p.fullname,
        p.subreddit,
@@ -407,7 +408,7 @@ SELECT p.fullname,
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
--- come first. A post that is clearly `other` is not included.
+-- calls come first. A post that is clearly `other` is not included.
 CREATE VIEW uncertain_posts AS
 SELECT p.fullname,
        p.subreddit,
@@ -438,22 +439,22 @@ SELECT p.fullname,
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
 
--- A row is the score of one label for one post, for any model and any label set, by their keys. The view unnests
+-- A row is one label's score for one post, for any model and any label set, identified by their keys. The view unnests
 -- `packed_scores`.
 CREATE VIEW label_scores AS
 SELECT p.fullname, p.model_id, p.label_set_id, s.key AS position, s.value AS score
   FROM packed_scores p, json_each(p.scores) s;
 
--- A row is the score of one label for one post, for the current model and label set.
+-- A row is one label's score for one post, for the current model and label set.
 CREATE VIEW post_scores AS
 SELECT s.fullname, l.label, l.label_name, s.score
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
--- A row is a topic of the current label set, with the share of its posts whose label agrees with the topic that they
--- were collected for. A file may also name the topic by its label. Topics that are not in the label set are excluded;
--- without a current label set, all topics are included.
+-- A row is a topic in the current label set, with the share of its posts whose label agrees with the topic that they
+-- were collected for. An imported file may also refer to a topic by its label. Topics that are not in the label set are
+-- excluded; without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
        SELECT l.label, l.label_name FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
@@ -490,7 +491,7 @@ SELECT COALESCE(n.label, c.topic) AS topic,
  WHERE n.label IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
  GROUP BY COALESCE(n.label, c.topic);
 
--- A row is the number of posts of one day with one outcome.
+-- A row is the number of posts from one day with one outcome.
 CREATE VIEW topic_daily AS
   WITH counted AS (
        SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
@@ -515,7 +516,7 @@ SELECT date(c.day * 86400, 'unixepoch') AS day,
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post's present text, for any model and any version of a label set. Select a label set:
+-- A row is a label of a post's current text, from any model and any version of a label set. To select a label set:
 -- `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname,
@@ -550,8 +551,8 @@ SELECT p.fullname,
  CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
--- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
--- stay until the post is scored again.
+-- A row is one label's score for one post, for any model and any version of a label set. An edited post's scores are
+-- kept until the post is scored again.
 CREATE VIEW post_scores_all AS
 SELECT p.fullname,
        s.name AS label_set,

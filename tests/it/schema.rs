@@ -152,7 +152,7 @@ const LISTED: [&str; 6] = ["posts", "gold", "runs", "models", "label_sets", "lab
 /// Returns the descriptions of views, tables and columns for Datasette.
 fn datasette() -> String {
     let mut yaml = "# Descriptions of views, tables and columns for Datasette; docs/export.md says how to use them.\n\
-                    # `make schema` makes this file from the comments of migrations/postgres.\n\
+                    # `make schema` generates this file from the comments in migrations/postgres.\n\
                     databases:\n  topicmill: # the name of the database file, without .db\n    tables:\n"
         .to_owned();
     // A JSON string is also a YAML string.
