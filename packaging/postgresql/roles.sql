@@ -1,10 +1,10 @@
--- Creates roles for users of a topicmill database who do not own it. Run this file in topicmill's database as the owner
--- of the tables, after `topicmill db create` and after each upgrade:
+-- Creates roles for users of a topicmill database who do not own it. Run this file in topicmill's database as the
+-- tables' owner, after `topicmill db create` and after each upgrade:
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f roles.sql
 --
 -- These are group roles, which cannot log in. docs/postgres.md explains how to add people and services as members.
--- Roles belong to the whole server, so the first run needs a user with CREATEROLE.
+-- Roles belong to the entire server, so the first run needs a user with CREATEROLE.
 
 DO $$
 DECLARE role text;
@@ -30,11 +30,11 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public
 GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
 GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
--- `purge --thin` replaces old runs with sums.
+-- `purge --thin` replaces old runs with totals.
 GRANT DELETE ON runs TO topicmill_collector;
 GRANT INSERT, UPDATE ON run_days TO topicmill_collector;
 
--- schedule run: the state of schedules. Stages need the privileges of their own roles.
+-- schedule run: the state of schedules. Each stage also needs its own role's privileges.
 GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;
 
 -- classify: labels, scores and the backlog, but no posts. UPDATE on one column allows `classify` to lock a post
