@@ -1,6 +1,6 @@
 //! Defines the kinds of failures, which determine the exit code.
 
-/// The kind of a failure. It determines the exit code, and whether a caller retries.
+/// The kind of a failure. It determines the exit code and whether a caller retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The command, an input file or a setting is wrong.
@@ -18,7 +18,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Converts an error of the scoring crate: a usage error or a model error.
+    /// Converts an error from the scoring crate: a usage error or a model error.
     pub const fn from_model_error(is_usage: bool) -> Self {
         if is_usage { Self::Usage } else { Self::Model }
     }

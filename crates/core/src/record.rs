@@ -29,7 +29,7 @@ pub struct ClassifyCounts {
     /// Scored posts without a label, because the best score is below the threshold.
     #[serde(default)]
     pub unsure: u64,
-    /// Pairs of text and label that the model scored; the background counts as one label.
+    /// Text-label pairs that the model scored; the background counts as one label.
     pub pairs: u64,
     /// Pairs reused from an earlier label set, or from a post with the same text.
     pub pairs_reused: u64,
@@ -69,7 +69,7 @@ pub struct ClassifyCounts {
     /// The reason why GPU usage is missing or unreliable.
     #[serde(default)]
     pub gpu_note: Option<String>,
-    /// With a small model: agreement with the labels that the large model assigns alone.
+    /// With a small model: agreement with the labels that the large model assigns on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_shortlist: Option<LabelAgreement>,
 }

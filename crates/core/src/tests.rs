@@ -1,4 +1,4 @@
-//! Tests of fullnames and rejection counts.
+//! Tests for fullnames and rejection counts.
 
 use super::*;
 

@@ -25,7 +25,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 pub struct Site {
     /// Display name: `Arctic Shift`.
     pub name: &'static str,
-    /// Section of the settings: `arctic_shift`.
+    /// Section in the settings: `arctic_shift`.
     pub section: &'static str,
     /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or is waiting to
     /// be retried.
@@ -141,7 +141,7 @@ pub struct ClientSettings {
     pub requests_per_minute: u32,
     /// The longest single wait; the client gives up instead of waiting longer.
     pub wait_budget: Duration,
-    /// Maximum number of tries of one request, including the first.
+    /// Maximum number of tries for one request, including the first.
     pub tries: u32,
     /// Timeouts of connections and responses.
     pub timeouts: Timeouts,
@@ -402,7 +402,7 @@ impl PoliteClient {
     }
 }
 
-/// Returns the waits between `tries` tries: exponential backoff with jitter, to spread concurrent clients.
+/// Returns the waits between `tries` tries: exponential backoff with jitter, to spread out concurrent clients.
 pub fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
         .with_min_delay(MIN_WAIT)

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use topicmill_core::{FailureKind, QuotaReservation, QuotaTerms};
 
-/// An error of the shared quota.
+/// An error from the shared quota.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the quota that all runs with this client id share: {source}")]
 pub struct SharedQuotaError {

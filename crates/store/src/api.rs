@@ -1,5 +1,5 @@
 //! The methods of [`Store`], grouped by concern: `store.runs()`, `store.posts()` and so on. Each method is declared
-//! once, and forwarded to the open database.
+//! once and forwarded to the open database.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -139,9 +139,9 @@ facade! {
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
     /// Returns the last ended run of each stage.
     fn last_runs(&self) -> Vec<LastRun>;
-    /// Returns the start and the outcomes by topic of the latest ended runs of `collect`, newest first.
+    /// Returns the start and the outcomes by topic of the latest ended `collect` runs, newest first.
     fn collect_outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
-    /// Returns the posts per second of the latest run that labelled at least `posts` posts.
+    /// Returns the rate, in posts per second, of the latest run that labelled at least `posts` posts.
     fn labelling_rate(&self, posts: u32) -> Option<f64>;
     /// Returns the start of the latest run that began before `before` or after `after`.
     fn last_run_start(&self, before: Timestamp, after: Timestamp) -> Option<Timestamp>;
@@ -242,8 +242,8 @@ facade! {
     /// Returns up to `limit` posts that are due: first the ones that were never checked, then the ones that were
     /// checked longest ago.
     fn posts_due(&self, due: Due, limit: u32) -> Vec<Fullname>;
-    /// Returns up to `limit` posts that Reddit returned most recently: posts of the sample Reddit if `sample` is true,
-    /// otherwise all other posts.
+    /// Returns up to `limit` posts that Reddit returned most recently: posts from the sample Reddit if `sample` is
+    /// true, otherwise all other posts.
     fn last_checked(&self, sample: bool, limit: u32) -> Vec<Fullname>;
     /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
     /// crossposts, and leave tombstones.

@@ -104,7 +104,7 @@ pub struct Sighting {
     pub reddit_score: Option<i64>,
 }
 
-/// A marker of the last write of any run: equal markers mean that nothing was written in between.
+/// A marker for the last write of any run: equal markers mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeMarker(pub(super) Option<Marks>);
 

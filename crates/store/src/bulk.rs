@@ -231,7 +231,7 @@ impl Insert<'_> {
     }
 
     /// Returns an INSERT statement. A value that all rows share has only one parameter, because SQLite copies each
-    /// parameter, and half of a post's values are the same in all posts of a block.
+    /// parameter, and half of a post's values are the same in all posts in a block.
     ///
     /// sqlx binds an unnamed parameter to the next argument, and `$N` to the N-th argument.
     fn sqlite_text(&self, rows: usize, shared: &[bool], keys: KeyMode) -> String {

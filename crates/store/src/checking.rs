@@ -100,7 +100,7 @@ const COUNTS: [Count; 15] = [
     Count {
         check: "logits without a text",
         severity: Severity::Problem,
-        // Uses EXCEPT, because no index of posts is ordered by text hash.
+        // Uses EXCEPT, because no index on posts is ordered by text hash.
         sql: "SELECT COUNT(*) FROM pair_logits \
                WHERE text_hash IN (SELECT text_hash FROM pair_logits EXCEPT SELECT text_hash FROM posts)",
         meaning: "logits are stored for texts that no post has",

@@ -43,7 +43,7 @@ impl Store {
     /// Copies everything from a SQLite database to a migrated but empty PostgreSQL database.
     ///
     /// # Errors
-    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors of both databases. After an error,
+    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors from both databases. After an error,
     /// nothing is copied.
     pub async fn copy_to(&self, to: &Self, progress: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
         match (self, to) {
@@ -93,7 +93,7 @@ async fn to_postgres(
             return Err(StoreError::NotEmpty(shape.name.clone()));
         }
     }
-    // Otherwise the planner considers the growing tables empty, and reads a whole table for each foreign key check.
+    // Otherwise the planner would consider the growing tables empty and read a whole table for each foreign key check.
     run_postgres(&mut writing, "SET LOCAL enable_seqscan = off".to_owned()).await?;
     run_postgres(&mut writing, "DELETE FROM meta".to_owned()).await?;
     let mut sent = Vec::with_capacity(shapes.len());

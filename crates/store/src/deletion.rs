@@ -18,7 +18,7 @@ pub struct Dependents {
     pub labels: u64,
     /// True if the views show it.
     pub is_current: bool,
-    /// Gold labels that refer to the label set, and are kept.
+    /// Gold labels that refer to the label set and are kept.
     pub gold: u64,
     /// The model's text vectors.
     pub vectors: u64,

@@ -24,7 +24,7 @@ use super::driver_error::without_source_location;
 use super::{Access, Result, StoreError, TimeStep};
 use topicmill_core::{Timestamp, redact_url};
 
-/// Maximum number of connections of one process.
+/// Maximum number of connections per process.
 const CONNECTIONS: u32 = 8;
 
 /// Helper of [`Implies`]. A bound `DB: Dialect` implies the bounds that `Dialect` puts on associated types of its
@@ -53,7 +53,7 @@ pub trait Cell<DB: Database>: Bind<DB> + for<'r> Decode<'r, DB> {}
 
 impl<DB: Database, T: Bind<DB> + for<'r> Decode<'r, DB>> Cell<DB> for T {}
 
-/// A database on which the statements of `sql/` run.
+/// A database that the statements in `sql/` run on.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
     + for<'c> Implies<&'c mut Self::Connection, Is: Executor<'c, Database = Self>>
@@ -83,14 +83,14 @@ pub trait Dialect:
 {
     /// Name in messages and JSON.
     const BACKEND: &'static str;
-    /// The migrations of this database.
+    /// The migrations for this database.
     const MIGRATIONS: &'static [File];
     /// Begins a transaction that writes. On SQLite, the transaction takes the write lock at once: one that reads first
     /// and writes later fails if another process wrote in between.
     const BEGIN_WRITE: &'static str;
     /// Begins a transaction that stores labels. PostgreSQL plans foreign key checks once per connection. Until its
-    /// statistics include the first labels, it would consider `classifications` empty, and read the whole table for
-    /// each row of `packed_scores`, which takes four times as long.
+    /// statistics include the first labels, it would consider `classifications` empty and read the whole table for each
+    /// row of `packed_scores`, which takes four times as long.
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
@@ -121,7 +121,7 @@ pub trait Dialect:
     /// the length of the array.
     const IN_JSON_ARRAY: &'static str;
     /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
-    /// planner would read the whole backlog for each post of a claim.
+    /// planner would read the whole backlog for each post in a claim.
     const ANALYZE_BACKLOG: Option<&'static str>;
     /// Expression for the database's time.
     const NOW: &'static str;
@@ -132,7 +132,7 @@ pub trait Dialect:
     const RELATIONS_NAMED: &'static str;
     /// Advice if another program's relation has the name of one of topicmill's relations.
     const NAME_TAKEN_ADVICE: &'static str;
-    /// Query for the number of current schemas (0 or 1); `None` if there always is one.
+    /// Query for the number of current schemas (0 or 1); `None` if there is always one.
     const HAS_CURRENT_SCHEMA: Option<&'static str> = None;
     /// Query for whether the database is UTF-8 (0 or 1); `None` if it always is.
     const IS_UTF8: Option<&'static str> = None;

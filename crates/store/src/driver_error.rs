@@ -215,7 +215,7 @@ fn is_conflict(error: &StoreError) -> bool {
 pub(super) struct ConflictRetries(u32);
 
 impl ConflictRetries {
-    /// Maximum number of attempts of one transaction.
+    /// Maximum number of attempts per transaction.
     const MOST: u32 = 5;
 
     /// Counts a failed attempt; returns true if the transaction should be retried.

@@ -4,7 +4,7 @@ use super::driver_error;
 use super::lock_wait::Cancelled;
 use topicmill_core::FailureKind;
 
-/// An error of the store.
+/// An error from the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL does not name a supported database.

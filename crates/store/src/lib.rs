@@ -78,7 +78,7 @@ pub use self::workers::{has_process_exited, has_worker_exited, worker_name};
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Returns the migrations of PostgreSQL. Their comments describe tables, views and columns.
+/// Returns the PostgreSQL migrations. Their comments describe tables, views and columns.
 pub fn migrations() -> &'static [Migration] {
     <Postgres as dialect::Dialect>::MIGRATIONS
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Access, Result, Store, StoreError};
 
-/// Lock timeout of a statement: longer than locks are usually held, and short enough for someone who is waiting for a
+/// Lock timeout for a statement: longer than locks are usually held, and short enough for someone who is waiting for a
 /// command to stop.
 pub(super) const STEP: Duration = Duration::from_secs(3);
 

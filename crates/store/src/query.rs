@@ -29,7 +29,7 @@ const BYTES_A_PART: usize = 64 * 1024;
 /// The result of a query.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
-    /// Names of the columns, in order.
+    /// Column names, in order.
     pub columns: Vec<String>,
     /// Rows with one value for each column: null, boolean, number or string.
     pub rows: Vec<Vec<Value>>,
@@ -50,7 +50,7 @@ pub struct QueryRequest {
     /// Maximum size of a row in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns,
     /// so that a statement cannot exhaust memory before its first row is checked.
     pub max_row_bytes: Option<usize>,
-    /// True to accept a database user with more privileges than reading and writing tables.
+    /// True to accept a database user with privileges beyond reading and writing tables.
     pub allow_superuser: bool,
     /// Cancels the statement, on the server too.
     pub stop: CancellationToken,
@@ -59,7 +59,7 @@ pub struct QueryRequest {
 /// A part of a result. The columns are sent first, once.
 #[derive(Debug)]
 pub enum Part {
-    /// Distinct names of the columns, in order.
+    /// Distinct column names, in order.
     Columns(Vec<String>),
     /// Rows with one value for each column: null, boolean, number or string.
     Rows(Vec<Vec<Value>>),
@@ -134,7 +134,7 @@ fn check(sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns distinct names of columns: a repeated name is numbered, so that no JSON object loses a value.
+/// Returns distinct column names: a repeated name is numbered, so that no JSON object loses a value.
 fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for column in columns {

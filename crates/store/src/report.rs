@@ -184,12 +184,12 @@ impl SkippedSubreddits {
     }
 }
 
-/// The data of a report.
+/// The data for a report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportSums {
-    /// When the first post of the period was posted.
+    /// When the first post in the period was posted.
     pub first: Option<Timestamp>,
-    /// When the last post of the period was posted.
+    /// When the last post in the period was posted.
     pub last: Option<Timestamp>,
     /// Start of the later of the two periods to compare; `None` if there is nothing to compare.
     pub split: Option<Timestamp>,

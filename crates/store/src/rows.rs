@@ -35,10 +35,10 @@ pub struct Page<'a> {
     pub listing: Option<Listing>,
     /// Cursor of the next page; `None` if no further page was requested.
     pub after: Option<&'a str>,
-    /// The new watermark: creation time of the newest post of the listing, not later than `now`. Set only when
+    /// The new watermark: creation time of the newest post in the listing, not later than `now`. Set only when
     /// everything requested was read, because an interrupted run must not move the watermark past unread posts.
     pub newest: Option<Timestamp>,
-    /// Posts in the order of the page. If a fullname repeats, the last post counts.
+    /// Posts in page order. If a fullname repeats, the last post counts.
     pub posts: Vec<ReadyPost>,
     /// When the page was received.
     pub now: Timestamp,
@@ -124,7 +124,7 @@ pub struct Claimant<'a> {
     pub lease: Duration,
 }
 
-/// The posts that a claim may include, by the crashes of their earlier workers.
+/// The posts that a claim may include, depending on whether workers have crashed on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashFilter {
     /// All posts.
@@ -135,7 +135,7 @@ pub enum CrashFilter {
     WithCrash,
 }
 
-/// The target and the lease of labels to write.
+/// The target and the lease for labels to write.
 #[derive(Debug, Clone, Copy)]
 pub struct LabelWrite {
     pub target: Target,
@@ -355,7 +355,7 @@ pub struct LabellingState {
 /// The posts that are due for a check with Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// True for posts of the sample Reddit, which are unknown to Reddit itself; false for all others.
+    /// True for posts from the sample Reddit, which are unknown to Reddit itself; false for all others.
     pub sample: bool,
     /// Posts last checked before this time, or never.
     pub before: Timestamp,

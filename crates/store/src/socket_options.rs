@@ -1,12 +1,12 @@
 //! Socket options for connections to PostgreSQL that sqlx 0.9.0 does not set.
 //!
 //! **No delay.** TCP holds back a small message until the previous one is acknowledged (Nagle's algorithm), and the
-//! peer delays that by up to 40 ms. This happened at the end of each COPY, and took a quarter of an import. The next
-//! version of sqlx sets this option (<https://github.com/transact-rs/sqlx/pull/4336>).
+//! peer delays that by up to 40 ms. This happened at the end of each COPY and took a quarter of an import's time. The
+//! next version of sqlx sets this option (<https://github.com/transact-rs/sqlx/pull/4336>).
 //!
-//! **Keepalive.** If the server loses power, or a network drops the state of a connection, the connection is not
-//! closed, and a client would wait forever. Keepalive probes detect that. The peer's operating system responds to them
-//! even during a long statement, so only dead connections are closed.
+//! **Keepalive.** If the server loses power, or a network drops a connection's state, the connection is not closed, and
+//! a client would wait forever. Keepalive probes detect that. The peer's operating system responds to them even during
+//! a long statement, so only dead connections are closed.
 
 #[cfg(unix)]
 use std::{fs, net::SocketAddr, os::fd::BorrowedFd, time::Duration};

@@ -47,13 +47,13 @@ pub struct OtherBacklog {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherLabels {
     pub model: String,
-    /// The hash of its files, which distinguishes models of the same name.
+    /// The hash of its files, which distinguishes models with the same name.
     pub model_hash: String,
     pub label_set: String,
     pub label_set_hash: String,
 }
 
-/// Totals of the runs of a stage since a time.
+/// Totals over a stage's runs since a given time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {
     pub stage: Stage,

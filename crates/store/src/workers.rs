@@ -5,7 +5,7 @@ use std::process;
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// For this long after a lease expires, a difference between clocks may explain why its process is still running. After
-/// that, the process hangs, or its process id was reused.
+/// that, the process must be hanging, or its process id must have been reused.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
 /// Returns the name of this worker: host, boot id, process namespace and process id. Another process on the same

@@ -19,7 +19,7 @@ const MAX_DICTIONARY_KIB: u32 = (2 << 20) + (1 << 16);
 /// Maximum number of bytes of leading white space that are skipped to detect a format.
 const MAX_LEADING_BLANKS: usize = 1 << 20;
 
-/// Returns true if the path is `-`, for stdin.
+/// Returns true if the path is `-`, which means stdin.
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -20,7 +20,7 @@ use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// Maximum number of characters of a column name in a problem message.
+/// Maximum number of characters shown of a column name in a problem message.
 const MAX_NAME_CHARS: usize = 40;
 
 /// The problem reported for a row whose quotes are escaped with a backslash, as Spark and `MySQL` do.

@@ -176,7 +176,7 @@ impl Row {
     }
 }
 
-/// A reader of the rows of a table, in order.
+/// Reads the rows of a table in order.
 pub trait Rows: Send {
     /// Returns the column names, if the format stores them before the rows.
     fn names(&self) -> Option<&[Arc<str>]>;
@@ -202,7 +202,7 @@ pub trait Rows: Send {
     fn next_row(&mut self) -> Result<Option<Row>, TableError>;
 }
 
-/// An error of reading a table.
+/// An error in reading a table.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// The file cannot be read.
@@ -233,7 +233,7 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Converts an error of the Parquet library. Keeps I/O errors from the operating system. A decompressor also
+    /// Converts an error from the Parquet library. Keeps I/O errors from the operating system. A decompressor also
     /// returns I/O errors, but without an error number, so they count as damage.
     pub fn from_parquet(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
@@ -261,7 +261,7 @@ pub enum ParquetFault {
         .limit >> 20
     )]
     TooLarge {
-        /// The exceeded size, in words.
+        /// What exceeds the limit, in words.
         what: String,
         /// The limit in bytes.
         limit: u64,

@@ -92,7 +92,7 @@ fn kind_of(column: &Type) -> CellKind {
     }
 }
 
-/// A reader of the rows of a Parquet file.
+/// A reader for the rows of a Parquet file.
 pub struct Parquet {
     file: File,
     reader: Option<SerializedFileReader<File>>,

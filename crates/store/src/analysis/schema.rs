@@ -60,7 +60,7 @@ pub struct UnknownRelation {
     nearest: String,
 }
 
-/// Returns all views, then all tables, both in the order of the schema.
+/// Returns all views, then all tables, both in schema order.
 pub fn relations() -> Vec<Relation> {
     let mut all: Vec<Relation> = Vec::new();
     for (_, _, sql) in migrations() {

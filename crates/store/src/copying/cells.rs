@@ -1,4 +1,4 @@
-//! Values of both databases, and a digest of rows to compare them.
+//! Values from both databases, and a digest of rows to compare them.
 
 use std::collections::BTreeMap;
 

@@ -89,7 +89,7 @@ impl Dialect for Postgres {
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     // `FOR KEY SHARE` would allow an UPDATE of the text.
     const SHARE_POSTS: &'static str = "FOR SHARE OF p";
-    // Plain FOR UPDATE would also block inserts that refer to these posts by a foreign key.
+    // Plain FOR UPDATE would also block inserts that refer to these posts through a foreign key.
     const LOCK_POSTS: &'static str = "FOR NO KEY UPDATE";
     // The key is arbitrary, but unique in this database: the bytes of "topicmil".
     const LOCK_EDITS: Option<&'static str> =

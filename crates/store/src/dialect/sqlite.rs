@@ -70,7 +70,7 @@ impl Dialect for Sqlite {
              SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM posts)) \
              SELECT at + at / $3 * 2147483647 % $3 FROM each)";
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
-    // All processes that use the file share the clock of the machine.
+    // All processes that use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
     const MAX_LOCK_WAITS: u64 = BUSY_TIMEOUT.as_secs() / STEP.as_secs();
 
@@ -107,7 +107,7 @@ impl Dialect for Sqlite {
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
-        // sqlx takes no lock on SQLite. Within this transaction, the transactions of sqlx become savepoints.
+        // sqlx takes no lock on SQLite. Within this transaction, sqlx's transactions become savepoints.
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         tx.commit().await?;
@@ -154,7 +154,7 @@ impl Dialect for Sqlite {
                 // A long log, because pages change more than once before the log is copied into the file.
                 .pragma("wal_autocheckpoint", LOG_PAGES)
                 // With a write-ahead log, NORMAL survives a crash of the program. A power failure may lose the last
-                // transactions, but does not corrupt the file. Lost labels are computed again.
+                // transactions, but does not corrupt the file. Lost labels are recomputed.
                 .synchronous(SqliteSynchronous::Normal),
         };
         let pool = PoolOptions::new()

@@ -129,7 +129,7 @@ impl SqlStore<Postgres> {
                 reason = "another session works in real time"
             )]
             tokio::time::sleep(POLL_INTERVAL).await;
-            // Sums up the sleeps, because only `clock.rs` may read the time.
+            // Adds up the sleeps, because only `clock.rs` may read the time.
             waited += POLL_INTERVAL;
         }
         Ok(Ok(now))

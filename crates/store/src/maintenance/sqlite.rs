@@ -15,7 +15,7 @@ use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 const LOG_IS_LEFT: &str = "log";
 /// Timeout for readers of the log at the end of a run, in milliseconds.
 const CHECKPOINT_TIMEOUT_MS: u32 = 1_000;
-/// Divisor for the overhead of the log: a 24-byte header per 4 kB page, less than one hundredth.
+/// Divisor for the log's overhead: a 24-byte header per 4 kB page, less than one hundredth.
 const LOG_OVERHEAD: u64 = 100;
 /// SQLite instructions between two checks for cancellation. Copying a row takes four instructions.
 const PROGRESS_INTERVAL: i32 = 1_000;

@@ -30,7 +30,7 @@ pub struct ColumnStatement {
 pub struct ColumnQuery {
     /// The statements.
     pub statements: Vec<ColumnStatement>,
-    /// True to accept a database user with more privileges than reading and writing tables.
+    /// True to accept a database user with privileges beyond reading and writing tables.
     pub allow_superuser: bool,
     /// Cancels the statements, on the server too.
     pub stop: CancellationToken,

@@ -8,8 +8,8 @@ use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
 use topicmill_score::reddit::is_placeholder;
 
-/// Returns the accepted values of `classifications.other`. Two values, so that the statement is the same for each
-/// reason.
+/// Returns the accepted values of `classifications.other`. There are two values, so that the statement is the same for
+/// each reason.
 fn other(outcome: AbstainReason) -> (bool, bool) {
     match outcome {
         AbstainReason::Other => (true, true),

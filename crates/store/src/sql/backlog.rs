@@ -58,8 +58,8 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "count the backlog";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // Posts of an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows is
-        // NULL.
+        // Posts under an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows
+        // is NULL.
         let row = sqlx::query::<DB>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \

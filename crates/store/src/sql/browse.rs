@@ -216,7 +216,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn check_usable(&self) -> Result<()> {
         let known = Self::latest();
         let found = match self.schema().await {
-            // A user who may read only the views has all privileges that the pages need.
+            // A user who may read only the views has all the privileges that the pages need.
             Err(error) if is_forbidden(&error) => return Ok(()),
             found => found?,
         };

@@ -13,7 +13,7 @@ const INSERT_GAP: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, u
              ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \
              WHERE gaps.until_at < excluded.until_at";
 
-/// Posts of the sample Reddit fill only its own gaps, and posts from all other sources fill only the other gaps.
+/// Posts from the sample Reddit fill only its own gaps, and posts from all other sources fill only the other gaps.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 /// A gap that overlaps a filled range.
@@ -112,7 +112,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    /// Selects and locks the gaps that overlap a filled range. Includes gaps of other sources, because an archive may
+    /// Selects and locks the gaps that overlap a filled range. Includes gaps from other sources, because an archive may
     /// have posts that Reddit did not list.
     async fn overlapping_gaps(
         tx: &mut Transaction<'static, DB>,

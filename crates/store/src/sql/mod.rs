@@ -198,7 +198,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(store);
         }
         let found = match store.schema().await {
-            // A user who may read only the views has all privileges that queries need.
+            // A user who may read only the views has all the privileges that queries need.
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
         };

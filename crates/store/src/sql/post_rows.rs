@@ -13,7 +13,7 @@ use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 ///
 /// A file or an archive is older than Reddit's response and does not change a post that came from Reddit. A missing
 /// value does not erase a stored one, because one file may omit what another one contains. A placeholder does not erase
-/// a score. Reddit itself may remove an author, or restore a removed post. Text that retention deleted remains deleted,
+/// a score. Reddit itself may remove an author or restore a removed post. Text that retention deleted remains deleted,
 /// and the hash of the labelled text is kept.
 static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
@@ -93,8 +93,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns the posts of pages in order of fullname, to avoid deadlocks between writers. A post may be on several pages;
-/// of duplicates on one page, the last one is kept.
+/// Returns the posts on the given pages in order of fullname, to avoid deadlocks between writers. A post may be on
+/// several pages; of duplicates on one page, the last one is kept.
 pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
     let mut places: Vec<(&ReadyPost, usize, usize)> = pages
         .iter()

@@ -3,7 +3,7 @@
 //! The row contains the theoretical arrival time of the generic cell rate algorithm (GCRA), so reserving a request
 //! moves one number forward, and a crashed process leaves nothing to clean up. Times are microseconds since 1970 by the
 //! database's clock, or by the callers' clocks if the database has none. A time that is too far ahead to have been
-//! reserved was written by a wrong clock, and is ignored.
+//! reserved was written by a wrong clock and is ignored.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use super::super::{Due, Result, StoreError};
 use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, SourceKind, Timestamp};
 
-/// Posts of the sample Reddit are checked with the sample Reddit, all others with Reddit itself.
+/// Posts from the sample Reddit are checked with the sample Reddit, and all others with Reddit itself.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 impl<DB: Dialect> SqlStore<DB> {

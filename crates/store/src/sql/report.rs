@@ -20,7 +20,7 @@ use topicmill_core::{Fullname, Timestamp};
 const BINS: i64 = 50;
 /// Maximum number of posts from which the report chooses examples.
 const DRAWN: i64 = 400;
-/// Number of the latest runs of `collect` whose outcomes are read.
+/// Number of latest `collect` runs whose outcomes are read.
 const COLLECTIONS: i64 = 50;
 
 /// Condition for posts that a report may quote. Posts marked as not safe for work are excluded, because reports are
@@ -265,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // A post that was purged in the meantime has none.
             let Some(packed) = packed else { continue };
             let scores = packed
-                // SQLite stores a JSON array, and PostgreSQL an array, whose text has braces.
+                // SQLite stores a JSON array. PostgreSQL stores an array, whose text form uses braces.
                 .trim_matches(['[', ']', '{', '}'])
                 .split(',')
                 .filter(|score| !score.is_empty())

@@ -189,7 +189,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "count claimed and parked posts";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // Counts posts without and with crashes separately, because the index of claimable posts is ordered by crashes.
+        // Counts posts without and with crashes separately, because the index on claimable posts is ordered by crashes.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \

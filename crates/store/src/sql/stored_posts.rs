@@ -11,8 +11,8 @@ use super::super::dialect::Dialect;
 use super::post_rows::{Row, insert_posts, names};
 use super::{ErrorContext, SqlStore};
 
-/// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks of files are larger
-/// than this, and pages of listings are smaller.
+/// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks read from files are
+/// larger than this, and listing pages are smaller.
 pub(super) const BULK_ROWS: usize = 200;
 
 /// Columns that are not part of the post's content, or are covered by the text hash.

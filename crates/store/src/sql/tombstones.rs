@@ -88,7 +88,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
         let late: BTreeMap<&str, &Row<'_>> =
             late.map(|row| (row.post.fullname.as_str(), *row)).collect();
-        // All pages of a block have the same run and time.
+        // All pages in a block have the same run and time.
         let Some(page) = late.values().next().map(|row| row.page) else {
             return Ok(0);
         };

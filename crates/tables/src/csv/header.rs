@@ -45,7 +45,7 @@ fn first_line(start: &[u8]) -> &[u8] {
     line.unwrap_or_default()
 }
 
-/// Converts an error of the CSV library.
+/// Converts an error from the CSV library.
 pub(super) fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

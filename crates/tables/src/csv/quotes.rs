@@ -28,7 +28,7 @@ pub(super) struct QuoteTracker<R> {
 }
 
 impl<R> QuoteTracker<R> {
-    /// Creates a reader of CSV with this delimiter.
+    /// Creates a CSV reader with this delimiter.
     pub(super) fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,

@@ -1,4 +1,4 @@
-//! Tests of the CSV reader.
+//! Tests for the CSV reader.
 
 use super::header::MAX_COLUMNS;
 use super::*;

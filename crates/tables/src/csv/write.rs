@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 use topicmill_core::{ColumnCell, spreadsheet_safe};
 
-/// A writer of CSV.
+/// A CSV writer.
 pub struct CsvWriter<W: Write>(csv::Writer<W>);
 
 impl<W: Write> CsvWriter<W> {

@@ -1,4 +1,4 @@
-//! Tests of the JSON reader.
+//! Tests for the JSON reader.
 
 use super::*;
 use crate::{Cell, Row, Rows};

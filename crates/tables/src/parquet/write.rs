@@ -211,7 +211,7 @@ fn arrays(texts: ColumnTexts) -> Vec<ByteArray> {
     texts.ends.into_iter().map(slice).collect()
 }
 
-/// Converts an error of the library. I/O errors are unwrapped.
+/// Converts an error from the library. I/O errors are unwrapped.
 pub(super) fn disk_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {

@@ -57,7 +57,7 @@ pub async fn read(
     Ok(QueryEnd::Complete)
 }
 
-/// Adds the values of a row, which are in binary form.
+/// Adds the values of a row in binary form.
 fn put_row(builder: &mut BatchBuilder<'_>, statement: &ColumnStatement, row: &PgRow) -> Result<()> {
     for (i, kind) in statement.kinds.iter().enumerate() {
         let raw = row
@@ -104,7 +104,7 @@ fn put_row(builder: &mut BatchBuilder<'_>, statement: &ColumnStatement, row: &Pg
     }
 }
 
-/// Milliseconds from the Unix epoch to 2000, the epoch of the server.
+/// Milliseconds from the Unix epoch to 2000, the server's epoch.
 const MILLIS_OF_2000: i64 = 946_684_800_000;
 
 /// Parses an array in the server's binary form: number of dimensions, null flag and type; length and first index; then
