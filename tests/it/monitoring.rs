@@ -214,7 +214,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         (
             &["serve", "--listen", "127.0.0.1:0"][..],
             &address,
-            "choose another port with --metrics-listen",
+            "choose a different port with --metrics-listen",
         ),
         (
             &["classify"][..],

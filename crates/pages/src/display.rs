@@ -1,6 +1,6 @@
-//! Style sheets, and formatting of numbers and untrusted text for the report, the served pages and charts.
+//! Style sheets, and formatting of numbers and untrusted text, for the report, the served pages and charts.
 //!
-//! Templates escape HTML. This module handles what escaping does not: it truncates long texts, and removes control
+//! Templates escape HTML. This module does what escaping does not: it truncates long text and removes control
 //! characters, direction overrides and stacks of combining marks.
 
 use unicode_width::UnicodeWidthChar;
@@ -18,8 +18,8 @@ pub const STYLE: &str = concat!(
     include_str!("display/chart.css"),
 );
 
-/// Maximum number of combining marks per letter. Vietnamese and Hebrew use up to three; taller stacks serve to paint
-/// over other text.
+/// Maximum number of combining marks per letter. Vietnamese and Hebrew use up to three; taller stacks are used to paint
+/// over nearby text.
 const MARKS: usize = 4;
 
 /// The minus sign, which is as wide as the plus sign.
@@ -44,7 +44,7 @@ pub fn percent(share: f64) -> String {
     if !percent.is_finite() {
         return "–".into();
     }
-    // With one decimal, 9.95 and 99.95 would give 10.0 and 100.0.
+    // With one decimal, 9.95 and 99.95 would become 10.0 and 100.0.
     if percent == 0.0 || (9.95..99.45).contains(&percent) || percent >= 99.95 {
         return format!("{percent:.0} %");
     }
@@ -54,7 +54,7 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// Formats a change of a share in percentage points, with its sign.
+/// Formats the change in a share in percentage points, with its sign.
 pub fn points(change: f64) -> String {
     let points = (change * 1000.0).round() / 10.0;
     // Avoids `−0.0`.
@@ -70,7 +70,7 @@ pub fn score(score: f64) -> String {
     format!("{score:.2}")
 }
 
-/// Formats untrusted text as one line of at most `most` characters; a longer text ends in an ellipsis. Line breaks and
+/// Formats untrusted text as one line of at most `most` characters; longer text ends in an ellipsis. Line breaks and
 /// control characters become spaces; direction overrides and excess combining marks are removed.
 pub fn single_line(text: &str, most: usize) -> String {
     let mut out = String::new();
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(single_line("\u{0}\u{1b} after", 80), "after");
     }
 
-    /// Returns the relative luminance as in WCAG 2.2.
+    /// Returns the relative luminance, as defined in WCAG 2.2.
     fn luminance(colour: &str) -> f64 {
         let channel = |at: usize| {
             let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();

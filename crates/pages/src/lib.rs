@@ -1,8 +1,8 @@
-//! Renders what is stored: the report, and the web pages and JSON API of the server.
+//! Renders what is stored: the report, and the server's web pages and JSON API.
 //!
-//! - [`report`] aggregates stored posts and labels, and renders them as one HTML page or as SVG charts.
+//! - [`report`] aggregates stored posts and labels and renders them as one HTML page or as SVG charts.
 //! - [`serve`] is the web server: pages, a JSON API, a SQL box and the review page.
-//! - [`display`] has the style sheets and formats numbers and untrusted text for all of these.
+//! - [`display`] contains the style sheets and formats numbers and untrusted text for all of these.
 //! - [`listener`] accepts TCP connections, with limits and a timeout.
 
 pub mod display;

@@ -1,6 +1,6 @@
 //! A TCP listener that limits connections and their idle time.
 //!
-//! It bounds the number of open connections, in total and per address, and closes a connection if a request or a
+//! It limits the number of open connections, in total and per address, and closes a connection if a request or a
 //! response makes no progress within a timeout. This protects the server from slow or excessive clients.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Time limit for receiving and answering a request, and between writes of a response. Longer than the slowest
-/// response, and short enough that slow clients do not exhaust the connections.
+/// Time limit for receiving and answering a request, and between writes of a response. It is longer than the slowest
+/// response but short enough to keep slow clients from exhausting the connections.
 const IO_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum number of open connections. A browser opens six of them, and the usual limit of open files is 1,024.
+/// Maximum number of open connections. A browser opens six, and the usual limit on open files is 1,024.
 const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of open connections per address.
 const MAX_PER_ADDRESS: usize = MAX_CONNECTIONS / 2;
@@ -36,7 +36,7 @@ pub struct LimitedListener {
 }
 
 impl LimitedListener {
-    /// Binds to an address, and returns the listener with its actual address. `flag` is the command-line flag that set
+    /// Binds to an address and returns the listener with its actual address. `flag` is the command-line flag that set
     /// the address, for error messages.
     ///
     /// # Errors
@@ -75,10 +75,10 @@ pub struct BindError {
 fn hint(kind: io::ErrorKind, flag: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(
-            "the port is in use, perhaps by another topicmill process; stop it, or choose another port with {flag}"
+            "the port is in use, perhaps by another topicmill process; stop it, or choose a different port with {flag}"
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("this machine does not have this address; choose one of its own with {flag}")
+            format!("this machine does not have this address; choose one that it has with {flag}")
         }
         io::ErrorKind::PermissionDenied => {
             format!("permission denied; choose a port of 1024 or more with {flag}")
@@ -93,8 +93,8 @@ impl Listener for LimitedListener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            // Acquired before `accept`, so that excess connections wait in the kernel's queue without a file descriptor
-            // here.
+            // Acquired before `accept`, so that excess connections wait in the kernel's queue and use no file
+            // descriptor here.
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let (stream, address) = Listener::accept(&mut self.listener).await;
             let Some(address_permit) = AddressPermit::new(&self.open, address.ip()) else {
@@ -128,7 +128,7 @@ pub struct Connection {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Counts a connection of an address until dropped.
+/// Counts a connection from an address until dropped.
 struct AddressPermit(Open, IpAddr);
 
 impl AddressPermit {

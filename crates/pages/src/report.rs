@@ -1,9 +1,9 @@
-//! The report on stored posts and labels, as one self-contained HTML page or as SVG charts.
+//! The report on stored posts and labels, as a self-contained HTML page or as SVG charts.
 //!
 //! [`gather`] reads aggregates and a few example posts from the store into a [`Report`], which is plain data.
-//! [`render_page`] renders it as an HTML file without external resources, [`render_body`] as a fragment for other
-//! pages, and [`charts`] as SVG files. The numbers of labels, topics, columns and quoted posts are bounded, so the size
-//! of the page does not grow with the number of posts.
+//! [`render_page`] renders it as an HTML file without external resources, [`render_body`] renders it as a fragment for
+//! use in another page, and [`charts`] renders it as SVG files. The numbers of labels, topics, columns and quoted posts
+//! are limited, so the page does not grow with the number of posts.
 
 mod build;
 mod charts;
@@ -35,7 +35,7 @@ const QUOTED: usize = 5;
 /// The scope of a report.
 #[derive(Debug, Clone)]
 pub struct ReportOptions {
-    /// Model and label set of the labels; `None` if no post is labelled yet.
+    /// The model and the label set that the labels come from; `None` if no post is labelled yet.
     pub subject: Option<(Target, LabelSet)>,
     /// Includes posts from this time on.
     pub since: Option<Timestamp>,
@@ -121,7 +121,7 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     Ok(build::build(options, sums, &scores, context))
 }
 
-/// Returns the report without quotes of posts that were purged or edited since; `None` if no quote is stale.
+/// Returns the report without quotes from posts that have since been purged or edited; `None` if no quote is stale.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -145,7 +145,7 @@ pub async fn without_stale_quotes(
     Ok(Some(report))
 }
 
-/// Selects posts of as many labels as possible: the first post of each label, then the second, and so on.
+/// Selects posts with as many labels as possible: the first post of each label, then the second, and so on.
 fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
     let mut taken: Vec<SamplePost> = Vec::new();
     let mut left = samples;

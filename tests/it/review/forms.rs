@@ -184,7 +184,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
         }
         asked.sort_unstable();
         assert_eq!(asked, ["t3_k00003", "t3_k00006"]);
-        assert!(page.contains("No further posts match"), "{page}");
+        assert!(page.contains("No more posts match"), "{page}");
         let page = served.get("/review?label=unlabelled").await;
         assert_eq!(field(&page, "post"), "t3_k00004");
         let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();

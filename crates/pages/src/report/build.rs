@@ -15,7 +15,7 @@ use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, Report
 
 /// Maximum number of characters in a quoted title: three lines on a phone.
 const TITLE: usize = 160;
-/// The tolerance when scores are compared, which are stored with seven digits.
+/// Tolerance for comparing scores, which are stored with seven digits.
 const SCORE_ERROR: f64 = 1e-4;
 /// Maximum number of topics in a report.
 const TOPICS: usize = 400;
@@ -152,7 +152,7 @@ impl<'s> Names<'s> {
     }
 
     /// Returns the slug of the label that a topic names: the label with this slug, or the only label with this text.
-    /// The view `topic_agreement` has the same rule.
+    /// The `topic_agreement` view uses the same rule.
     fn label_of_topic(&self, topic: &str) -> Option<&'s str> {
         if let Some((slug, _)) = self.0.get_key_value(topic) {
             return Some(slug);
@@ -170,7 +170,7 @@ fn tallies(
     period: Period,
 ) -> BTreeMap<Key, Tally> {
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
-    // Inserted first, so that labels without posts have a row, too.
+    // Inserted first, so that labels without posts also have a row.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
         let key = key(PostOutcome::Labelled, Some(&label.slug));
         tallies.insert(key, Tally::new(axis.len()));
@@ -321,8 +321,8 @@ fn topics<'c>(
         }
     }
     let mut topics: Vec<_> = topics.into_values().collect();
-    // In label order, so that agreement is on the diagonal of the heat map; then topics that are not labels, largest
-    // first.
+    // Sort topics that are labels in label order, which puts agreement on the heat map's diagonal. Topics that are not
+    // labels follow, largest first.
     topics.sort_by_key(|topic| {
         let label = topic.label.as_deref();
         let place = label.and_then(|label| places.get(&(PostOutcome::Labelled, label)));
@@ -366,14 +366,14 @@ fn calls(
                 .map(|(label, score)| (label.label.clone(), *score))
                 .collect();
             best.sort_by(|a, b| b.1.total_cmp(&a.1));
-            // The margin is the distance to the second-best score, which may be that of the background.
+            // The margin is the distance to the second-best score, which may be the background's.
             let rival = sample.score - sample.margin;
             let second = best.get(1).map_or(0.0, |(_, score)| *score);
             if !best.is_empty() && rival > second + SCORE_ERROR {
                 best.insert(1, ("other".to_owned(), rival));
             }
             best.truncate(2);
-            // Posts of the sample source are not on Reddit. Paths that are not permalinks are ignored.
+            // Posts from the sample source are not on Reddit. Paths that are not permalinks are ignored.
             let path = sample.permalink.as_deref();
             let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
             let is_sample = sample.source == SourceKind::Sample.as_str();

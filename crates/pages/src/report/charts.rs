@@ -12,11 +12,11 @@ use super::table::ChartTable;
 use crate::display::thousands;
 use topicmill_review::drift::as_f64;
 
-/// Width in pixels of a chart on a wide screen.
+/// Width of a chart on a wide screen, in pixels.
 const WIDE: f64 = 780.0;
-/// Width in pixels of a chart on a phone whose screen is 380 pixels wide.
+/// Width of a chart, in pixels, on a phone with a 380-pixel screen.
 const NARROW: f64 = 340.0;
-/// Maximum number of labels or topics in a chart; the chart's table has more.
+/// Maximum number of labels or topics in a chart; the chart's table contains more.
 const MOST: usize = 24;
 
 /// A chart.
@@ -27,7 +27,7 @@ pub struct Chart {
     pub title: String,
     /// Explanation of how to read the chart.
     pub explanation: String,
-    /// Data of the chart.
+    /// The chart's data.
     pub table: ChartTable,
     wide: Svg,
     narrow: Svg,
@@ -77,7 +77,7 @@ fn ticks(largest: u64) -> Vec<u64> {
     (0..=largest.div_ceil(step)).map(|n| n * step).collect()
 }
 
-/// Draws horizontal grid lines with numbers, and returns the function from a number to its y coordinate.
+/// Draws horizontal grid lines with numbers and returns the function that maps a number to its y coordinate.
 fn grid(
     svg: &mut Svg,
     left: f64,
@@ -140,7 +140,7 @@ fn stack<const KINDS: usize>(
     (left, wide)
 }
 
-/// Returns the width of the column of names: the widest name and a margin, at most `most` pixels.
+/// Returns the width of the name column: the widest name and a margin, at most `most` pixels.
 fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
     let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
     (widest + 14.0).min(most)

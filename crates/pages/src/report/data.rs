@@ -9,7 +9,7 @@ use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 /// Number of bins of a score histogram.
 pub const BINS: usize = 50;
 
-/// The two periods between which a change is measured.
+/// The two periods that a change is measured between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
     /// The earlier and the later half of the time range.
@@ -44,7 +44,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns the difference of the shares.
+    /// Returns the difference between the shares.
     pub fn difference(&self) -> f64 {
         self.to - self.from
     }
@@ -65,11 +65,12 @@ pub struct OutcomeStats {
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of the posts' best scores; `None` without posts, and for `other`, whose posts did not get their best label.
+    /// Mean of the posts' best scores; `None` without posts, and for `other`, because those posts were not assigned
+    /// their best label.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
-    /// Change of the share; `None` if one of the periods has no posts.
+    /// Change in the share; `None` if one of the periods has no posts.
     pub change: Option<Change>,
 }
 
@@ -78,7 +79,7 @@ pub struct OutcomeStats {
 pub struct TopicStats {
     /// Slug of the topic.
     pub slug: String,
-    /// Text of the label with this slug, else the slug.
+    /// Text of the label with this slug, or the slug itself if there is none.
     pub name: String,
     /// Slug of the label that the topic names, if it names one.
     pub label: Option<String>,
@@ -103,7 +104,7 @@ pub struct QuotedPost {
     pub subreddit: String,
     /// URL on Reddit.
     pub link: Option<String>,
-    /// Display name of the topic that it was collected for.
+    /// Display name of the topic that the post was collected for.
     pub topic: Option<String>,
     /// The best labels with their scores, at most two; the second may be `other`.
     pub best: Vec<(String, f64)>,
@@ -142,15 +143,15 @@ pub struct Report {
     pub waiting: u64,
     /// Posts whose text was purged by retention before they were scored.
     pub without_text: u64,
-    /// Posts per column of the time axis: with a label, `other` or `unsure`, not scored.
+    /// Posts per column of the time axis: [labelled, `other` or `unsure`, not scored].
     pub totals: Vec<[u64; 3]>,
     /// Labels, largest first, then `other` and `unsure`, if any.
     pub outcomes: Vec<OutcomeStats>,
-    /// Topics: those that are labels in label order, then the others, largest first.
+    /// Topics: first the ones that are labels, in label order, then the rest, largest first.
     pub topics: Vec<TopicStats>,
     /// (posts labelled as their topic, scored posts whose topic is a label).
     pub agreement: (u64, u64),
-    /// Quality of the labels, over all periods; `None` if there is no label set.
+    /// Quality of the labels over all periods; `None` if there is no label set.
     pub quality: Option<MeasuredQuality>,
     /// Drift between the two periods.
     pub drift: Option<Drift>,
@@ -172,7 +173,7 @@ impl Report {
         self.outcomes.iter().map(|line| line.posts).sum()
     }
 
-    /// Returns the number of posts with a kind of outcome.
+    /// Returns the number of posts with this kind of outcome.
     pub fn posts_with(&self, outcome: PostOutcome) -> u64 {
         let lines = self.outcomes.iter().filter(|line| line.outcome == outcome);
         lines.map(|line| line.posts).sum()

@@ -8,9 +8,9 @@ use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
 use topicmill_store::PostOutcome;
 
-/// Maximum number of characters of a label in a headline.
+/// Maximum number of characters in a label in a headline.
 const NAME: usize = 48;
-/// The headline states the share of posts without a label if it is at least this.
+/// Minimum share of posts without a label for the headline to state it.
 const MIN_WITHOUT_LABEL: f64 = 0.5;
 
 /// Returns the headline.
@@ -71,7 +71,7 @@ fn of_posts(report: &Report) -> String {
     }
 }
 
-/// The labels that are significantly larger than the others.
+/// The labels that are significantly larger than the rest.
 enum Leads {
     /// One label leads, as this sentence states.
     One(String),
@@ -81,7 +81,7 @@ enum Leads {
     None,
 }
 
-/// Finds the labels that lead, and states their shares.
+/// Finds the labels that lead and states their shares.
 fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Leads {
     let name = capital(&single_line(&leader.name, NAME));
     let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
@@ -107,7 +107,7 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Lea
 /// Returns the headline if no label leads and no share changed significantly.
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
     let of_posts = of_posts(report);
-    // Only if the topic of each post is a label, because the sentence states a share of all scored posts.
+    // Only if every post's topic is a label, because the sentence states a share of all scored posts.
     if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
         let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
         return format!(
@@ -121,7 +121,7 @@ fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
 
 /// Returns the label with the largest significant change, and a phrase that describes the change.
 fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
-    // Reversed, because `max_by` returns the last of equal changes, which then belongs to the larger label.
+    // Reversed, because `max_by` returns the last of several equal changes, which then belongs to the larger label.
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
     let real = changes.filter(|(_, change)| change.is_significant);
@@ -145,10 +145,10 @@ fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, 
 pub fn lead(report: &Report) -> String {
     let (Some(first), Some(last)) = (report.first, report.last) else {
         if report.is_bounded {
-            return "Change --since or --until to select another period.".to_owned();
+            return "Change --since or --until to select a different period.".to_owned();
         }
         return "Run “topicmill collect” to collect posts for your topics, or “topicmill import” to read them from a \
-                file. “topicmill demo” makes an example of this page."
+                file. “topicmill demo” creates an example of this page."
             .to_owned();
     };
     let period = time::period(first, last);
@@ -180,7 +180,7 @@ pub fn lead(report: &Report) -> String {
     };
     let left_out: Vec<String> = [
         (report.waiting, "not labelled yet"),
-        (report.without_text, "without a text"),
+        (report.without_text, "without text"),
     ]
     .into_iter()
     .filter(|(posts, _)| *posts > 0)

@@ -21,7 +21,7 @@ const SPARK: usize = 60;
 /// Maximum number of entries about unreadable subreddits.
 const SKIPPED: usize = 12;
 
-/// A key figure at the top of the report.
+/// A key figure at the top of a report.
 struct Figure {
     value: String,
     name: String,
@@ -105,8 +105,8 @@ pub fn render_page(report: &Report) -> String {
     page.render().expect("writing to a string cannot fail")
 }
 
-/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script. `review` is the URL of
-/// the review page, if there is one.
+/// Renders the content of `<main>`. It requires the style sheet [`display::STYLE`] but no script. `review` is the URL
+/// of the review page, if there is one.
 pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
     let quality = report.quality.as_ref().filter(|_| report.scored() > 0);
     let body = Body {
@@ -210,7 +210,7 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
 /// Draws a sparkline of posts over time.
 fn spark(series: &[u64]) -> String {
     let together = series.len().div_ceil(SPARK).max(1);
-    // Grouped from the end, so that the last point has as many columns as the others.
+    // Grouped from the end, so that the last point covers as many columns as the others.
     let mut series: Vec<u64> = series
         .rchunks_exact(together)
         .map(|part| part.iter().sum())
@@ -307,7 +307,7 @@ fn about_labels(report: &Report) -> String {
         text += " Posts are “other” if a background topic fits better than all labels.";
     }
     if report.posts_with(PostOutcome::Unsure) > 0 {
-        text += " Posts are “unsure” if no score reaches the threshold; their mean score is that of the best label.";
+        text += " Posts are “unsure” if no score reaches the threshold; their mean score is the mean of their best scores.";
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Draws SVG images. Texts are measured with font metrics and truncated to fit; the complete text is then in a
+//! Draws SVG images. Text is measured with font metrics and truncated to fit. The complete text is then put in a
 //! `<title>`, which browsers show as a tooltip.
 
 use std::fmt::Write;
@@ -14,7 +14,7 @@ pub struct Svg {
     body: String,
 }
 
-/// The point of a text that its coordinates refer to.
+/// The point in a string that its coordinates refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// The left end.
@@ -35,7 +35,7 @@ impl Anchor {
     }
 }
 
-/// Escapes a text for XML and HTML.
+/// Escapes a string for XML and HTML.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -53,7 +53,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns an upper bound of the width of a text in pixels, at a font size of 12 pixels: the width in `DejaVu Sans`,
+/// Returns an upper bound on the width of a string in pixels, at a font size of 12 pixels: the width in `DejaVu Sans`,
 /// the widest of the usual system fonts.
 pub fn width(text: &str) -> f64 {
     text.chars().map(advance).sum()
@@ -79,13 +79,13 @@ fn advance(c: char) -> f64 {
         | '\u{ff00}'..='\u{ff60}'
         | '\u{2600}'..='\u{27bf}' => 14.0,
         c if u32::from(c) >= 0x1_0000 => 17.0,
-        // Other scripts, some with wide letters, such as Arabic and those of India.
+        // Other scripts, some with wide letters, such as Arabic and Indian scripts.
         '\u{600}'..='\u{1fff}' => 13.0,
         _ => 10.5,
     }
 }
 
-/// Truncates a text to a width in pixels, with an ellipsis.
+/// Truncates a string to a width in pixels, with an ellipsis.
 pub fn fit(text: &str, room: f64) -> String {
     let text = display::single_line(text, 400);
     if width(&text) <= room {
@@ -175,7 +175,7 @@ impl Svg {
         ));
     }
 
-    /// Adds a text, truncated to `room` pixels.
+    /// Adds a string, truncated to `room` pixels.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
         let shown = fit(text, room);
         let whole = display::single_line(text, 400);
@@ -193,7 +193,7 @@ impl Svg {
         ));
     }
 
-    /// Adds the name of a row, right-aligned at the left edge of the plot area.
+    /// Adds a row's name, right-aligned at the left edge of the plot area.
     pub fn name(&mut self, left: f64, y: f64, text: &str) {
         self.text(
             (left - 10.0, y + 4.0),
@@ -204,7 +204,7 @@ impl Svg {
         );
     }
 
-    /// Adds a text rotated by 45 degrees.
+    /// Adds a string rotated by 45 degrees.
     pub fn slanted(&mut self, at: (f64, f64), class: &str, text: &str, room: f64) {
         let shown = fit(text, room);
         self.push(format_args!(
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_are_truncated_to_fit() {
+    fn long_text_is_truncated_to_fit() {
         assert_eq!(fit("food", 100.0), "food");
         for long in [
             "W".repeat(200),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped() {
+    fn text_is_escaped() {
         let mut svg = Svg::new(100.0, 20.0);
         let evil = "</text><script>alert(1)</script>\"'&\u{0}\u{ffff}";
         svg.text((0.0, 9.0), Anchor::Start, "name", evil, 30.0);

@@ -10,7 +10,7 @@ pub struct ChartTable {
     pub head: Vec<String>,
     /// Rows, each with one cell per column.
     pub rows: Vec<Vec<String>>,
-    /// Number of leading text columns; the others are numeric.
+    /// Number of leading text columns; the rest are numeric.
     pub names: usize,
     /// Number of rows left out.
     pub left_out: usize,

@@ -1,4 +1,4 @@
-//! Tests the texts and charts of reports built from aggregates.
+//! Tests the text and the charts of reports built from aggregates.
 
 use topicmill_score::{Label, LabelSet, Mode};
 
@@ -14,7 +14,7 @@ fn day(day: i64) -> String {
     time(day).as_datetime().format("%Y-%m-%d").to_string()
 }
 
-/// Builds a report from (label, posts in the earlier half, posts in the later half) of twenty days.
+/// Builds a report from (label, posts in the earlier half, posts in the later half) over twenty days.
 fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
     let set = LabelSet {
         name: "trial".into(),

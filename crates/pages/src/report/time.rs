@@ -1,4 +1,4 @@
-//! The time axis of charts, with columns of one or more hours, days or months.
+//! The time axis of charts, whose columns cover one or more hours, days or months.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use topicmill_core::Timestamp;
 use topicmill_review::drift::as_f64;
 use topicmill_store::TimeStep;
 
-/// Maximum number of columns in a chart: each is then about two pixels wide on a phone.
+/// Maximum number of columns in a chart: with this many, each is about two pixels wide on a phone.
 const MOST: usize = 120;
-/// Maximum number of steps on an axis, counted before they are grouped into columns: a century of months.
+/// Maximum number of steps on an axis before they are grouped into columns: a century of months.
 const MOST_STEPS: usize = 1_200;
 
 /// Consecutive columns of time.
@@ -18,7 +18,7 @@ const MOST_STEPS: usize = 1_200;
 pub struct Axis {
     /// Length of a step.
     pub step: TimeStep,
-    /// Steps per column.
+    /// Number of steps per column.
     pub steps: usize,
     /// Start time of each column.
     pub starts: Vec<NaiveDateTime>,
@@ -28,13 +28,13 @@ pub struct Axis {
     pub last_is_incomplete: bool,
     /// Start of the first column.
     first: Option<NaiveDateTime>,
-    /// Times of the first and of the last post.
+    /// Times of the first and the last post.
     span: Option<(Timestamp, Timestamp)>,
 }
 
-/// A column is complete if no more than this share of its time is missing: about an hour of a day.
+/// A column is complete if no more than this share of its time is missing: about an hour in a day.
 const MISSING_SHARE: f64 = 0.05;
-/// The longest gap that may be chance, as a multiple of the mean interval between posts. If posts are independent, a
+/// Longest gap that may be due to chance, as a multiple of the mean interval between posts. If posts are independent, a
 /// longer gap has a probability of e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
@@ -60,7 +60,7 @@ fn after(step: TimeStep, time: NaiveDateTime) -> Option<NaiveDateTime> {
     }
 }
 
-/// Parses a time in the format of the store.
+/// Parses a time in the store's format.
 fn parse(step: TimeStep, text: &str) -> Option<NaiveDateTime> {
     let whole = match step {
         TimeStep::Hour => format!("{text}:00:00"),
@@ -79,7 +79,7 @@ impl Axis {
         let steps = std::iter::successors(Some(first), |time| after(step, *time));
         let all: Vec<_> = steps
             .take_while(|time| *time <= last)
-            // A post with a wrong date in the far future must not create a huge axis.
+            // A post with a wrong date far in the future must not create a huge axis.
             .take(MOST_STEPS)
             .collect();
         let steps = all.len().div_ceil(MOST).max(1);
@@ -94,7 +94,7 @@ impl Axis {
         }
     }
 
-    /// Determines if the first and the last column are incomplete, given the number of posts.
+    /// Determines whether the first and the last column are incomplete, given the number of posts.
     pub fn mark_incomplete(&mut self, posts: u64) {
         let (Some((first, last)), Some(start), Some(end)) =
             (self.span, self.starts.first(), self.starts.last())
@@ -127,7 +127,7 @@ impl Axis {
             || column + 1 == self.len() && self.last_is_incomplete
     }
 
-    /// Returns the columns that lines connect: the complete ones, or all if too few are complete for a line.
+    /// Returns the columns that lines connect: the complete ones, or all columns if too few are complete for a line.
     pub fn complete(&self) -> Range<usize> {
         let columns = usize::from(self.first_is_incomplete)
             ..self.len() - usize::from(self.last_is_incomplete);
@@ -189,7 +189,7 @@ impl Axis {
         self.starts.len()
     }
 
-    /// Returns the column of a time in the format of the store.
+    /// Returns the column of a time in the store's format.
     pub fn column(&self, time: &str) -> Option<usize> {
         self.column_at(parse(self.step, time)?)
     }

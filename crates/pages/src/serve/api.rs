@@ -1,4 +1,4 @@
-//! The JSON API under `/api`, which `openapi.json` describes.
+//! The JSON API under `/api`, described in `openapi.json`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn sql(State(serving): State<Shared>, parameters: Parameters) -> Result<Re
     Ok(Response::from_parts(head, metered(&serving, bytes)?))
 }
 
-/// Returns a body that counts as unread until its last chunk is sent, to bound the memory that slow clients use.
+/// Returns a body that counts as unread until its last chunk is sent, to limit the memory that slow clients use.
 fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, PageError> {
     let kib = u32::try_from(bytes.len() / 1024).unwrap_or(u32::MAX);
     let unread = Arc::clone(&serving.unread).try_acquire_many_owned(kib);
@@ -139,12 +139,12 @@ fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, PageError> {
     )))
 }
 
-/// Bytes per chunk of a response.
+/// Bytes per response chunk.
 const PIECE: usize = 64 * 1024;
 /// The reason why reading a body from memory cannot fail.
 const FITS: &str = "a body in memory can be read";
 
-/// Returns a table as a CSV download. Cells that a spreadsheet would run as formulas are escaped.
+/// Returns a table as a CSV download. Escapes cells that a spreadsheet would run as formulas.
 fn csv(table: &Table, is_cut: bool) -> Response {
     let names = table.columns.iter().cloned().map(Value::from).collect();
     let bytes = to_csv([&names].into_iter().chain(&table.rows), true);

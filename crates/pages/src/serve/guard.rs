@@ -1,7 +1,8 @@
-//! Authorises requests, and sets the security headers of responses.
+//! Authorises requests and sets the security headers of responses.
 //!
 //! Without a token, only loopback clients can connect, and the `Host` header must be a loopback name, which prevents
-//! DNS rebinding. With a token, clients must send it, under any host name. State-changing requests must be same-origin.
+//! DNS rebinding. With a token, clients must send it but may use any host name. State-changing requests must be
+//! same-origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +22,23 @@ use sha2::{Digest, Sha256};
 
 use super::pages::{LoginPage, PageError, error_response, html};
 
-/// Time limit of a request; longer than any page takes.
+/// Time limit for a request; longer than any page takes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
 const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
                               frame-ancestors 'none'";
-/// Prevents browsers from caching texts that may be purged later.
+/// Prevents browsers from caching text that may be purged later.
 const NO_STORE: &str = "no-store";
 
 /// Checks the token of requests.
 pub struct Guard {
-    /// Hash of the token. The hash is also the value of the cookie.
+    /// Hash of the token, which is also the cookie's value.
     token: Option<String>,
 }
 
 impl Guard {
-    /// Creates a guard; without a token, it accepts loopback hosts only.
+    /// Creates a guard; without a token, it accepts only loopback hosts.
     pub fn new(token: Option<String>) -> Self {
         Self {
             token: token.map(|token| digest(&token)),
@@ -105,7 +106,7 @@ fn is_loopback(host: &str) -> bool {
         || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Returns true if a state-changing request is same-origin, or does not come from a browser.
+/// Returns true if a state-changing request is same-origin or does not come from a browser.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -117,7 +118,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
         return site == "same-origin" || site == "none";
     }
     match text(ORIGIN) {
-        // Browsers send one of the two headers, so this is another client such as curl.
+        // Browsers send one of the two headers, so this is a different client, such as curl.
         None => true,
         Some(origin) => {
             let origin = origin.parse::<Uri>().ok();
@@ -127,7 +128,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns true if a page of another origin sent the request.
+/// Returns true if a page from a different origin sent the request.
 fn is_cross_origin(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     matches!(site, Some(b"cross-site" | b"same-site"))
@@ -145,7 +146,7 @@ fn is_protected(uri: &Uri) -> bool {
 pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    // HTTP/2 has the host name in the URI.
+    // In HTTP/2, the host name is in the URI.
     let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
     let path = request.uri().path().to_owned();
     if guard.token.is_none() && !host.is_some_and(is_loopback) {
@@ -222,7 +223,7 @@ pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response 
     }
 }
 
-/// Renders errors, and adds security headers to every response.
+/// Renders errors and adds security headers to every response.
 pub async fn finish_response(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;

@@ -1,4 +1,4 @@
-//! Lists posts: parses query parameters, and returns a page of matching posts.
+//! Lists posts: parses query parameters and returns a page of matching posts.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -58,7 +58,7 @@ impl Parameters {
         NAMES.into_iter().filter_map(pair)
     }
 
-    /// Returns the URL of the list with some parameters replaced, or removed.
+    /// Returns the URL of the list with some parameters replaced or removed.
     pub fn changed(&self, path: &str, changes: &[(&'static str, Option<&str>)]) -> String {
         let is_kept = |name| changes.iter().all(|(other, _)| *other != name);
         let kept = self.pairs().filter(|(name, _)| is_kept(*name));
@@ -104,9 +104,9 @@ pub struct PostList {
     pub total: u64,
     /// True if a search matched more posts than are counted; only the newest are counted.
     pub total_is_cut: bool,
-    /// The posts of the page.
+    /// The posts on the page.
     pub posts: Vec<PostSummary>,
-    /// Cursor of the next page for `after`; `None` on the last page.
+    /// Value of `after` for the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
@@ -134,7 +134,7 @@ pub async fn list(serving: &Serving, parameters: &Parameters) -> Result<PostList
     if let Some(outcome) = &filter.outcome {
         check_outcome(serving, outcome).await?;
     }
-    let wrong = "not a valid cursor: use `next` of the previous page";
+    let wrong = "not a valid cursor: use `next` from the previous page";
     let after = parse_parameter(parameters, "after", wrong, parse_cursor)
         .map_err(PageError::bad_request)?;
     let found = serving.index.find(filter, search, after, limit).await?;
@@ -149,7 +149,7 @@ pub async fn list(serving: &Serving, parameters: &Parameters) -> Result<PostList
     })
 }
 
-/// Returns the values of the facets of the list that the parameters select.
+/// Returns the facet values of the list that the parameters select.
 pub async fn facets(serving: &Serving, parameters: &Parameters) -> Result<Facets, PageError> {
     let filter = filter(parameters).map_err(PageError::bad_request)?;
     let search = parameters.get("q").map(str::to_owned);
@@ -181,7 +181,7 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), PageError
     )))
 }
 
-/// Reads posts in the order of `names`, except posts that were purged since.
+/// Reads posts in the order of `names`, except posts that have since been purged.
 async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<PostSummary>, StoreError> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -217,7 +217,7 @@ fn filter(parameters: &Parameters) -> Result<RowFilter, String> {
         topic: parameters.get("topic").map(str::to_owned),
         subreddit,
         since: parse_parameter(parameters, "since", time, |text| moment(text, 0))?,
-        // A date as `until` includes the whole day.
+        // If `until` is a date, the whole day is included.
         until: parse_parameter(parameters, "until", time, |text| moment(text, 1))?,
         min_score: parse_parameter(parameters, "min_score", "not a number from 0 to 1", least)?,
         sort: sort(parameters)?,

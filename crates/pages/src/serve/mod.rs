@@ -2,7 +2,7 @@
 //!
 //! Requests come from this machine or from clients with the token. `guard` authorises them, `index` keeps the columns
 //! and the full-text index of lists in memory, and `pages` and `api` respond. Only `review` writes to the database: it
-//! stores answers through a read-write connection, and starts fits, which the program runs.
+//! stores answers through a read-write connection and starts fits, which the program runs.
 
 mod api;
 mod guard;
@@ -37,7 +37,7 @@ use topicmill_store::{Store, StoreError};
 const BODY: usize = 64 * 1024;
 /// Time limit for pending responses after a shutdown signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of concurrent user queries, so that pages stay responsive.
+/// Maximum number of concurrent user queries, so that pages remain responsive.
 const QUERIES: usize = 2;
 /// Maximum size in KiB of query results that clients have not read yet, in total.
 const UNREAD_KIB: usize = 256 * 1024;
@@ -52,7 +52,7 @@ pub enum ServeError {
     /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The address is reachable from other machines, and there is no token.
+    /// The address is reachable from other machines, but there is no token.
     #[error(
         "listening on {0}, which other machines can reach, requires a token: write one of {SHORTEST_TOKEN} characters \
          or more to a file and pass it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
@@ -72,7 +72,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Returns the kind of the error, which determines the exit code.
+    /// Returns the kind of error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Bind(_) | Self::NoToken(_) | Self::ShortToken(_) => FailureKind::Usage,
@@ -99,7 +99,7 @@ pub struct ServeOptions {
     pub review: Option<ReviewOptions>,
 }
 
-/// State that all request handlers share.
+/// State shared by all request handlers.
 pub struct Serving {
     /// Read-only connection to the database.
     pub store: Store,
@@ -127,7 +127,7 @@ impl Serving {
     }
 }
 
-/// Shared state of all requests.
+/// State shared by all requests.
 pub type Shared = Arc<Serving>;
 
 /// A server that is bound to an address.
@@ -143,7 +143,7 @@ impl Server {
     /// Binds to the address, without accepting connections yet.
     ///
     /// # Errors
-    /// Returns [`ServeError`] if a required token is missing or short, or the address cannot be bound.
+    /// Returns [`ServeError`] if a required token is missing or too short, or if the address cannot be bound.
     pub async fn bind(
         options: ServeOptions,
         store: Store,
@@ -216,7 +216,7 @@ impl Server {
             ended = rendering => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         };
-        // Waits, because a cancelled fit still stores its work in progress.
+        // Wait, because a cancelled fit still stores its work in progress.
         if stop.is_cancelled() {
             fits.close();
             fits.wait().await;

@@ -1,4 +1,4 @@
-//! Runs read-only SQL queries of users, with limits on rows, bytes, time and concurrency.
+//! Runs users' read-only SQL queries, with limits on rows, bytes, time and concurrency.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::Serving;
 use super::pages::PageError;
 use topicmill_store::{Part, QueryEnd, QueryRequest, StoreError, Table};
 
-/// Time limit of a query.
+/// Time limit for a query.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of rows in a result.
 pub const MAX_ROWS: u64 = 10_000;
-/// Maximum number of bytes in a row, and approximately in a result.
+/// Maximum number of bytes in a row, and approximate maximum for a result.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Time limit for waiting for earlier queries.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub struct QueryResult {
     pub is_cut: bool,
 }
 
-/// Runs a query, and returns at most `rows` rows.
+/// Runs a query and returns at most `rows` rows.
 pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryResult, PageError> {
     let turn = tokio::select! {
         turn = serving.queries.acquire() => turn,
@@ -82,7 +82,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
         () = late => {
             stop.cancel();
             tokio::select! {
-                // The next query starts only after this one is cancelled.
+                // Wait for the cancellation, so that the next query does not start before it.
                 _ = running => {}
                 () = serving.clock.sleep(CANCEL_TIMEOUT) => {}
             }

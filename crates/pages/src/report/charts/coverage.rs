@@ -42,7 +42,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "coverage",
         title: "Collected posts".to_owned(),
         explanation: format!(
-            "Each row is a topic and each cell a {}. Darker cells have more posts, relative to the largest cell of \
+            "Each row is a topic and each cell a {}. Darker cells contain more posts, relative to the largest cell of \
              the topic. {} of {} cells are empty. {gaps}",
             report.axis.unit(),
             thousands(empty),

@@ -1,4 +1,4 @@
-//! Draws a heat map: rows are the topics that posts were collected for, columns their predicted labels.
+//! Draws a heat map: the rows are the topics that posts were collected for, and the columns are their predicted labels.
 
 use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
@@ -11,9 +11,9 @@ use topicmill_store::PostOutcome;
 
 /// The smallest share that is printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
-/// Maximum width in pixels of a column name.
+/// Maximum width of a column name, in pixels.
 const HEADING: f64 = 175.0;
-/// Upper bounds of the colour steps; the last step, without a bound, has the rest.
+/// Upper bounds of the colour steps; the last step, which has no bound, covers the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
 /// Draws the heat map; `None` with fewer than two topics.
@@ -59,7 +59,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "topics-against-labels",
         title: "Topics against labels".to_owned(),
         explanation: format!(
-            "Each row is the topic that posts were collected for, and each column the label that they got. Shades \
+            "Each row is the topic that posts were collected for, and each column is the label that they got. Shades \
              and numbers are percentages of the row; its number of posts is in brackets.{}{}",
             left_out(report, &rows),
             largest_disagreement(&pairs, report)
@@ -98,8 +98,8 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     text
 }
 
-/// Returns a sentence about the topic whose posts most often get another label, with a leading space. Only topics that
-/// are labels count, because the posts of others cannot agree.
+/// Returns a sentence about the topic whose posts most often get a different label, with a leading space. Only topics
+/// that are labels count, because posts from other topics cannot agree.
 fn largest_disagreement(
     pairs: &[(u64, f64, &TopicStats, &OutcomeStats)],
     report: &Report,
@@ -132,7 +132,8 @@ fn largest_disagreement(
     })
 }
 
-/// Returns the outcomes to draw as columns: first the labels of the rows' topics, in order, then the largest others.
+/// Returns the outcomes to draw as columns: first the labels of the rows' topics, in order, then the largest of the
+/// rest.
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
     let of_rows = rows.iter().filter_map(|row| place(row.label.as_ref()?));

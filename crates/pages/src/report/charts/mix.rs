@@ -1,4 +1,4 @@
-//! Draws the change of the label mix between two periods.
+//! Draws the change in the label mix between two periods.
 
 use super::super::Report;
 use super::super::data::{Change, OutcomeStats, Period};
@@ -122,7 +122,7 @@ fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64
     svg
 }
 
-/// Draws vertical grid lines with shares, and returns the function from a share to its x coordinate.
+/// Draws vertical grid lines with shares and returns the function that maps a share to its x coordinate.
 fn scale(
     svg: &mut Svg,
     lines: &[(&OutcomeStats, Change)],
@@ -130,7 +130,7 @@ fn scale(
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
     let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
-    // In whole percent, rounded up to a round number.
+    // A whole percentage, rounded up to a round number.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -149,7 +149,7 @@ fn scale(
     x
 }
 
-/// Draws the legend, and returns the names of the periods.
+/// Draws the legend and returns the names of the periods.
 fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
     let (before, after) = match period {
         Period::Halves => ("earlier half", "later half"),

@@ -68,14 +68,14 @@ fn draw(report: &Report, width: f64, height: f64) -> Svg {
     svg
 }
 
-/// Draws a small chart per label, all on one scale.
+/// Draws a small chart per label, all on the same scale.
 pub fn labels(report: &Report) -> Option<Chart> {
     let lines: Vec<&OutcomeStats> = report
         .outcomes
         .iter()
         .filter(|line| line.posts > 0)
         .collect();
-    // For a single label, the chart of all posts shows the same.
+    // For a single label, this would be the same as the chart of all posts.
     if lines.len() < 2 || report.axis.len() < 2 {
         return None;
     }
@@ -107,7 +107,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
         explanation: format!(
-            "Posts per {}, and the label's share of {} labelled posts. All charts share one scale.{}{rest}",
+            "Posts per {}, and the label's share of {} labelled posts. All charts use the same scale.{}{rest}",
             report.axis.unit(),
             thousands(report.scored()),
             report.axis.about_lines()

@@ -1,4 +1,4 @@
-//! Draws score distributions, of all posts and per label.
+//! Draws score distributions for all posts and for each label.
 
 use super::super::Report;
 use super::super::data::{BINS, OutcomeStats};
@@ -9,7 +9,7 @@ use crate::display::{percent, score, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
-/// Number of columns of the chart. A column is two bins wide.
+/// Number of columns in the chart. A column is two bins wide.
 const COLUMNS: usize = BINS / 2;
 
 /// Kinds of outcomes, from bottom to top.
@@ -65,7 +65,7 @@ pub fn all(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Returns a sentence about posts without a label and the reasons.
+/// Returns a sentence about posts without a label and why they have none.
 fn none(report: &Report, scored: u64) -> String {
     let share = |fate| percent(as_f64(report.posts_with(fate)) / as_f64(scored));
     let other = (report.posts_with(PostOutcome::Other) > 0).then(|| {
@@ -120,7 +120,7 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
     svg
 }
 
-/// Returns a quantile of the scores of an outcome, interpolated from its histogram.
+/// Returns a quantile of an outcome's scores, interpolated from its histogram.
 fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     let all: u64 = line.bins.iter().sum();
     let wanted = as_f64(all) * share;
@@ -137,7 +137,7 @@ fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     None
 }
 
-/// Draws the median and the 10th to 90th percentile of the scores of each label.
+/// Draws the median and the 10th to 90th percentile of each label's scores.
 pub fn by_label(report: &Report) -> Option<Chart> {
     if !report.scores_are_shares {
         return None;

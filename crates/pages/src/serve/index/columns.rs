@@ -1,4 +1,4 @@
-//! An in-memory copy of the columns by which lists are filtered and sorted. It takes 48 bytes per post.
+//! An in-memory copy of the columns used to filter and sort lists. It takes 48 bytes per post.
 //!
 //! Every list is one scan over all posts, which takes a few milliseconds per million. No combination of filters needs a
 //! database index, and counts are exact.
@@ -18,7 +18,7 @@ use topicmill_store::{Part, QueryRequest, Result, Store, StoreError, part_channe
 
 /// The value for an unknown Reddit score.
 const NO_VOTES: i32 = i32::MIN;
-/// The value for a text that retention has deleted.
+/// The value for text that retention has deleted.
 const NO_TEXT: u64 = 0;
 
 /// A post, with interned names and Unix timestamps.
@@ -62,7 +62,7 @@ impl Row {
 pub struct Columns {
     /// The posts, ordered by key.
     rows: Vec<Row>,
-    /// Fullnames without a base-36 number, by key.
+    /// Fullnames that contain no base-36 number, by key.
     irregular: HashMap<i64, String>,
     pub subreddits: Interner,
     pub topics: Interner,
@@ -72,7 +72,7 @@ pub struct Columns {
 impl Columns {
     /// Reads the columns with one statement.
     pub async fn read(store: &Store) -> Result<Self> {
-        // Keys of -1 match no row.
+        // No row has the key -1.
         let target = store.labels().current_target().await?;
         let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
         let sql = format!(
@@ -140,7 +140,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the fullname of a post by its key.
+    /// Returns the fullname of the post with this key.
     pub fn fullname(&self, key: i64) -> Option<Fullname> {
         let irregular = self.irregular.get(&key).cloned();
         irregular.unwrap_or_else(|| name(key)).parse().ok()
@@ -151,12 +151,12 @@ impl Columns {
         self.rows.len()
     }
 
-    /// Returns the number of posts with a text.
+    /// Returns the number of posts with text.
     pub fn texts(&self) -> usize {
         self.rows.iter().filter(|row| row.text != NO_TEXT).count()
     }
 
-    /// Returns (key, first half of the text hash) of up to `most` posts with a text, newest first.
+    /// Returns (key, first half of the text hash) for up to `most` posts with text, newest first.
     pub fn newest_texts(&self, most: usize) -> Vec<(i64, u64)> {
         let rows = self.rows.iter().filter(|row| row.text != NO_TEXT);
         let mut rows: Vec<&Row> = rows.collect();
@@ -183,8 +183,8 @@ impl Columns {
     }
 }
 
-/// Returns the base-36 id of a fullname as a number. For an irregular fullname, which an imported file may have,
-/// returns a negative hash.
+/// Returns a fullname's base-36 id as a number. For an irregular fullname, which an imported file may contain, returns
+/// a negative hash.
 pub fn key(fullname: &str) -> i64 {
     let id = fullname.strip_prefix("t3_");
     let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
@@ -208,7 +208,7 @@ fn name(key: i64) -> String {
     format!("t3_{id}")
 }
 
-/// Parses a time in the format of SQLite or PostgreSQL as a Unix timestamp.
+/// Parses a time in SQLite's or PostgreSQL's format as a Unix timestamp.
 fn seconds(text: &str) -> Option<i64> {
     let time = DateTime::parse_from_rfc3339(text)
         // PostgreSQL prints the UTC offset as `+00`.

@@ -1,4 +1,4 @@
-//! Filters and order of lists, and what a list returns.
+//! The filters and order of lists, and what a list returns.
 
 /// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,12 +24,12 @@ impl Sort {
     ];
 }
 
-/// Filters and order of a list.
+/// A list's filters and order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowFilter {
     /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
     pub outcome: Option<String>,
-    /// Slug of the topic.
+    /// The topic's slug.
     pub topic: Option<String>,
     /// Name of the subreddit, in any case.
     pub subreddit: Option<String>,
@@ -62,12 +62,12 @@ pub struct SelectedRows {
 pub struct FacetCount {
     /// The value, as the filter expects it.
     pub value: String,
-    /// Posts that have it and match the other filters.
+    /// Number of posts that have this value and match the other filters.
     pub posts: u64,
 }
 
-/// The values of the facets of a list, those with most posts first, except for months. The filter of a facet does not
-/// restrict the values of the same facet.
+/// A list's facet values, the ones with the most posts first, except for months. A facet's filter does not restrict the
+/// facet's own values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facets {
     /// Slugs of labels, `other`, `unsure` and `unlabelled`.

@@ -1,7 +1,7 @@
 //! A full-text index of posts, in an in-memory SQLite FTS5 table.
 //!
-//! It is in memory, because an index in a file would have to be purged along with its posts, and an index in the
-//! database would slow down every import. It works the same for both databases, and needs no migration.
+//! It is in memory because an index in a file would have to be purged along with its posts, and an index in the
+//! database would slow down every import. It works the same for both databases and needs no migration.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use rusqlite::{Connection, params};
 
 /// Maximum number of cached searches; paging repeats the same search.
 const SEARCHES: usize = 32;
-/// Maximum number of indexed bytes in a text: far more than Reddit's limit of 40,000 characters.
+/// Maximum number of indexed bytes per string: far more than Reddit's limit of 40,000 characters.
 const BYTES: usize = 200_000;
-/// The table definition. Emoji and other symbols count as words. Texts are not stored (`content=''`), but can be
+/// The table definition. Emoji and other symbols count as words. The text is not stored (`content=''`) but can be
 /// deleted (`contentless_delete`). `remove_diacritics 2` also handles letters with two marks.
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
@@ -27,7 +27,7 @@ impl FullTextIndex {
     /// Creates an empty index.
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
-        // No rollback is needed, and no text may be written to disk.
+        // Rollback is not needed, and no text may be written to disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
         Ok(Self {
@@ -36,7 +36,7 @@ impl FullTextIndex {
         })
     }
 
-    /// Inserts or replaces (key, title, body) texts.
+    /// Inserts or replaces the text of posts, as (key, title, body).
     pub fn upsert(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
         // Ascending keys go into one segment.
         texts.sort_unstable_by_key(|(key, ..)| *key);
@@ -52,7 +52,7 @@ impl FullTextIndex {
         tx.commit()
     }
 
-    /// Removes texts.
+    /// Removes the text of posts.
     pub fn remove(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
         self.searches.clear();
         let tx = self.table.transaction()?;
@@ -90,7 +90,7 @@ fn head(text: &str) -> &str {
     &text[..text.floor_char_boundary(BYTES)]
 }
 
-/// Translates a search to an FTS5 query. All words must match, `"…"` is a phrase, `word*` a prefix, and `-word`
+/// Translates a search to an FTS5 query. All words must match, `"…"` is a phrase, `word*` is a prefix, and `-word`
 /// excludes posts. Everything else is quoted, so FTS5 operators have no effect.
 fn query(search: &str) -> Option<String> {
     let (mut with, mut without) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
-//! Stores repeated texts, such as the names of subreddits, once.
+//! Stores repeated strings, such as subreddit names, once.
 
 use std::collections::HashMap;
 
-/// The number of a missing text.
+/// The number of a missing string.
 pub const NONE: u32 = u32::MAX;
 
-/// An interner: maps each text to a number, and back.
+/// An interner: maps each string to a number and back.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// Returns the number of a text.
+    /// Returns the number of a string.
     pub fn intern(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -24,19 +24,19 @@ impl Interner {
         number
     }
 
-    /// Returns the texts, by number.
+    /// Returns the strings, by number.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// Returns, for each number, true if its text matches; the last element is for [`NONE`].
+    /// Returns, for each number, true if its string matches; the last element is for [`NONE`].
     pub fn matching(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
         let texts = self.texts.iter().map(|text| Some(text.as_str()));
         texts.chain([None]).map(is_wanted).collect()
     }
 }
 
-/// Returns true if there is no condition, or if the number satisfies it.
+/// Returns true if there is no condition or the number satisfies it.
 pub fn is_among(number: u32, wanted: Option<&[bool]>) -> bool {
     wanted.is_none_or(|wanted| wanted[(number as usize).min(wanted.len() - 1)])
 }

@@ -1,7 +1,7 @@
 //! An in-memory index of all posts for lists and full-text search, refreshed after writes to the database.
 //!
 //! A list is selected here, and its posts are then read from the database by key. Posts are therefore always current;
-//! only the selection may be as old as the last poll, usually a few seconds.
+//! only the selection may be outdated, by up to the time since the last poll, usually a few seconds.
 
 mod columns;
 mod filter;
@@ -24,9 +24,9 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_store::browse::ChangeMarker;
 use topicmill_store::{Result, Store, StoreError};
 
-/// Number of texts read per statement; each is a bound parameter.
+/// Number of posts whose text is read per statement; each is a bound parameter.
 const TEXTS: usize = 500;
-/// Number of texts added to the full-text index at once, newest posts first; they form one segment.
+/// Number of posts added to the full-text index at once, newest first; they form one segment.
 const SEGMENT: usize = 4_000;
 /// Interval between polls for changes in the database.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const PAUSE_FACTOR: u32 = 19;
 /// The longest pause. Reading 1,000,000 posts takes about four seconds.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Maximum number of matches of a search, for words as common as "the".
+/// Maximum number of matches for a search, reached by words as common as "the".
 const MAX_MATCHES: usize = 30_000;
 
 /// The result of [`Index::find`].
@@ -76,7 +76,7 @@ pub struct Index {
 #[derive(Default)]
 struct ReadState {
     news: Option<ChangeMarker>,
-    /// Keys of texts in the full-text index, with the first halves of their hashes.
+    /// Keys of posts in the full-text index, with the first halves of their text hashes.
     texts: HashMap<i64, u64>,
 }
 
@@ -107,12 +107,12 @@ impl Index {
         }
     }
 
-    /// Waits until the columns were read once; returns an error if a read fails before that.
+    /// Waits until the columns have been read once; returns an error if a read fails before that.
     pub async fn ready(&self) -> Result<()> {
         let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
         // The waits cannot fail, because the senders have the lifetime of this index.
         tokio::select! {
-            // After the first read, the index stays usable even if polls fail.
+            // After the first read, the index remains usable even if polls fail.
             biased;
             _ = columns.wait_for(Option::is_some) => Ok(()),
             failed = failed.wait_for(Option::is_some) => {
@@ -122,7 +122,7 @@ impl Index {
         }
     }
 
-    /// Returns a receiver that is notified of each refresh, and also immediately if the index was read already.
+    /// Returns a receiver that is notified of each refresh, and also immediately if the index has already been read.
     pub fn changes(&self) -> watch::Receiver<Option<Arc<Columns>>> {
         let mut changes = self.columns.subscribe();
         if changes.borrow().is_some() {
@@ -161,7 +161,7 @@ impl Index {
         finding.await.expect("finding does not panic")
     }
 
-    /// Counts the values of the facets of a list, on a blocking thread because it scans all posts.
+    /// Counts a list's facet values, on a blocking thread because it scans all posts.
     pub async fn facets(
         self: &Arc<Self>,
         filter: RowFilter,
@@ -198,8 +198,8 @@ impl Index {
             if let Some(failed) = &failed
                 && self.failed.borrow().is_none()
             {
-                // Logged once, not at every poll.
-                tracing::warn!("cannot refresh the index, lists may be outdated: {failed}");
+                // Log this once, not at every poll.
+                tracing::warn!("cannot refresh the index, so lists may be outdated: {failed}");
             }
             self.failed.send_replace(failed);
             if let Ok(true) = polled {
@@ -212,16 +212,16 @@ impl Index {
         }
     }
 
-    /// Refreshes the index if the database changed; returns true if it did.
+    /// Refreshes the index if the database has changed; returns true if it has.
     async fn poll(&self, store: &Store, read: &mut ReadState) -> Result<bool> {
         store.check_usable().await?;
-        // Read before the posts, so that the next poll notices writes in between.
+        // Read before the posts, so that the next poll notices concurrent writes.
         let news = store.posts().change_marker().await?;
         if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
         let columns = Arc::new(Columns::read(store).await?);
-        // Published before the texts are read, because lists do not need these.
+        // Published before the text is read, because lists do not need it.
         self.columns.send_replace(Some(Arc::clone(&columns)));
         self.read_texts(store, &columns, &mut read.texts).await?;
         // Set last, so that a failed refresh is repeated.
@@ -229,7 +229,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Updates the full-text index: removes texts that are purged or beyond the limit, and adds new and edited ones.
+    /// Updates the full-text index: removes text that is purged or beyond the limit, and adds new and edited text.
     async fn read_texts(
         &self,
         store: &Store,
@@ -255,7 +255,7 @@ impl Index {
                 }
             }
             let keys = segment.iter().map(|(key, _)| *key);
-            // These posts were purged since the columns were read.
+            // These posts have been purged since the columns were read.
             let gone: Vec<i64> = keys.filter(|key| !read.contains_key(key)).collect();
             self.change(&gone, texts)?;
             for key in &gone {
@@ -268,7 +268,7 @@ impl Index {
         Ok(())
     }
 
-    /// Removes and adds texts.
+    /// Removes the text of some posts and adds the text of others.
     fn change(&self, gone: &[i64], texts: Vec<(i64, String, String)>) -> Result<()> {
         // CPU-bound work under a blocking lock.
         tokio::task::block_in_place(|| {

@@ -1,9 +1,9 @@
-//! A post as an entry of a list.
+//! A post as an entry in a list.
 
 use crate::display;
 use topicmill_store::browse::PostSummary;
 
-/// Maximum number of characters in a title: the limit of Reddit.
+/// Maximum number of characters in a title: Reddit's limit.
 const TITLE: usize = 300;
 /// Maximum number of characters in an excerpt of the body.
 const EXCERPT: usize = 220;
@@ -16,9 +16,9 @@ pub struct PostLine {
     /// Label, `other`, `unsure` or `not labelled yet`.
     pub outcome: String,
     pub has_label: bool,
-    /// The score of the label or of `other`; for a post that is `unsure`, that of its best label.
+    /// The score of the label or of `other`; for a post that is `unsure`, the score of its best label.
     pub score: Option<String>,
-    /// The score in percent: the width of its bar.
+    /// The score as a percentage: the width of its bar.
     pub percent: f64,
     pub subreddit: String,
     pub topic: String,
@@ -36,7 +36,7 @@ impl PostLine {
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
-        // For a post that is `other`, the margin is the score of `other` minus that of the best label.
+        // For a post that is `other`, the margin is the score of `other` minus the best label's score.
         let is_other = post.outcome.as_deref() == Some("other");
         let score = match (post.score, post.margin) {
             (Some(score), Some(margin)) if is_other => Some(score + margin),
@@ -74,7 +74,7 @@ impl PostLine {
     }
 }
 
-/// Converts a share to percent, rounded to one decimal.
+/// Converts a share to a percentage, rounded to one decimal.
 pub fn percent(share: f64) -> f64 {
     (share.clamp(0.0, 1.0) * 1000.0).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! HTML pages, with one module per page. This module has what they share: rendering, error pages and static files.
+//! HTML pages, with one module per page. This module contains what they share: rendering, error pages and static files.
 
 pub mod line;
 pub mod overview;
@@ -50,7 +50,7 @@ struct MessagePage<'m> {
     message: &'m str,
 }
 
-/// Returns an error response: JSON for API paths, HTML for others.
+/// Returns an error response: JSON for API paths, HTML for other paths.
 pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response {
     let mut response = if path == "/api" || path.starts_with("/api/") || path == "/healthz" {
         (status, Json(json!({ "error": message }))).into_response()
@@ -72,7 +72,7 @@ pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response
     response
 }
 
-/// An error of a request: status and message. [`guard::finish_response`](super::guard::finish_response) renders it as
+/// A request error: its status and message. [`guard::finish_response`](super::guard::finish_response) renders it as
 /// HTML or JSON.
 #[derive(Debug, Clone)]
 pub struct PageError(pub StatusCode, pub String);
@@ -116,11 +116,11 @@ impl From<StoreError> for PageError {
     }
 }
 
-/// Responds to health checks: 200 if the database is usable, else 503.
+/// Responds to health checks: 200 if the database is usable, 503 otherwise.
 pub async fn healthz(State(serving): State<Shared>) -> Response {
     match serving.store.check_usable().await {
         Ok(()) => Json(json!({ "status": "ok" })).into_response(),
-        // Clients without a token must not see the name of the database.
+        // Clients without a token must not see the database's name.
         Err(error) => {
             tracing::warn!("health check failed: {error}");
             let message = "the database is not usable; see the server log";

@@ -1,8 +1,8 @@
 //! The overview page: the report on all posts.
 //!
 //! Rendering takes seconds with a million posts, so a background task renders the report again after writes, and
-//! requests wait only for the first report. Each response omits quotes of posts that were purged or edited since, and
-//! shows the label quality as of now.
+//! requests wait only for the first report. Each response omits quotes from posts that have since been purged or
+//! edited, and shows the current label quality.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -50,13 +50,15 @@ struct Row {
 pub async fn render_forever(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
-        // Cannot fail, because the sender has the same lifetime as the index.
+        // This cannot fail, because the sender has the same lifetime as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
         match render(&serving).await {
             Ok(body) => drop(serving.overview.send_replace(Some(Ok(body.into())))),
             Err(error) => {
-                tracing::warn!("cannot update the overview, the previous report stays: {error}");
+                tracing::warn!(
+                    "cannot update the overview, so the previous report is still shown: {error}"
+                );
                 serving.overview.send_if_modified(|rendered| {
                     let is_first = !matches!(rendered, Some(Ok(_)));
                     if is_first {
@@ -92,7 +94,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
         .clone();
     let rendered = rendered.expect("`wait_for` returned a value")?;
     let mut fresh = report::without_stale_quotes(&serving.store, &rendered.0).await?;
-    // New answers do not trigger a rendering, so the quality is measured here.
+    // New answers do not trigger rendering, so the quality is measured here.
     let quality = quality::of_current_labels(&serving.store).await?;
     if quality != rendered.0.quality {
         let report = fresh.unwrap_or_else(|| rendered.0.clone());

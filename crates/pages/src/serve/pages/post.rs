@@ -1,4 +1,4 @@
-//! The page of a post, with everything that is stored about it.
+//! The page for a post, with everything that is stored about it.
 
 use askama::Template;
 use axum::extract::rejection::PathRejection;
@@ -14,9 +14,9 @@ use crate::serve::{Serving, Shared};
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
-/// Maximum number of characters in a body: twice the limit of Reddit.
+/// Maximum number of characters in a body: twice Reddit's limit.
 const BODY: usize = 80_000;
-/// Maximum number of characters of a title in a heading: the limit of Reddit.
+/// Maximum number of characters in a heading's title: Reddit's limit.
 const TITLE: usize = 300;
 /// Maximum number of sightings in the table.
 const ROWS: usize = 60;
@@ -100,7 +100,7 @@ fn shown(post: &PostDetails) -> PostPage {
     let permalink = post
         .permalink
         .as_deref()
-        // Imported paths are untrusted. Without a leading slash, `.evil.example/` would lead to another host.
+        // Imported paths are untrusted. Without a leading slash, `.evil.example/` would lead to a different host.
         .filter(|path| path.starts_with('/') && !path.starts_with("//"));
     let link = post
         .url

@@ -13,7 +13,7 @@ use crate::serve::Shared;
 use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
-/// Maximum number of values of a facet.
+/// Maximum number of values in a facet.
 const FACET_VALUES: usize = 20;
 /// Maximum number of topics and subreddits that the form offers.
 const OFFERED: usize = 300;
@@ -47,12 +47,12 @@ struct Facet {
     more: usize,
 }
 
-/// A value, with the URL of the list filtered by it.
+/// A value and the URL of the list filtered by it.
 struct FacetValue {
     words: String,
     posts: String,
     href: String,
-    /// True if it filters the list now; the URL then removes the filter.
+    /// True if it currently filters the list; the URL then removes the filter.
     chosen: bool,
 }
 
@@ -74,7 +74,7 @@ pub async fn page(
     let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // The default sort order does not count, because forms always send the order.
+    // The default sort order does not expand the filters, because forms always send the order.
     let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });
@@ -137,7 +137,7 @@ fn hint(q: &str, progress: SearchProgress, is_cut: bool) -> Option<String> {
     })
 }
 
-/// Returns the facets with at least two values, or with one that filters the list.
+/// Returns the facets with at least two values or with a value that filters the list.
 async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>, PageError> {
     let Facets {
         outcomes,
@@ -164,7 +164,7 @@ async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>,
         let (all, mut seen) = (values.len(), 0);
         values.retain(|value| {
             seen += 1;
-            // A value that filters the list stays.
+            // A value that filters the list is kept.
             seen <= FACET_VALUES || value.chosen
         });
         let more = all - values.len();
@@ -211,7 +211,7 @@ async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>,
     Ok(all.into_iter().filter(is_useful).collect())
 }
 
-/// Returns a month as a filter by its first and last day.
+/// Returns a month as a filter from its first day to its last.
 fn month(parameters: &Parameters, count: &FacetCount) -> FacetValue {
     let first = format!("{}-01", count.value).parse::<NaiveDate>();
     let first = first.unwrap_or_default();

@@ -37,7 +37,7 @@ struct NamedQuery {
     href: String,
 }
 
-/// A view or a table, with its columns.
+/// A view or a table, and its columns.
 struct Described {
     name: String,
     meaning: Vec<Word>,
@@ -102,7 +102,7 @@ pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Resp
     html(status, &page)
 }
 
-/// Describes the tables or the views, from the comments of the schema.
+/// Describes the tables or the views, using the comments in the schema.
 fn described(kind: &str) -> Vec<Described> {
     let column = |column: Column| DescribedColumn {
         name: column.name,
@@ -128,7 +128,7 @@ fn described(kind: &str) -> Vec<Described> {
         .collect()
 }
 
-/// Splits a comment into text and code, which is between backticks. Leaves out references to pages of docs/.
+/// Splits a comment into text and code, which is between backticks. Leaves out references to pages in docs/.
 fn words(comment: &str) -> Vec<Word> {
     let mut text = String::new();
     let mut rest = comment;

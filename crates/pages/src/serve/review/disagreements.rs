@@ -1,4 +1,4 @@
-//! The page of posts on which annotators disagree, for all annotators or for two.
+//! The page of posts on which annotators disagree, for all annotators or for a pair.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -57,7 +57,7 @@ struct DisagreementPage {
     back: String,
     who: String,
     pair: Option<[String; 2]>,
-    /// The agreement of the pair.
+    /// The agreement between the pair.
     agreement: Option<String>,
     all: usize,
     posts: Vec<DisagreementView>,

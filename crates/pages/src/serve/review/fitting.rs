@@ -1,4 +1,4 @@
-//! The button "fit now": learns from the answers, as `labels fit --make-current` does, while annotators continue.
+//! The "fit now" button: learns from the answers, as `labels fit --make-current` does, while annotators continue.
 //!
 //! The main program provides the implementation, because a fit labels posts, which needs inference engines. One fit
 //! runs at a time; the page polls its state.
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
-/// Number of new answers after which the page offers a fit.
+/// Number of new answers before the page offers a fit.
 pub const ANSWERS_PER_FIT: usize = 25;
 
-/// Fits the current label set to the answers, and labels all posts with it.
+/// Fits the current label set to the answers and labels all posts with it.
 pub trait Fitter: Debug + Send + Sync {
-    /// Runs a fit with its own database connection, and blocks the thread until it has ended. Returns an error as
+    /// Runs a fit with its own database connection and blocks the thread until the fit has ended. Returns an error as
     /// [`FitOutcome::Failed`].
     fn fit(&self) -> FitOutcome;
 }
@@ -21,7 +21,7 @@ pub trait Fitter: Debug + Send + Sync {
 /// The outcome of a fit, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FitOutcome {
-    /// All posts have labels of the fitted label set.
+    /// All posts have labels from the fitted label set.
     Fitted(String),
     /// The answers do not improve the labels yet, so nothing changed.
     Unchanged(String),
@@ -41,7 +41,7 @@ pub struct Fitting {
 #[derive(Debug, Clone, Default)]
 struct FitState {
     is_running: bool,
-    /// Number of answers at the last fit that did not fail.
+    /// Number of answers used in the last fit that did not fail.
     tried: usize,
     outcome: Option<FitOutcome>,
 }
@@ -50,16 +50,16 @@ struct FitState {
 pub struct FitView {
     /// Number of answers since the last fit.
     pub since: usize,
-    /// True if these are enough for another fit.
+    /// True if there are enough of them for another fit.
     pub is_due: bool,
-    /// True while a fit runs.
+    /// True while a fit is running.
     pub is_running: bool,
     /// The outcome of the last fit.
     pub outcome: Option<FitOutcome>,
 }
 
 impl Fitting {
-    /// Creates the runner, which spawns fits in `tasks`; without `fitter`, it never offers a fit.
+    /// Creates a runner that spawns fits in `tasks`; without `fitter`, it never offers a fit.
     pub fn new(fitter: Option<Arc<dyn Fitter>>, tasks: TaskTracker) -> Self {
         Self {
             fitter,
@@ -72,7 +72,7 @@ impl Fitting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a fit to `answers` answers, unless one is running.
+    /// Starts a fit to `answers` answers unless one is already running.
     pub fn start(self: &Arc<Self>, answers: usize) {
         let Some(fitter) = self.fitter.clone() else {
             return;

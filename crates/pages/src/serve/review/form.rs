@@ -28,7 +28,7 @@ struct Fields {
     note: Option<String>,
 }
 
-/// A form with a valid CSRF token, and the filter of the page that sent it.
+/// A form with a valid CSRF token, and the filter from the page that sent it.
 pub struct ReviewForm {
     who: String,
     fields: Fields,
@@ -85,7 +85,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         return Ok(form.redirect("", None));
     };
     let fields = &form.fields;
-    // Rejected if the labels changed, because "none of these" refers to the labels that were offered.
+    // Reject the form if the labels have changed, because "none of these" refers to the labels that were offered.
     if fields.set.as_deref() != Some(offered(&set).as_str()) {
         return Ok(form.redirect("changed", None));
     }
@@ -103,11 +103,11 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         annotator: form.who.clone(),
         label,
         label_set: Some(target.label_set),
-        // Kept only if the queue does not know why the post was assigned.
+        // Used only if the queue does not know why the post was assigned.
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.queue.clock.now().into(),
-        // Lets the queue detect an edit since the post was shown.
+        // This lets the queue detect an edit since the post was shown.
         text_hash: Some(text.ok_or_else(outdated)?),
         note: fields.note.as_deref().and_then(gold::gold_note),
     };
@@ -154,7 +154,7 @@ pub async fn reopen(State(review): State<Shared>, form: ReviewForm) -> Result<Re
     Ok(form.redirect(did, None))
 }
 
-/// Starts a fit, unless one is running.
+/// Starts a fit unless one is already running.
 pub async fn fit_now(
     State(review): State<Shared>,
     form: ReviewForm,

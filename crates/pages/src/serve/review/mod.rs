@@ -1,8 +1,8 @@
-//! The review page, on which annotators label posts one at a time. Answers are stored in the table `gold`.
+//! The review page, on which annotators label posts one at a time. Answers are stored in the `gold` table.
 //!
-//! Close calls, which improve labels most, are mixed with randomly sampled posts, which give unbiased estimates of
+//! Close calls, which improve labels most, are mixed with randomly sampled posts, which allow unbiased estimates of
 //! quality. The page hides the predicted label until the annotator has answered, to avoid anchoring. With a filter,
-//! annotators choose posts by the predicted label and its score; these answers count neither as random nor as close
+//! annotators choose posts by the predicted label and its score; those answers count neither as random nor as close
 //! calls.
 
 mod disagreements;
@@ -32,9 +32,9 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
-/// Maximum number of characters in the name of an annotator.
+/// Maximum number of characters in an annotator's name.
 const NAME: usize = 60;
-/// Maximum number of characters in the title of an answered post.
+/// Maximum number of characters in an answered post's title.
 const SHORT_TITLE: usize = 60;
 
 /// Options of the review page.
@@ -46,7 +46,7 @@ pub struct ReviewOptions {
     pub annotator: String,
     /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,
-    /// Runs the fits of "fit now"; `None` hides this button.
+    /// Runs fits for the "fit now" button; `None` hides the button.
     pub fitter: Option<Arc<dyn Fitter>>,
 }
 
@@ -96,8 +96,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         .with_state(review)
 }
 
-/// Returns 128 unpredictable bits in hexadecimal. `RandomState` seeds its keyed hash from the random numbers of the
-/// operating system.
+/// Returns 128 unpredictable bits in hexadecimal. `RandomState` seeds its keyed hash from the operating system's random
+/// numbers.
 fn csrf_token() -> String {
     let half = |salt: u64| RandomState::new().hash_one(salt);
     format!("{:016x}{:016x}", half(0), half(1))
@@ -122,13 +122,14 @@ async fn style() -> Response {
     )
 }
 
-/// Sanitises the name of an annotator.
+/// Sanitises an annotator's name.
 fn name(text: Option<&str>) -> Option<String> {
     let name = display::single_line(text?, NAME);
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Returns an id of the labels to choose from: the hash of the unfitted label set, because a fit does not change them.
+/// Returns an id for the labels to choose from: the hash of the unfitted label set, because a fit does not change the
+/// labels.
 fn offered(set: &LabelSet) -> String {
     let base = set.fitted.as_ref().map(|fitted| fitted.base.clone());
     base.unwrap_or_else(|| set.hash())

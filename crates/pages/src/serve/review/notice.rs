@@ -1,4 +1,4 @@
-//! The message about the previous action of an annotator.
+//! The message about an annotator's previous action.
 
 use super::super::pages::PageError;
 use super::Review;
@@ -12,7 +12,7 @@ use topicmill_store::{ReviewPost, Target};
 /// The message about the previous action.
 pub enum Notice {
     Plain(&'static str),
-    /// An answer, and the predicted label.
+    /// An answer and the predicted label.
     Answered {
         /// Title of the post.
         title: String,
@@ -75,7 +75,7 @@ impl Review {
     }
 }
 
-/// Returns the words of an answer.
+/// Returns an answer in words.
 pub fn label_words(slug: Option<&str>, labels: &[Label]) -> String {
     let Some(slug) = slug else {
         return gold::NONE_OF_THESE.to_owned();

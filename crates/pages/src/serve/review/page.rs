@@ -19,7 +19,7 @@ use topicmill_core::{Fullname, SampleReason, TextHash};
 use topicmill_score::LabelSet;
 use topicmill_store::ReviewPost;
 
-/// Hotkeys of the labels, in order. `n`, `u`, space and 0 are taken.
+/// Hotkeys for the labels, in order. `n`, `u`, space and 0 are taken.
 const KEYS: &str = "123456789abcdefghijklmopqrstvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Maximum number of characters in a title.
 const TITLE: usize = 300;
@@ -47,7 +47,7 @@ enum View {
     Post(Box<PostView>),
     Skipped(usize),
     Done,
-    /// No further post matches the filter.
+    /// No more posts match the filter.
     NoMatch,
     Nothing,
 }
@@ -78,7 +78,7 @@ struct Choice {
 
 /// The form that selects posts, formatted for display.
 struct FilterView {
-    /// (value, words, selected) of the options.
+    /// The options, each as (value, words, selected).
     labels: Vec<(String, String, bool)>,
     from: String,
     to: String,
@@ -106,7 +106,7 @@ struct ReviewPage {
     fit: String,
 }
 
-/// The state of the fit, which is also requested alone.
+/// The state of the fit, which can also be requested alone.
 #[derive(Template)]
 #[template(path = "serve/fit.html")]
 struct FitFragment {
@@ -115,7 +115,7 @@ struct FitFragment {
     query: String,
     /// URL of this fragment.
     poll: String,
-    /// The target for which the threshold was chosen; the next fit uses it, too.
+    /// The target for which the threshold was chosen; the next fit uses it too.
     target: Option<String>,
     fit: Option<FitView>,
 }
@@ -221,7 +221,7 @@ impl Review {
     }
 }
 
-/// Returns (value, words, selected) of the options of the filter.
+/// Returns the filter's options, each as (value, words, selected).
 fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<(String, String, bool)> {
     let labels = choices(set)
         .into_iter()

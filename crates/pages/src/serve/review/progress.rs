@@ -1,4 +1,4 @@
-//! The progress of the review: number of answers, measured quality, and agreement of annotators.
+//! The progress of the review: number of answers, measured quality, and agreement between annotators.
 
 use super::super::listing::address;
 use super::queue::ReviewQueue;
@@ -15,11 +15,11 @@ pub struct ReviewProgress {
     pub posts: usize,
     /// Number of posts on which annotators disagree.
     pub disagreements: usize,
-    /// Agreement of each pair of annotators.
+    /// Agreement between each pair of annotators.
     pub agreement: Vec<PairAgreement>,
     /// Quality of the labels.
     pub quality: MeasuredQuality,
-    /// Describes the fit of the label set, with a leading space; empty if it is not fitted.
+    /// Describes the label set's fit, with a leading space; empty if it is not fitted.
     pub fit: String,
 }
 
@@ -47,7 +47,7 @@ impl ReviewQueue {
     }
 }
 
-/// Describes the fit of a label set, with a leading space.
+/// Describes a label set's fit, with a leading space.
 fn fit_in_words(set: &LabelSet) -> String {
     let Some(fitted) = &set.fitted else {
         return String::new();
@@ -60,7 +60,7 @@ fn fit_in_words(set: &LabelSet) -> String {
     format!(" The labels are fitted to {answers} answers{threshold}.")
 }
 
-/// The agreement of two annotators, formatted for display.
+/// The agreement between two annotators, formatted for display.
 pub struct AgreementView {
     pub names: [String; 2],
     pub text: String,
@@ -82,7 +82,7 @@ pub struct ProgressView {
     pub disagreements: Option<String>,
 }
 
-/// Describes the agreement of two annotators.
+/// Describes the agreement between two annotators.
 pub fn agreement_view(pair: &PairAgreement) -> String {
     let PairAgreement {
         posts, same, kappa, ..

@@ -1,8 +1,7 @@
-//! The queue that assigns posts to annotators, and stores their answers. Its connection writes only to the table
-//! `gold`.
+//! The queue that assigns posts to annotators and stores their answers. Its connection writes only to the `gold` table.
 //!
-//! Several annotators can work concurrently. A post is assigned to one of them for some minutes, while others get other
-//! posts. Answers are stored; assignments and skipped posts are lost when the server stops.
+//! Several annotators can work concurrently. A post is assigned to one of them for several minutes, while the others
+//! get different posts. Answers are stored; assignments and skipped posts are lost when the server stops.
 
 mod state;
 
@@ -22,7 +21,7 @@ use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, T
 /// hour to label this many.
 const CLOSE_CALLS: u32 = 500;
 
-/// Assigns posts to annotators, and stores their answers.
+/// Assigns posts to annotators and stores their answers.
 pub struct ReviewQueue {
     pub store: Store,
     pub clock: SharedClock,
@@ -30,7 +29,7 @@ pub struct ReviewQueue {
     state: Mutex<QueueState>,
 }
 
-/// The next task of an annotator.
+/// An annotator's next task.
 pub enum NextPost {
     /// The post to label, the reason why it was sampled, and the note of an earlier answer.
     Ask(Box<ReviewPost>, SampleReason, String),
@@ -62,7 +61,7 @@ impl ReviewQueue {
         )))
     }
 
-    /// Returns the assigned post of an annotator, or assigns the next one that the filter selects.
+    /// Returns the post assigned to an annotator, or assigns the next post that the filter selects.
     pub async fn next(
         &self,
         who: &str,
@@ -104,8 +103,8 @@ impl ReviewQueue {
             Some(_) => vec![SampleReason::Filter],
             None => vec![first, second],
         };
-        // First unanswered posts, then posts that others have answered, to measure agreement, and finally posts that
-        // are assigned to others, so that annotators never wait.
+        // Offer unanswered posts first, then posts that others have answered, to measure agreement, and finally posts
+        // that are assigned to others, so that annotators never wait.
         let skipped = state.annotator(who).skipped.clone();
         for (annotator, unavailable) in [
             (None, &unavailable),
@@ -161,7 +160,7 @@ impl ReviewQueue {
         Ok(gold.review_posts(target, &free).await?.pop())
     }
 
-    /// Returns the first available post of a kind.
+    /// Returns the first available post of this kind.
     async fn find(
         &self,
         state: &mut MutexGuard<'_, QueueState>,
@@ -188,7 +187,7 @@ impl ReviewQueue {
             let free: Vec<Fullname> = free.into_iter().collect();
             return Ok(store.gold().review_posts(target, &free).await?.pop());
         }
-        // Refilled once: if a fresh read has no available post, there is none.
+        // Refill only once: if a fresh read contains no available post, there is none.
         for may_refill in [true, false] {
             while let Some(at) = state
                 .closest
@@ -196,7 +195,7 @@ impl ReviewQueue {
                 .position(|post| !unavailable.contains(post))
             {
                 let post = state.closest.remove(at).expect("it was found there");
-                // The post may have been purged or answered on another server since the read.
+                // The post may have been purged, or answered on another server, since the read.
                 let answered = !store.gold().answers_about(&post).await?.is_empty();
                 let found = store.gold().review_posts(target, &[post]).await?.pop();
                 if let Some(post) = found.filter(|_| !answered) {
@@ -215,7 +214,7 @@ impl ReviewQueue {
         Ok(None)
     }
 
-    /// Stores an answer, with the reason why the post was sampled. Returns false if the post was purged or edited.
+    /// Stores an answer with the reason why the post was sampled. Returns false if the post was purged or edited.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
         let shown = self
@@ -232,7 +231,7 @@ impl ReviewQueue {
                 one.answer.fullname == *post && one.answer.annotator == answer.annotator
             })
         {
-            // A correction, or a form that was sent twice.
+            // This is a correction or a form that was sent twice.
             (answer.chosen, answer.source) = reason_and_source(&earlier.answer);
         }
         let post = &answer.fullname;
@@ -257,7 +256,7 @@ impl ReviewQueue {
         Ok(true)
     }
 
-    /// Returns the answer of an annotator about a post, and the post.
+    /// Returns an annotator's answer about a post, and the post.
     pub async fn answer_about(
         &self,
         post: &Fullname,
@@ -294,7 +293,7 @@ impl ReviewQueue {
         state.closest.clear();
     }
 
-    /// Undoes the last answer of an annotator, and assigns its post again. Returns false if there is no answer.
+    /// Undoes an annotator's last answer and assigns its post again. Returns false if there is no answer.
     pub async fn undo(&self, who: &str, filter: Option<ReviewFilter>) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?;
@@ -325,7 +324,7 @@ impl ReviewQueue {
         Ok(undone)
     }
 
-    /// Assigns a post that the annotator has answered. The answer stays until a new one replaces it. Returns false if
+    /// Assigns a post that the annotator has answered. The answer is kept until a new one replaces it. Returns false if
     /// there is no answer.
     pub async fn reopen(&self, who: &str, post: &Fullname) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;

@@ -30,7 +30,7 @@ document.addEventListener("submit", (event) => {
   sent = true;
 });
 window.addEventListener("pageshow", () => { sent = false; });
-// Updates the state of a fit until it ends. Without this script, the next page shows it.
+// Updates a fit's state until the fit ends. Without this script, the next page shows the state.
 async function poll() {
   const fit = document.querySelector(".fit[data-poll]");
   if (!fit) return;

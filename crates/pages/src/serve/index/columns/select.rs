@@ -1,4 +1,4 @@
-//! Selects a page of posts, and counts the values of facets.
+//! Selects a page of posts and counts facet values.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,7 +20,7 @@ impl Columns {
         limit: usize,
     ) -> SelectedRows {
         let (sort, matcher) = (filter.sort, Matcher::new(self, filter));
-        // One more than the limit, to detect further pages.
+        // Keep one more than the limit, to detect further pages.
         let mut best: BinaryHeap<Reverse<RowPosition>> = BinaryHeap::with_capacity(limit + 2);
         let mut total = 0;
         let consider = |row: &Row| {
@@ -102,7 +102,7 @@ impl Columns {
         }
     }
 
-    /// Calls a function with each post, or each with a key in `among`.
+    /// Calls a function with each post, or with each post whose key is in `among`.
     fn for_each<'r>(&'r self, among: Option<&[i64]>, mut consider: impl FnMut(&'r Row)) {
         match among {
             // Newer posts usually have higher keys, so reverse order needs fewer heap operations.
@@ -117,7 +117,7 @@ impl Columns {
     }
 }
 
-/// A filter, with its names resolved to numbers.
+/// A filter whose names are resolved to numbers.
 struct Matcher<'f> {
     filter: &'f RowFilter,
     outcomes: Option<Vec<bool>>,
@@ -162,7 +162,7 @@ impl<'f> Matcher<'f> {
         ]
     }
 
-    /// Returns true if a post has the minimum score, and a rank in the order.
+    /// Returns true if a post has the minimum score and a rank in the order.
     fn is_listed(&self, row: &Row) -> bool {
         let is_high = |least| row.outcome != NONE && row.score >= least;
         self.filter.min_score.is_none_or(is_high) && row.is_ranked(self.filter.sort)

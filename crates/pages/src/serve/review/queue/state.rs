@@ -1,4 +1,4 @@
-//! The state of the queue that is not stored: assignments and skipped posts.
+//! The part of the queue's state that is not stored: assignments and skipped posts.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use chrono::{DateTime, Utc};
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_store::{GoldAnswer, ReviewFilter, Target};
 
-/// Time limit of an assignment; the post is then assigned to another annotator.
+/// Time limit for an assignment; the post may then be assigned to another annotator.
 const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// State of the queue that is not stored.
+/// The part of the queue's state that is not stored.
 #[derive(Default)]
 pub struct QueueState {
     pub annotators: HashMap<String, Annotator>,
@@ -20,7 +20,7 @@ pub struct QueueState {
     pub target: Option<Target>,
 }
 
-/// The state of an annotator.
+/// An annotator's state.
 #[derive(Default)]
 pub struct Annotator {
     /// Number of answers.
@@ -45,8 +45,8 @@ pub struct Assignment {
 }
 
 /// Returns the reason and the source of an answer that replaces an earlier one. A random post from a file keeps its
-/// source. Otherwise, it would count as drawn by this page, which draws posts in the order of their text hashes, and
-/// all posts before it in this order would become part of the random sample.
+/// source. Otherwise, the post would count as drawn by this page. The page draws posts in order of their text hashes,
+/// so all earlier posts in this order would join the random sample.
 pub fn reason_and_source(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
@@ -56,7 +56,7 @@ pub fn reason_and_source(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
 }
 
 impl Assignment {
-    /// Assigns the post of an earlier answer.
+    /// Assigns an earlier answer's post.
     pub fn again(answer: &GoldAnswer, filter: Option<ReviewFilter>, since: DateTime<Utc>) -> Self {
         let (chosen, source) = reason_and_source(answer);
         Self {
@@ -78,12 +78,12 @@ impl Assignment {
 }
 
 impl QueueState {
-    /// Returns the state of an annotator.
+    /// Returns an annotator's state.
     pub fn annotator(&mut self, who: &str) -> &mut Annotator {
         self.annotators.entry(who.to_owned()).or_default()
     }
 
-    /// Removes idle annotators without answers, and makes their posts available again. This bounds memory, because
+    /// Removes idle annotators without answers and makes their posts available again. This limits memory use, because
     /// names come from URLs.
     pub fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
         let Self {
