@@ -1,9 +1,9 @@
 //! Exports labelled posts as a data set: one file, or a folder that `datasets.load_dataset` opens.
 //!
-//! Reads the posts that pass the filters, with the labels of one model and label set. Writes CSV, NDJSON or Parquet, or
-//! a folder of Parquet files with a data card. One transaction reads everything, so the rows are a consistent snapshot.
-//! Rows are streamed in batches, so memory is bounded. The result is written to a temporary path and renamed into
-//! place.
+//! Reads the posts that pass the filters, with the labels from one model and label set. Writes CSV, NDJSON or Parquet,
+//! or a folder of Parquet files with a data card. One transaction reads everything, so the rows are a consistent
+//! snapshot. Rows are streamed in batches, so memory is bounded. The result is written to a temporary path and renamed
+//! into place.
 
 mod card;
 mod columns;
@@ -33,14 +33,14 @@ pub enum ExportError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The destination exists.
-    #[error("`{0}` exists already: name another path, or replace it with --overwrite")]
+    #[error("`{0}` already exists: choose a different path, or replace it with --overwrite")]
     Exists(PathBuf),
     /// The data set cannot be written.
     #[error("write `{path}`: {source}; nothing was written")]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },

@@ -2,8 +2,8 @@
 //!
 //! Takes a repository name and a precision, and creates a folder with the files that the model needs and no other
 //! weights. An interrupted download resumes where it stopped. A file is renamed into place once its size and hash match
-//! the hub's list, and the folder once all files are there. The crate `hf-hub` is not used: its version 1 restarts an
-//! interrupted file from the beginning, and depends on `aws-lc` and a second transfer protocol.
+//! the hub's list, and the folder is renamed once all files are present. The `hf-hub` crate is not used: its version 1
+//! restarts an interrupted file from the beginning, and depends on `aws-lc` and a second transfer protocol.
 //!
 //! The hub is not trusted: listed names must be files in the folder, a response may not be longer than listed, and only
 //! the endpoint itself receives the token.
@@ -32,7 +32,7 @@ use topicmill_http::backoff;
 
 /// Attempts per request; progress resets the count.
 const TRIES: u32 = 5;
-/// Maximum bytes of a list of files; a list of 20,000 files has about half as many.
+/// Maximum size of a file list in bytes; a list of 20,000 files is about half as large.
 const MAX_LISTING: u64 = 8 << 20;
 /// Time after which a download slower than [`MIN_BYTES_PER_SEC`] is cancelled, so that a slow server cannot block
 /// forever.
@@ -99,7 +99,7 @@ impl Hub {
         // Unlike `exists`, this also finds a dangling link.
         if wanted.to.symlink_metadata().is_ok() {
             return Err(PullError::Asked(format!(
-                "`{}` exists already: use it, remove it, or give another folder with --to",
+                "`{}` already exists: use it, remove it, or choose a different folder with --to",
                 wanted.to.display()
             )));
         }
@@ -127,7 +127,8 @@ impl Hub {
             folder: &scratch,
             on_step,
         };
-        // The manifest is one of the small files and lists the graphs, so the total is only known after them.
+        // The manifest is one of the small files and lists the graphs, so the total is known only after these are
+        // fetched.
         fetching.expect(bytes(&small));
         fetching.files(&small).await?;
         // Checked before gigabytes of weights are downloaded: the configuration may be unsupported.
@@ -335,7 +336,7 @@ impl<'c> SpeedCheck<'c> {
         if self.clock.elapsed().saturating_sub(self.start) > due {
             return Err(PullError::Again(format!(
                 "fetch `{what}`: it is slower than 16 KiB per second; run the same command again to resume, or set \
-                 HF_ENDPOINT to another mirror"
+                 HF_ENDPOINT to a different mirror"
             )));
         }
         Ok(())
@@ -376,8 +377,8 @@ fn partial(to: &Path, commit: &str) -> PathBuf {
     to.with_file_name(name)
 }
 
-/// Removes everything in a folder that is not named, by paths relative to `top`. A link in the place of a named file
-/// stays, and is rejected when that file is written.
+/// Removes everything in a folder that is not in `named`, whose paths are relative to `top`. A link in place of a named
+/// file is kept, and is rejected when that file is written.
 fn remove_others(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

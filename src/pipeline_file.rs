@@ -58,7 +58,7 @@ pub fn read_text(path: &Path) -> Result<String, PipelineError> {
         ),
         Ok(text) => Ok(text),
         Err(ReadTextError::Read(error)) if error.kind() == ErrorKind::NotFound => Err(format!(
-            "{error}; give the path of a file like pipelines/sixteen-topics.toml, or write one with `topicmill labels \
+            "{error}; use the path of a file like pipelines/sixteen-topics.toml, or write one with `topicmill labels \
              new`"
         )),
         Err(error) => Err(error.to_string()),

@@ -1,4 +1,5 @@
-//! The state of the pipeline for `status` and for monitors: what runs, the backlog, failures, and what to do next.
+//! The state of the pipeline for `status` and for monitors: what is running, the backlog, failures, and what to do
+//! next.
 //!
 //! Reads the store and returns a [`StatusReport`], the [`NextCommand`] to run, and the [`Problem`]s that exceed a
 //! monitor's [`Limits`]. Writes nothing.
@@ -61,9 +62,9 @@ pub struct StatusReport {
     pub failed_scheduled_runs: Vec<FailedScheduledRun>,
     /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
-    /// Other label sets under which posts are unlabelled.
+    /// Other label sets with unlabelled posts.
     pub other_backlogs: Vec<OtherBacklog>,
-    /// The label set and model under which the newest unlabelled posts do have labels, if all of them do.
+    /// The other label set and model that have labels for all of the newest unlabelled posts, if there is such a pair.
     pub other_labels: Option<OtherLabels>,
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
@@ -266,8 +267,8 @@ fn seconds(posts: i64, pace: f64) -> Option<u64> {
     (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)
 }
 
-/// Measures the quality of the current labels. A damaged label set gives `None`, because the rest of the status is
-/// needed most then.
+/// Measures the quality of the current labels. Returns `None` for a damaged label set, because the rest of the status
+/// is needed most then.
 async fn measured_quality(store: &Store) -> Result<Option<MeasuredQuality>, StoreError> {
     match quality::of_current_labels(store).await {
         Err(error @ StoreError::Corrupt { .. }) => {

@@ -40,17 +40,19 @@ const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
   topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
 `setup` installs to `topicmill` in XDG_DATA_HOME, by default ~/.local/share/topicmill. With --system it installs next \
-to the program, for all users: to /usr/lib/topicmill for /usr/bin/topicmill. It downloads ONNX Runtime with `uv` or \
-`pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
+to the program, for all users (to /usr/lib/topicmill if the program is /usr/bin/topicmill). It downloads ONNX Runtime \
+with `uv` or `pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub struct Install {
-    /// Copy the default model from this folder, for example in a clone of topicmill's repository
+    /// Copy the default model from DIR, for example from a clone of topicmill's repository
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Install ONNX Runtime for NVIDIA GPUs, with NVIDIA's libraries (about 2 GB)
     #[arg(long)]
     cuda: bool,
-    /// Also install OpenVINO, another engine for CPUs (60 MB); the setting `classify.engine` selects it
+    /// Also install OpenVINO (60 MB)
+    ///
+    /// OpenVINO is an alternative engine for CPUs; the `classify.engine` setting selects it.
     #[arg(long)]
     openvino: bool,
     /// Reinstall what is already installed
@@ -59,7 +61,7 @@ pub struct Install {
     /// Install next to the program, for all users of this machine; usually needs root
     #[arg(long)]
     system: bool,
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -85,7 +87,7 @@ impl Install {
         Ok(Exit::Done)
     }
 
-    /// Returns the target folder of libraries, and that of other data.
+    /// Returns the target folders for libraries and for other data.
     fn target_folders(&self) -> Result<[PathBuf; 2], CliError> {
         if !self.system {
             let no_home = "neither XDG_DATA_HOME nor HOME is an absolute path: set one of them";
@@ -96,7 +98,7 @@ impl Install {
         let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "install for all users: `{}` is not in a folder `bin`, so libraries next to it would not be found; \
+                "install for all users: `{}` is not in a `bin` folder, so libraries next to it would not be found; \
                  install the program first, or leave out --system",
                 program.display()
             )));
@@ -105,14 +107,14 @@ impl Install {
     }
 
     /// Returns true if the intended users have access to what is installed at `place`. With --system, these are all
-    /// users, so it must be below the prefix of `data` (the target folder), or be found by the system's loader, which
-    /// gives a relative path.
+    /// users, so `place` must be below the prefix of `data` (the target folder), or be a relative path, which means
+    /// that the system's loader finds the library.
     fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
 
-    /// Installs a library unless it is already there. Returns what was done, and the path.
+    /// Installs a library unless it is already present. Returns what was done, and the path.
     fn library(
         &self,
         library: Library,
@@ -130,7 +132,7 @@ impl Install {
                 .map(|runtime| runtime.library().to_owned()),
         };
         if let Some(place) = there.filter(|place| self.is_for_these_users(data, place)) {
-            return Ok(("there already", place));
+            return Ok(("already present", place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
@@ -217,12 +219,12 @@ impl Install {
         let place = fs::canonicalize(&found).unwrap_or(found);
         let is_for_these_users = self.is_for_these_users(data, &place);
         if there.is_ok() && is_for_these_users && !self.force {
-            return Ok(("there already", place));
+            return Ok(("already present", place));
         }
         let from = match (&self.model, there) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
-            (None, Ok(_)) => return Ok(("there already", place)),
+            (None, Ok(_)) => return Ok(("already present", place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -256,7 +258,7 @@ fn manual_hint(library: Library) -> &'static str {
 
 const UV: &str = "pip install --quiet";
 const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
-/// Lets any Python's pip download the wheel of `CPython` 3.12.
+/// Lets any Python's pip download the wheel for `CPython` 3.12.
 const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
 
 /// Programs that can download wheels, with the arguments before and after the common ones.
@@ -275,11 +277,13 @@ fn has_pip(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A temporary folder next to the target. `commit` renames it into place; without a commit, drop removes it.
+/// A temporary folder next to the target. `commit` renames it into place; without a commit, dropping it deletes the
+/// folder.
 struct StagingFolder(PathBuf);
 
 impl StagingFolder {
-    /// Creates an empty staging folder for this process, and removes those of processes that no longer run.
+    /// Creates an empty staging folder for this process, and removes those left by processes that are no longer
+    /// running.
     fn create(folder: &Path, name: &str) -> Result<Self, CliError> {
         let begin = format!(".{name}.");
         let entries = fs::read_dir(folder).map_err(reading(folder))?;
@@ -288,7 +292,7 @@ impl StagingFolder {
             let file = file.to_string_lossy();
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
-            // Only names of staging folders have a process id in this place.
+            // Only staging folders have a process id in this part of their names.
             if process
                 .and_then(|id| id.parse().ok())
                 .is_some_and(has_process_exited)
@@ -338,7 +342,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies a folder recursively: models from the Hugging Face hub have a subfolder `onnx`.
+/// Copies a folder recursively: models from the Hugging Face hub have an `onnx` subfolder.
 fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
     fs::create_dir_all(to).map_err(CliError::writing(to))?;
     for entry in fs::read_dir(from).map_err(reading(from))? {

@@ -12,9 +12,9 @@ use topicmill_score::EngineName;
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Agreement(f64);
 
-/// Maximum difference of scores that count as equal.
+/// Maximum difference between scores that count as equal.
 pub const SAME_SCORE: f64 = 1e-4;
-/// Minimum number of texts. With 200, a true agreement of 0.95 is measured as 0.98 or more in fewer than one of thirty
+/// Minimum number of texts. With 200, a true agreement of 0.95 is measured as 0.98 or more in fewer than one in thirty
 /// measurements.
 pub const ENOUGH_TEXTS: usize = 200;
 /// Maximum agreement of a configuration whose scores differ from float32, even if all labels agree.
@@ -34,7 +34,7 @@ impl Agreement {
         self.0
     }
 
-    /// Returns true if the scores must be those of float32, not only the labels.
+    /// Returns true if the scores must match float32, not only the labels.
     pub fn is_exact(self) -> bool {
         self >= Self::EXACT
     }
@@ -83,7 +83,7 @@ pub struct Measured {
     pub texts: usize,
     /// Number of these texts with the same label.
     pub agreed: usize,
-    /// The largest difference of a score.
+    /// The largest difference in a score.
     pub score_off: f64,
     /// Texts per second.
     pub texts_per_sec: f64,

@@ -23,8 +23,7 @@ const MIN_GAIN_OVER_DEFAULT: f64 = 1.02;
 const FINAL_ROUNDS: usize = 2;
 /// The smallest budget that is tried: half of the maximum length of most models.
 pub const MIN_BUDGET: usize = 256;
-/// The largest budget that is tried: 64 texts of BART's maximum length. On most GPUs the memory ends the search
-/// earlier.
+/// The largest budget that is tried: 64 texts of BART's maximum length. On most GPUs, memory ends the search earlier.
 pub const MAX_BUDGET: usize = 1 << 16;
 /// Maximum share of the machine's memory in use. Doubling may double the memory of a batch, and the database cache and
 /// other programs need the rest.
@@ -107,7 +106,7 @@ struct Curve<'a, E> {
 }
 
 impl<E> Curve<'_, E> {
-    /// Measures a budget, if it may fit and there is time.
+    /// Measures a budget if it may fit and there is time.
     fn at(&mut self, batch_tokens: usize) -> Result<Option<f64>, E> {
         if !self.in_time || batch_tokens > self.ceiling {
             return Ok(None);
@@ -194,7 +193,7 @@ impl<E> Curve<'_, E> {
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }
         let fits = default <= self.ceiling;
-        // If the time was up before the comparison, the default stays.
+        // If the time was up before the comparison, the default is kept.
         Ok(if fits && of_best <= of_default * MIN_GAIN_OVER_DEFAULT {
             default
         } else {
@@ -219,14 +218,14 @@ pub enum SearchLimit {
     },
 }
 
-/// Approximate number of tokens of the pilot measurement.
+/// Approximate number of tokens in the pilot measurement.
 const PILOT_TOKENS: usize = 2_048;
 
 /// Searches with an engine on texts like those to be scored, and sets the budget of the labeler. If the limit is too
 /// short for any measurement, keeps the default and reports no steps.
 ///
 /// # Errors
-/// Errors of the engine except running out of memory.
+/// Errors of the engine other than running out of memory.
 pub fn tune(
     labeler: &mut Labeler,
     prepared: &PreparedLabels,

@@ -1,4 +1,4 @@
-//! Caches measurements of this machine in a JSON file of the user's cache folder.
+//! Caches measurements of this machine in a JSON file in the user's cache folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl CacheFile {
             .unwrap_or_default()
     }
 
-    /// Returns true if the file exists and is not valid.
+    /// Returns true if the file exists but is not valid.
     pub(super) fn is_damaged(&self) -> bool {
         std::fs::read(&self.0).is_ok_and(|bytes| {
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes).is_err()
@@ -43,7 +43,7 @@ impl CacheFile {
         self.all().remove(key)
     }
 
-    /// Sets the value of a key, and returns the path. If two processes write concurrently, one value may be lost, but
+    /// Sets the value of a key and returns the path. If two processes write concurrently, one value may be lost, but
     /// readers never see a partial file. Returns a message on failure.
     pub(super) fn insert<T: Serialize + DeserializeOwned>(
         &self,

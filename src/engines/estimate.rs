@@ -8,7 +8,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::labeler::{Labeler, LabelerError, Pairs, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// Number of texts per round: enough to fill batches as labelling does.
+/// Number of texts per round: enough to fill batches as well as labelling does.
 const TEXTS_A_ROUND: usize = 48;
 /// Minimum number of rounds for an interval: with three, Student's t makes the interval wider than the mean.
 const LEAST_ROUNDS: usize = 4;
@@ -20,9 +20,9 @@ const LONG_ENOUGH: Duration = Duration::from_secs(8);
 pub struct CostEstimate {
     /// The estimate.
     pub mean: f64,
-    /// Its interval's lower end, not below 0.
+    /// The lower end of its interval, not below 0.
     pub low: f64,
-    /// Its interval's upper end.
+    /// The upper end of its interval.
     pub high: f64,
 }
 
@@ -67,8 +67,8 @@ pub struct EstimatedCost {
     pub measured_texts: usize,
 }
 
-/// Scores a sample of texts and estimates the cost of `texts` such texts. `pairs` has the states of each sampled text's
-/// pairs; known pairs cost nothing.
+/// Scores a sample of texts and estimates the cost of `texts` such texts. `pairs` contains the states of each sampled
+/// text's pairs; known pairs cost nothing.
 ///
 /// # Errors
 /// Errors of the engine and the tokenizer.
@@ -116,7 +116,7 @@ fn rounds<'a>(
     pairs: &'a [Pairs],
 ) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
     let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
-    // A smaller last round would fill its batches worse, so it is dropped.
+    // A smaller last round would fill its batches less well, so it is dropped.
     texts.chunks_exact(size).zip(pairs.chunks_exact(size))
 }
 

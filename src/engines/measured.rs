@@ -40,7 +40,7 @@ impl ModelChoice {
             return Err(missing(
                 match agreement_cache().filter(CacheFile::is_damaged) {
                     Some(kept) => format!(
-                        "the measurements in `{}` are not readable, and the next measurement replaces them",
+                        "the measurements in `{}` cannot be read; the next measurement will replace them",
                         kept.path().display()
                     ),
                     None => "it has not been measured on this machine".to_owned(),
@@ -54,13 +54,13 @@ impl ModelChoice {
         if !self.is_installed_library(found) {
             let was = &found.runtime;
             return Err(missing(format!(
-                "it was measured with another library ({was}) than the one installed"
+                "it was measured with a different library ({was}) from the one installed"
             )));
         }
         Ok(self.with(found))
     }
 
-    /// Chooses another engine with the same scores, if it was measured to be faster.
+    /// Switches to an engine with the same scores, if it was measured to be faster.
     fn with_measured_exact_engine(&self) -> Option<Self> {
         // The cheapest check first: most users have measured nothing.
         agreement_cache().filter(|kept| kept.path().exists())?;

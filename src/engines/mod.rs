@@ -1,8 +1,8 @@
 //! Opens engines from settings: which model, on which devices, how many engines, and with which token budget.
 //!
 //! A [`ModelChoice`] opens an [`EnginePool`]. [`autotune`] searches for the best token budget and caches it;
-//! [`estimate`] estimates the cost of labelling. Independent of flags and commands, so that every caller that scores
-//! texts can use it.
+//! [`estimate`] estimates the cost of labelling. The module does not depend on flags or commands, so every caller that
+//! scores texts can use it.
 
 pub mod agreement;
 pub mod autotune;
@@ -87,8 +87,8 @@ impl ModelChoice {
         }
     }
 
-    /// Sets the group size for int8 quantisation of the float32 graph. Has no effect in another precision, or if the
-    /// folder has an int8 graph.
+    /// Sets the group size for int8 quantisation of the float32 graph. Has no effect in a different precision, or if
+    /// the folder has an int8 graph.
     #[must_use]
     pub fn with_int8_group(mut self, group: u16) -> Self {
         if self.precision.as_deref() == Some("int8")
@@ -139,7 +139,7 @@ impl ModelChoice {
         })
     }
 
-    /// Adds this model to each large model, for which it shortlists `labels` labels per text.
+    /// Adds this model to each large model, to shortlist `labels` labels per text.
     ///
     /// # Errors
     /// See [`EnginesError`].

@@ -22,7 +22,7 @@ const GROUP_ROWS: usize = 100_000;
 /// Bytes of text after which a row group is written early.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// The largest integer up to which a double represents every integer: 2⁵³ (IEEE 754, 53 bits of significand).
+/// Every integer up to this one is exact as a double: 2⁵³ (IEEE 754, 53 bits of significand).
 const WHOLE_IN_DOUBLE: u64 = 1 << 53;
 
 /// The inferred type of a column.
@@ -47,7 +47,7 @@ impl Inferred {
             _ if json.contains(['.', 'e', 'E']) && json.parse().is_ok_and(f64::is_finite) => {
                 Some(ColumnKind::Number)
             }
-            // Integers of more than 64 bits stay strings.
+            // Integers of more than 64 bits are kept as strings.
             _ => Some(ColumnKind::Text),
         };
         Self {

@@ -10,7 +10,7 @@ use super::{FilesError, Reading};
 use topicmill_score::reddit;
 use topicmill_tables::{Cell, Row};
 
-/// Names of a body that belongs to a title, the likeliest first.
+/// Column names of a body that belongs to a title, most likely first.
 const BODIES: [&str; 6] = [
     "selftext",
     "body",
@@ -55,7 +55,7 @@ pub(super) struct InputColumns {
     id: Option<String>,
     /// True if the text columns are detected in each row, because rows may have different columns.
     is_per_row: bool,
-    /// Convert texts to what Reddit displays.
+    /// Convert text to what Reddit displays.
     reddit_text: bool,
 }
 
@@ -67,7 +67,7 @@ impl InputColumns {
         path: &Path,
     ) -> Result<Self, FilesError> {
         if names.is_empty() {
-            let why = "the file has no columns; name another file".to_owned();
+            let why = "the file has no columns; choose a different file".to_owned();
             return Err(FilesError::Input(path.to_owned(), why));
         }
         for name in reading.text.iter().chain(&reading.id) {
@@ -88,15 +88,14 @@ impl InputColumns {
             && is_prose(only)
         {
             let why = format!(
-                "its first line looks like a text, not like the name of a column; if there is no header line, add \
+                "its first line looks like text, not like the name of a column; if there is no header line, add \
                  `--format txt`, otherwise name the column with `--text '{only}'`"
             );
             return Err(FilesError::Input(path.to_owned(), why));
         }
         let texts = texts.ok_or_else(|| {
             let columns = listed(names);
-            let why =
-                format!("name the column of the text with `--text COLUMN`; the file has {columns}");
+            let why = format!("name the text column with `--text COLUMN`; the file has {columns}");
             FilesError::Input(path.to_owned(), why)
         })?;
         Ok(Self {
@@ -107,7 +106,7 @@ impl InputColumns {
         })
     }
 
-    /// Detects the columns of the first object of an input; later objects may have others.
+    /// Detects the columns of the first object of an input; later objects may have different ones.
     pub(super) fn from_row(row: &Row, reading: &Reading) -> Self {
         let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
         let broken = row.problem.is_some();
@@ -187,7 +186,7 @@ impl InputColumns {
         }
         if let ([name], [part]) = (names, parts.as_mut_slice()) {
             let text = part.take().ok_or_else(|| format!("has no `{name}`"))?;
-            // In a table, an empty text may mean that there is none; in JSON, it is explicit.
+            // In a table, an empty value may mean that there is no text; in JSON, it is explicit.
             let is_meant = text.is_empty() && !matches!(row.cell(name), Some(Cell::Text(_)));
             if is_meant
                 || !(self.reddit_text || text.trim().is_empty() || reddit::is_placeholder(&text))
@@ -200,7 +199,7 @@ impl InputColumns {
         self.whole(&parts, &names.join("`, `"))
     }
 
-    /// Joins the texts of a row; returns an error message if there is nothing to score.
+    /// Joins a row's text parts; returns an error message if there is nothing to score.
     fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
         let whole = if self.reddit_text {
             reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
@@ -211,7 +210,7 @@ impl InputColumns {
             Ok(whole)
         } else if parts.iter().any(|part| reddit::is_placeholder(part)) {
             Err(format!(
-                "has only the placeholder of a removed text in `{names}`"
+                "has only a placeholder for removed text in `{names}`"
             ))
         } else {
             Err(format!("has an empty `{names}`"))
@@ -219,7 +218,7 @@ impl InputColumns {
     }
 }
 
-/// Returns true if the name of the only column looks like a text, which would be lost as a header.
+/// Returns true if the name of the only column looks like text, which would be lost as a header.
 fn is_prose(name: &str) -> bool {
     name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }
@@ -317,6 +316,6 @@ fn no_column(path: &Path, name: &str, names: &[Arc<str>]) -> FilesError {
         format!(" (did you mean `{name}`?)")
     });
     let columns = listed(names);
-    let why = format!("there is no column `{name}`{meant}; the file has {columns}");
+    let why = format!("there is no `{name}` column{meant}; the file has {columns}");
     FilesError::Input(path.to_owned(), why)
 }

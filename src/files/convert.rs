@@ -1,4 +1,4 @@
-//! Converts the JSON lines of a run to the output format, or compresses them.
+//! Converts a run's JSON lines to the output format, or compresses them.
 //!
 //! JSON lines are written first, because only they can be resumed, and because the columns of JSON inputs are known
 //! only at the end.

@@ -18,7 +18,7 @@ pub enum FilesError {
     #[error("read `{0}`: {1}; check the file and its permissions")]
     Read(PathBuf, #[source] io::Error),
     /// The inputs have no rows.
-    #[error("find a text to score: {} has no rows; a row has a text and, optionally, an id", list(.0))]
+    #[error("find text to score: {} has no rows; a row contains text and, optionally, an id", list(.0))]
     Empty(Vec<PathBuf>),
     /// An input is not a table of the expected format.
     #[error("read `{0}`: {1}")]
@@ -40,8 +40,8 @@ pub enum FilesError {
     /// The output cannot be used: the error, and what to do.
     #[error("write `{0}`: {1}")]
     Output(PathBuf, &'static str),
-    /// Another run writes the output.
-    #[error("write `{0}`: another run is writing it; wait for it, or name another file")]
+    /// Another run is writing the output.
+    #[error("write `{0}`: another run is writing it; wait for it, or choose a different file")]
     Busy(PathBuf),
     /// The disk is full.
     #[error(
@@ -53,7 +53,7 @@ pub enum FilesError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },

@@ -20,7 +20,7 @@ const MAX_WINDOW_BYTES: usize = 32 << 20;
 pub(super) struct Window {
     /// Every row, in order.
     pub(super) entries: Vec<Entry>,
-    /// The tokenised texts of the entries that have one, in order.
+    /// The tokenised texts of the entries that have text, in order.
     pub(super) texts: Vec<EncodedText>,
     /// The original texts, if requested.
     pub(super) plain: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) line: u64,
     /// The members of the output object that come from the input.
     pub(super) kept: String,
-    /// The error; `None` if the row has a text.
+    /// The error; `None` if the row has text.
     pub(super) problem: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     }
     if files.is_empty() {
         return Err(if is_folder {
-            let why = "it contains no Parquet file; name another folder, or the files themselves";
+            let why = "it contains no Parquet file; choose a different folder, or name the files themselves";
             FilesError::Input(path.to_owned(), why.to_owned())
         } else {
             missing(path)

@@ -107,7 +107,7 @@ impl OutputLayout {
         line(kept, object)
     }
 
-    /// Formats the line of a text that failed. `input` is given if there are several inputs.
+    /// Formats the line of a text that failed. `input` is set if there are several inputs.
     pub(super) fn failure_line(
         &self,
         kept: &str,
@@ -130,7 +130,7 @@ impl OutputLayout {
     }
 }
 
-/// Formats the location of a row for messages. `input` is given if there are several inputs.
+/// Formats the location of a row for messages. `input` is set if there are several inputs.
 pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     match input {
         Some(input) => format!("{} line {line}", input.display()),
@@ -198,7 +198,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
         return Ok(());
     };
     if job.inputs.iter().any(|input| is_same(input, &real)) {
-        let why = "it is one of the inputs; name another file";
+        let why = "it is one of the inputs; choose a different file";
         return Err(FilesError::Output(output.clone(), why));
     }
     if real.is_dir() {
@@ -216,12 +216,12 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     if job.overwrite {
         Ok(())
     } else {
-        let why = "it exists already; remove it, name another file, or use `--overwrite`";
+        let why = "it already exists; remove it, choose a different file, or use `--overwrite`";
         Err(FilesError::Output(output.clone(), why))
     }
 }
 
-/// Returns true if an input is this file, by path or by another hard link.
+/// Returns true if an input is this file, by path or through a different hard link.
 fn is_same(input: &Path, real: &Path) -> bool {
     if input.canonicalize().is_ok_and(|input| input == real) {
         return true;
@@ -229,7 +229,7 @@ fn is_same(input: &Path, real: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        // A hard link has another path and is the same file.
+        // A hard link has a different path but is the same file.
         let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         inode(input).is_some() && inode(input) == inode(real)
     }

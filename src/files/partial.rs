@@ -15,7 +15,8 @@ use super::{FileJob, FilesError, write_error};
 use crate::atomic_file::with_suffix;
 use topicmill_score::{LabelSet, hex};
 
-/// The lines that a later run resumes. The file is locked while open, to prevent two runs from writing the same output.
+/// The partial file, from which a later run resumes. It is locked while open, to prevent two runs from writing the same
+/// output.
 #[derive(Debug)]
 pub(super) struct Partial {
     path: PathBuf,
@@ -49,7 +50,7 @@ pub(super) fn fingerprint(
     });
     let inputs = inputs.collect::<Option<Vec<Value>>>()?;
     let content = json!([
-        // Another version may write other lines.
+        // A different version may write different lines.
         env!("CARGO_PKG_VERSION"),
         model,
         set.hash(),
@@ -92,7 +93,7 @@ impl Partial {
         } else {
             WholeLines::default()
         };
-        // Truncate before the sidecar is written, because the sidecar must never describe lines of another job.
+        // Truncate before the sidecar is written, because the sidecar must never describe lines from another job.
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
@@ -136,7 +137,7 @@ impl Partial {
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
-    /// Converts the lines to the output. `convert` receives the path of the lines and the file to write.
+    /// Converts the lines to the output. `convert` receives the path of the partial file and the file to write.
     pub(super) fn convert(
         mut self,
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,

@@ -14,7 +14,7 @@ use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
 /// Maximum number of failed rows whose error is logged.
 const SHOWN_REASONS: usize = 3;
 
-/// Number of rows after which a run without any scored row fails.
+/// A run fails once this many rows have been tried and none could be scored.
 const MAX_FAILED_ROWS: u64 = 1_000;
 
 /// The destination of lines.
@@ -155,7 +155,7 @@ impl Run<'_, '_> {
         Ok(ended)
     }
 
-    /// Writes the lines of a window. `outcomes` are those of the rows that have a text.
+    /// Writes a window's lines. `outcomes` contains one entry for each row with text.
     fn write(
         &mut self,
         entries: &[Entry],

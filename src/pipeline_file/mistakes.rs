@@ -5,7 +5,7 @@ use std::fmt;
 use crate::config::toml_text::line_and_column;
 pub(super) use crate::config::toml_text::quoted;
 
-/// Maximum number of mistakes shown, because a file of another kind may have one per line.
+/// Maximum number of mistakes shown, because a file of a different kind may have one per line.
 const MOST_SHOWN: usize = 20;
 
 /// A mistake.

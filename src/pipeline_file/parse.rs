@@ -130,7 +130,7 @@ fn read_background(file: Section, folder: &Path, found: &mut Findings) -> Option
     Some(background)
 }
 
-/// Returns the background of a name: the built-in one, none, or one read from a file in `folder`.
+/// Returns the background with this name: the built-in one, none, or one read from a file in `folder`.
 ///
 /// # Errors
 /// A message if there is no such background.

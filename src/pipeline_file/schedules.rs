@@ -87,10 +87,7 @@ fn read_name(section: Section, found: &mut Findings) -> Option<String> {
         Err(wanted) => {
             found.wrong(
                 at,
-                format!(
-                    "{} is not a valid name of a schedule: {wanted}",
-                    quoted(&value)
-                ),
+                format!("{} is not a valid schedule name: {wanted}", quoted(&value)),
             );
             None
         }
@@ -121,7 +118,7 @@ fn unknown_zone(name: &str) -> String {
     let names = TZ_VARIANTS.map(Tz::name);
     let hint = match nearest(name, &names) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "give the name of a region and a city, as in `Europe/Berlin`, or `UTC`".to_owned(),
+        None => "use the name of a region and a city, as in `Europe/Berlin`, or `UTC`".to_owned(),
     };
     format!("`timezone`: there is no time zone {}; {hint}", quoted(name))
 }
@@ -215,11 +212,7 @@ mod tests {
             (name, "", "has no `name`"),
             (cron, "", "has no `cron` line"),
             ("stages = [\"collect\"]\n", "", "has no `stages`"),
-            (
-                "\"a\"",
-                "\"A b\"",
-                "`A b` is not a valid name of a schedule",
-            ),
+            ("\"a\"", "\"A b\"", "`A b` is not a valid schedule name"),
             ("* * * * *", "0 0 30 2 *", "is never due"),
             ("* * * * *", "* * * * * *", "more often than once a minute"),
             (

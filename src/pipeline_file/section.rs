@@ -34,8 +34,8 @@ impl<'a> Section<'a> {
         self.table.keys()
     }
 
-    /// Reports unknown keys, each with the key that was most likely meant. `elsewhere` has the keys of another section,
-    /// and the place where they belong.
+    /// Reports unknown keys, each with the key that was most likely meant. `elsewhere` contains the keys of a different
+    /// section, and the place where they belong.
     pub fn unknown_keys(
         self,
         here: &[&'static str],
@@ -88,7 +88,7 @@ impl<'a> Section<'a> {
 
     /// Reads a string.
     pub fn text(self, key: &str, found: &mut Findings) -> Option<Located<String>> {
-        let text = self.read(key, "a text in quotes", found, DeValue::as_str)?;
+        let text = self.read(key, "a string in quotes", found, DeValue::as_str)?;
         clean(key, text.at, text.value, found)
     }
 
@@ -131,7 +131,7 @@ impl<'a> Section<'a> {
         if self.get(key).is_some_and(|value| value.get_ref().is_str()) {
             return self.text(key, found).into_iter().collect();
         }
-        let wanted = "a list of texts, as in [\"one\", \"two\"]";
+        let wanted = "a list of strings, as in [\"one\", \"two\"]";
         let Some(list) = self.read(key, wanted, found, DeValue::as_array) else {
             return Vec::new();
         };
@@ -154,7 +154,7 @@ fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Locat
     if text.contains('\0') {
         found.wrong(
             at,
-            format!("`{key}` has a NUL, which no database stores: remove it"),
+            format!("`{key}` contains a NUL, which no database stores: remove it"),
         );
         return None;
     }
@@ -171,7 +171,7 @@ pub(super) fn whole_of(value: &DeValue) -> Option<u32> {
 /// Describes a value in a message.
 fn kind(value: &DeValue) -> String {
     match value {
-        DeValue::String(text) => format!("the text {}", quoted(text)),
+        DeValue::String(text) => format!("the string {}", quoted(text)),
         DeValue::Integer(number) => format!("the number {}", quoted(&number.to_string())),
         DeValue::Float(number) => format!("the number {}", quoted(number.as_str())),
         DeValue::Boolean(value) => format!("`{value}`"),

@@ -1,4 +1,4 @@
-//! Parses the topics of a pipeline file: the tables `[[topic]]`, or the entries of `labels`.
+//! Parses the topics of a pipeline file: the `[[topic]]` tables, or the entries of `labels`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -155,7 +155,7 @@ fn slug_of_label(label: &str, at: usize, found: &mut Findings) -> Option<String>
     if label.contains('\0') {
         found.wrong(
             at,
-            "the label has a NUL, which no database stores: remove it",
+            "the label contains a NUL, which no database stores: remove it",
         );
         return None;
     }

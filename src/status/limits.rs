@@ -79,7 +79,7 @@ impl Limits {
             .copied()
             .filter(|at| status.since(*at) >= -MAX_CLOCK_SKEW);
         let never = if good.is_empty() {
-            "neither `collect` nor `import` ever succeeded".to_owned()
+            "neither `collect` nor `import` has ever succeeded".to_owned()
         } else {
             future("the last successful run of `collect` or `import` ended")
         };
@@ -107,7 +107,7 @@ impl Limits {
         if let (Some(found), Some(labelled)) = (&mut waiting, &status.other_labels) {
             let command = use_command(labelled);
             found.problem.extend([format!(
-                "; the newest of them have labels of another model or label set: `{command}` makes those current"
+                "; the newest of them have labels of a different model or label set: `{command}` makes those current"
             )]);
         }
         [collect, stored, waiting].into_iter().flatten()

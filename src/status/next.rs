@@ -84,7 +84,7 @@ impl StatusReport {
         }
         let why = self.running.first().map_or_else(
             || "nothing: every post has a label".to_owned(),
-            |run| format!("{} is under way; nothing to do", run.stage),
+            |run| format!("{} is running; nothing to do", run.stage),
         );
         (None, why)
     }
@@ -92,9 +92,9 @@ impl StatusReport {
     /// Returns the command for a backlog that no run is labelling.
     fn label(&self, waiting: i64) -> (Option<String>, String) {
         let posts = if waiting == 1 {
-            "post waits"
+            "post is waiting"
         } else {
-            "posts wait"
+            "posts are waiting"
         };
         if let Some(theirs) = &self.other_labels {
             let why = format!(
@@ -164,8 +164,8 @@ impl StatusReport {
     }
 }
 
-/// Returns the command that makes other stored labels current. Used when `classify` runs with another model or label
-/// set, which never reduces the backlog of the current ones.
+/// Returns the command that makes other stored labels current. Used when `classify` runs with a different model or
+/// label set, which never reduces the backlog of the current ones.
 pub(super) fn use_command(other: &OtherLabels) -> String {
     let (set, model) = (
         short_hash(&other.label_set_hash),

@@ -308,7 +308,7 @@ fn an_invalid_background_is_rejected() {
         ),
         ("background = \"redit\"", &[FOOD], "use \\\"reddit\\\""),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),
-        ("background = 3", &[FOOD], "a text in quotes"),
+        ("background = 3", &[FOOD], "a string in quotes"),
         (
             "background = \"reddit\"\nbackground_without = [\"chess\"]",
             &[FOOD],

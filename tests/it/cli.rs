@@ -295,7 +295,7 @@ const MISUSE: &[(&str, i32, &str)] = &[
         2,
         "`true` is not a whole number",
     ),
-    ("export - --format csv", 2, "in place of `-`"),
+    ("export - --format csv", 2, "instead of `-`"),
     (
         "--config no-try.toml collect --source sample",
         2,

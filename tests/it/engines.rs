@@ -255,9 +255,9 @@ fn measurements_from_other_machines_are_ignored(
         ),
         (
             whole.replace("OpenVINO 20", "OpenVINO 19"),
-            "another library",
+            "a different library",
         ),
-        (whole[..whole.len() / 2].to_owned(), "not readable"),
+        (whole[..whole.len() / 2].to_owned(), "cannot be read"),
     ] {
         fs::write(file, content).unwrap();
         let ran = classify(&[AGREEMENT]);

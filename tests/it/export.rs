@@ -285,7 +285,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
         (&["x.parquet", "--bom"], &["--bom"]),
         (
             &["two.toml", "--format", "csv"],
-            &["exists already", "--overwrite"],
+            &["already exists", "--overwrite"],
         ),
     ] {
         scene.refused(&[&["export"], args].concat(), expected);
@@ -304,7 +304,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
         "mine"
     );
     scene.ok(&["export", "set"]);
-    scene.refused(&["export", "set"], &["exists already"]);
+    scene.refused(&["export", "set"], &["already exists"]);
     for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
         fs::write(scene.path(stranger), "mine").unwrap();
         let kept = scene.run(&["export", "set", "--overwrite"]);

@@ -147,12 +147,12 @@ fn setup_downloads_missing_files_once() {
     assert_eq!(done(&installed.run(&setup)), ["fetched", "copied"]);
     assert_eq!(
         done(&installed.run(&setup)),
-        ["there already", "there already"]
+        ["already present", "already present"]
     );
     let again = ["setup", "--format", "json"];
     assert_eq!(
         done(&installed.run(&again)),
-        ["there already", "there already"]
+        ["already present", "already present"]
     );
     // A crashed process's files are removed; other programs' files are kept.
     let (dead, mine) = (

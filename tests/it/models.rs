@@ -373,7 +373,7 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
 
     pulled(&program, &hub, &["someone/tiny"], None)
         .await
-        .expect_exit(2, "exists already");
+        .expect_exit(2, "already exists");
     pulled(
         &program,
         &hub,

@@ -68,7 +68,7 @@ fn placeholder_texts_get_no_label_in_any_command() {
     let program = Program::new();
     let file = program.write("posts.ndjson", &posts);
     let ran = program.run(&["score", &file, "scores.ndjson"]);
-    ran.expect_exit(1, "only the placeholder of a removed text");
+    ran.expect_exit(1, "only a placeholder for removed text");
     let labels: Vec<Value> = program
         .read("scores.ndjson")
         .lines()

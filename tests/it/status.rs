@@ -104,7 +104,7 @@ fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
         assert!(
             answer(&waiting, "Next")
                 .unwrap()
-                .starts_with("`topicmill classify`: 30 posts wait"),
+                .starts_with("`topicmill classify`: 30 posts are waiting"),
             "{waiting}"
         );
 
@@ -168,7 +168,7 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
             "{status}"
         );
         assert!(
-            answer(&status, "Next").unwrap().contains("under way"),
+            answer(&status, "Next").unwrap().contains("is running"),
             "{status}"
         );
         let checked = scene.run(&["status", "--check"]);

@@ -188,7 +188,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     }
     scene.refused(
         &ask,
-        "already exists: give --out another name, or add --overwrite",
+        "already exists: choose a different name for --out, or add --overwrite",
     );
     scene.ok(&[&ask[..], &["--overwrite"]].concat());
     let diff = scene.json(&["labels", "diff", "current", out]);

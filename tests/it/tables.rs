@@ -339,7 +339,7 @@ fn a_text_file_has_one_text_per_line_and_no_header() {
     let from_pipe = piped(&program, texts.as_bytes(), &["-", "-"]);
     assert_eq!(from_pipe.stdout, written);
     let file = program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
-    let shown = "looks like a text, not like the name of a column";
+    let shown = "looks like text, not like the name of a column";
     score(&program, &[&file, "out.csv"]).expect_exit(2, shown);
     ok(&program, &[&file, "out.ndjson", "--format", "txt"]);
     score(&program, &[&file, "out.xz"]).expect_exit(2, "end its name in .gz or .zst");

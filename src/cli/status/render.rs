@@ -1,4 +1,4 @@
-//! Renders the text of `status`: headings with a few lines each, for a terminal of 24 lines and 80 columns.
+//! Renders the `status` text: headings with a few lines each, for a terminal of 24 lines and 80 columns.
 
 use chrono::TimeDelta;
 
@@ -69,7 +69,7 @@ impl Lines {
         }
     }
 
-    /// Formats a heading and its text, on a terminal at most `MOST_LINES` lines.
+    /// Formats a heading and its text; on a terminal, at most `MOST_LINES` lines.
     fn answer(&self, name: &str, text: &str) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
         let wrapped = output::wrap_to(&sanitize::line(text), room);
@@ -101,7 +101,7 @@ impl Lines {
         format!("{}\n", line.trim_end())
     }
 
-    /// Formats the runs of each stage in the last day, and the error of its last run.
+    /// Formats each stage's runs in the last day and the error from its last run.
     fn stages(&self, status: &StatusReport) -> String {
         if status.stages.is_empty() && status.last_day.is_empty() {
             return String::new();
@@ -142,7 +142,7 @@ impl Lines {
     }
 }
 
-/// Joins descriptions in one line; `None` if there are none.
+/// Joins descriptions on one line; `None` if there are none.
 fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
     let described: Vec<String> = all.iter().map(described).collect();
     Some(described.join("; ")).filter(|text| !text.is_empty())
@@ -266,7 +266,10 @@ fn other_backlogs(status: &StatusReport) -> Option<String> {
     join_all(&status.other_backlogs, |other| {
         let (set, version) = (&other.label_set, short_hash(&other.label_set_hash));
         let posts = number(other.posts);
-        format!("{posts} posts wait for {set} {version} by {}", other.model)
+        format!(
+            "{posts} posts are waiting for {set} {version} by {}",
+            other.model
+        )
     })
 }
 
@@ -328,7 +331,7 @@ fn number(n: i64) -> String {
     output::thousands(n.unsigned_abs())
 }
 
-/// Formats a share in whole percent; a share is never rounded to none or all.
+/// Formats a share as a whole percentage, which is never rounded to none or all.
 fn share(part: i64, all: i64) -> String {
     match (part, all) {
         (0, _) | (_, 0) => "none".to_owned(),

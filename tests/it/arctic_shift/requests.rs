@@ -109,12 +109,12 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
     let ran = run(&["--listing", "new"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        !ran.stderr.contains("only be read in order of time"),
+        !ran.stderr.contains("only be read in chronological order"),
         "{}",
         ran.stderr
     );
     // Without the flag, the posts are read in chronological order, and a log line says so.
-    run(&[]).expect_exit(0, "only be read in order of time");
+    run(&[]).expect_exit(0, "only be read in chronological order");
 
     let ran = program
         .command(&["collect", "--source", "arctic-shift"])

@@ -23,7 +23,7 @@ fn a_backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
         assert_eq!(next["command"], "topicmill classify --pipeline FILE");
         let why = next["why"].as_str().unwrap();
         assert!(
-            why.starts_with("4 posts wait for a label of `two` (version "),
+            why.starts_with("4 posts are waiting for a label of `two` (version "),
             "{why}"
         );
         // If the settings name the file, the command needs no flag.
