@@ -15,7 +15,7 @@ use topicmill_store::{Store, StoreError};
 /// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the budget's
 /// origin.
 ///
-/// A found budget is also stored in the database, for machines where the cache folder is not writable.
+/// The result of a search is also stored in the database, for machines where the cache folder is not writable.
 async fn tune_batch_tokens(
     context: &Context,
     mut models: Vec<Models>,
@@ -39,7 +39,7 @@ async fn tune_batch_tokens(
         let (first, found) =
             classify::tune(&context.store, &context.clock, first, set, limit).await?;
         let batch_tokens = first.large.batch_tokens();
-        // The models must stay in the order of their devices.
+        // The models must remain in the order of their devices.
         models.insert(0, first);
         // The result of an incomplete search is used in this run, but not stored.
         if found.is_some_and(|found| found.whole) {
@@ -123,7 +123,8 @@ pub async fn label(
     })
 }
 
-/// Returns the current label set if `labels fit` made it from `set`, so that new posts get fitted labels; else `set`.
+/// Returns the current label set if `labels fit` made it from `set`, so that new posts get fitted labels; otherwise
+/// `set`.
 pub async fn fitted_or_given(
     store: &Store,
     folder: &ModelFolder,
@@ -134,7 +135,7 @@ pub async fn fitted_or_given(
         return Ok(set.clone());
     };
     let current = match store.labels().label_set(target.label_set).await {
-        // This run makes another label set current, so the corrupt one does not matter.
+        // This run makes a different label set current, so the corrupt one does not matter.
         Err(error @ StoreError::Corrupt { .. }) if make_current == MakeCurrent::Always => {
             tracing::warn!(
                 "this run uses the labels of `{}` without a fit: {error}",
@@ -160,7 +161,7 @@ pub async fn fitted_or_given(
     }
     if fitted.model != folder.manifest_hash {
         tracing::warn!(
-            "the current label set `{}` was fitted with another model than `{}`: this run uses the labels without the \
+            "the current label set `{}` was fitted with a model other than `{}`: this run uses the labels without the \
              fit",
             current.name,
             folder.name
@@ -175,7 +176,7 @@ pub async fn fitted_or_given(
     Ok(current)
 }
 
-/// Warns about labels that always get the same score from this model, because it reads the same words for both.
+/// Warns about labels that always get the same score from this model, because the model reads the same words for both.
 pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
     for (a, b) in hypothesis::ambiguous_labels(&folder.kind, set) {
         tracing::warn!(

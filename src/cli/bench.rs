@@ -27,18 +27,19 @@ pub enum Bench {
     Sweep(sweep::Sweep),
     /// Search for the fastest number of tokens per batch, and store the result
     Autotune(autotune::Autotune),
-    /// Measure the speed of each engine and precision and its agreement with float32, and store the result
+    /// Measure each engine's and precision's speed and agreement with float32, and store the result
     Agreement(agreement::AgreementBench),
 }
 
 /// Flags that select the model and the texts to measure.
 #[derive(Debug, Args)]
 struct BenchFlags {
-    /// Score the texts of this file: a JSON object on each line, with text, or title and selftext [default: the sample
-    /// posts]
+    /// Score the texts in FILE [default: the sample posts]
+    ///
+    /// FILE contains one JSON object per line, with text, or title and selftext.
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
-    /// Score this many texts
+    /// Score N texts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     posts: Option<u32>,
     #[command(flatten)]
@@ -112,7 +113,7 @@ pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliErr
         });
     }
     if texts.is_empty() {
-        return Err(wrong("the file has no texts".to_owned()));
+        return Err(wrong("the file contains no text".to_owned()));
     }
     Ok(texts)
 }

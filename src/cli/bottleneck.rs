@@ -40,7 +40,7 @@ async fn run_by_id(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), C
     };
     if run.stage != Stage::Classify {
         return Err(CliError::Usage(format!(
-            "run {id} is a run of `{}`: give the id of a run of `classify`, or leave out --run for the latest",
+            "run {id} is a `{}` run: use the id of a `classify` run, or leave out --run for the latest",
             run.stage
         )));
     }
@@ -59,7 +59,7 @@ async fn latest_run(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError>
         .unwrap_or(0);
     if runs.is_empty() {
         return Err(CliError::Usage(
-            "the database has no run of `classify` yet: run `topicmill classify` first".into(),
+            "the database has no `classify` run yet: run `topicmill classify` first".into(),
         ));
     }
     with_timings(runs.swap_remove(place))
@@ -78,7 +78,7 @@ fn with_timings(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
         Some(done) => Ok((run, done)),
         None => Err(CliError::Usage(format!(
             "run {} ({}) has no timings: it is still running, was killed, computed nothing, or was recorded by an \
-             earlier version; run `topicmill classify` again, or give another id with --run",
+             earlier version; run `topicmill classify` again, or choose a different id with --run",
             run.id, run.status
         ))),
     }

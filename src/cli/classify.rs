@@ -23,7 +23,7 @@ pub struct Classify {
     small: SmallFlags,
     #[command(flatten)]
     current: CurrentFlags,
-    /// Stop after this many posts
+    /// Stop after N posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Choose posts: with `failed`, also retry posts parked after repeated failures
@@ -34,13 +34,13 @@ pub struct Classify {
     pub watch: bool,
     #[command(flatten)]
     pub metrics: MetricsFlags,
-    /// Show how many posts have no label and how long labelling takes; write nothing
+    /// Show the number of unlabelled posts and the time to label them; write nothing
     #[arg(
         long,
         conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"]
     )]
     dry_run: bool,
-    /// Print the result of --dry-run in this format
+    /// Set the output format of --dry-run
     #[arg(
         hide_short_help = true,
         long,
@@ -101,7 +101,7 @@ impl Classify {
 fn table((missing, cost): &(WorkEstimate, EstimatedCost)) -> Table {
     let mut rows = vec![
         ("posts without a label".to_owned(), json!(missing.posts)),
-        ("distinct texts of these posts".into(), json!(missing.texts)),
+        ("distinct texts in these posts".into(), json!(missing.texts)),
         ("pairs to compute".into(), json!(missing.missing_pairs)),
         ("pairs already computed".into(), json!(missing.stored_pairs)),
         (

@@ -1,4 +1,4 @@
-//! `topicmill collect`: stores posts of the pipeline's topics from a source.
+//! `topicmill collect`: stores posts for the pipeline's topics from a source.
 
 use clap::Args;
 
@@ -33,22 +33,24 @@ pub struct CollectFlags {
     /// Read from reddit (needs a key), arctic-shift (an archive, no key) or sample (sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
-    /// Read only this topic, by its slug; repeatable
+    /// Read only the topic with the slug TOPIC; repeatable
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
-    /// Read posts in this order: hot, new, top or rising; arctic-shift has new only [default: the pipeline's, else
-    /// collect.listing: hot the first time, then new]
+    /// Read posts in this order: hot, new, top or rising
+    ///
+    /// arctic-shift supports only new [default: the pipeline's, else collect.listing: hot the first time, then new].
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
-    /// Read at most this many posts for each topic [default: the pipeline's, else collect.limit]
+    /// Read at most N posts per topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
-    /// Read all posts since this time: a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long
-    /// ago, like 36h, 1d or 2w. Reddit lists only the latest 1,000 posts or so of a subreddit; missing posts are
-    /// recorded as a gap
+    /// Read all posts since TIME
+    ///
+    /// TIME is a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or an age like 36h, 1d or 2w. Reddit
+    /// lists only the latest 1,000 posts or so of a subreddit; missing posts are recorded as a gap.
     #[arg(long, value_name = "TIME", conflicts_with = "limit")]
     pub since: Option<String>,
-    /// Read posts up to this time; a day is included in full [default: now]
+    /// Read posts up to TIME; a day is included in full [default: now]
     #[arg(long, value_name = "TIME", requires = "since")]
     pub until: Option<String>,
 }
@@ -91,7 +93,7 @@ impl Collector {
         let listing = listing.map(|text| parse_word::<Listing>("--listing", text));
         let listing = listing.transpose()?;
         for topic in &mut pipeline.topics {
-            // A listing given by flag is used in every run.
+            // A listing set by the flag is used in every run.
             topic.is_default_listing &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = flags.limit.unwrap_or(topic.limit);
@@ -135,8 +137,8 @@ impl Collector {
     }
 }
 
-/// Returns an error if `--listing` names an order that the source does not have. If the order comes from the pipeline
-/// file or the settings, only logs that the newest posts are read instead.
+/// Returns an error if `--listing` names an order that the source does not support. If the order comes from the
+/// pipeline file or the settings, only logs that the newest posts are read instead.
 fn check_order(
     kind: SourceKind,
     listing: Option<Listing>,
@@ -146,10 +148,10 @@ fn check_order(
     let can = |listing| kind.listing(listing) == listing;
     match listing {
         Some(listing) if !can(listing) => Err(CliError::Usage(format!(
-            "{title} can only be read in order of time: leave out `--listing {listing}`, or give `--listing {only}`"
+            "{title} can only be read in time order: leave out `--listing {listing}`, or use `--listing {only}`"
         ))),
         None if !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
-            tracing::info!("{title} can only be read in order of time: reading the newest posts");
+            tracing::info!("{title} can only be read in time order: reading the newest posts");
             Ok(())
         }
         _ => Ok(()),
@@ -165,7 +167,7 @@ fn check_time_range(
     let about = kind.traits();
     if time_range.is_some() && !about.listings.contains(&Listing::New) {
         return Err(CliError::Usage(format!(
-            "{} cannot be read by time: leave out --since, or give another --source",
+            "{} cannot be read by time: leave out --since, or choose a different --source",
             about.title
         )));
     }

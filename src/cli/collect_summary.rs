@@ -1,6 +1,6 @@
 //! Logs the summary of a run of `collect` in one line.
 //!
-//! The line is made from the topic reports and the client's traffic. With JSON logs, the numbers are also fields.
+//! The line is built from the topic reports and the client's traffic. With JSON logs, the numbers are also fields.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use topicmill_core::redact_url;
   topicmill config show
   topicmill config show --origin")]
 pub enum Config {
-    /// Show the effective settings; secrets are hidden
+    /// Show the effective settings, with secrets hidden
     #[command(after_help = "Examples:
   topicmill config show --origin
   topicmill --config my.toml config show --format json")]
@@ -20,7 +20,7 @@ pub enum Config {
         /// Also show where each value comes from
         #[arg(long)]
         origin: bool,
-        /// Print in this format
+        /// Set the output format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },

@@ -28,17 +28,18 @@ pub enum Db {
   topicmill db migrate
   topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Copy a SQLite database to a file: a consistent snapshot, even while other processes write
+    /// Copy a SQLite database to a file, even while other processes are writing to it
     ///
-    /// The copy is atomic: FILE appears only when it is complete. Use `pg_dump` for a PostgreSQL database.
+    /// The copy is a consistent snapshot. It is atomic: FILE appears only when it is complete. Use `pg_dump` for a
+    /// PostgreSQL database.
     #[command(after_help = "Examples:
   topicmill db backup copy.db
   topicmill --database sqlite:demo.db db backup copy.db --overwrite")]
     Backup {
-        /// Write the copy to this file
+        /// Write the copy to FILE
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Replace the file once the copy is complete
+        /// Replace FILE if it exists
         #[arg(long)]
         overwrite: bool,
     },
@@ -46,38 +47,38 @@ pub enum Db {
     ///
     /// TO must be empty; it is created if it does not exist. Every table is copied with its keys from one consistent
     /// snapshot, and both sides are compared before the copy is committed. An interrupted copy leaves TO empty; run the
-    /// same command again. Give the password in PGPASSWORD or ~/.pgpass rather than in the URL, to keep it out of the
+    /// same command again. Put the password in PGPASSWORD or ~/.pgpass rather than in the URL, to keep it out of the
     /// process list.
     #[command(after_help = "Examples:
   topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill
   topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]
     Copy {
-        /// Copy from this database
+        /// Copy from the database FROM
         #[arg(value_name = "FROM")]
         from: String,
-        /// Copy to this database, which must be empty or not exist yet
+        /// Copy to the database TO, which must be empty or not exist yet
         #[arg(value_name = "TO")]
         to: String,
-        /// Print in this format
+        /// Set the output format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
-    /// Check the integrity of the database, and show how to fix what is wrong
+    /// Check the integrity of the database and show how to fix any problems
     ///
-    /// It runs the database's own checks, looks for orphaned rows, and compares counts that must agree. It changes
-    /// nothing. The exit code is 1 if there is a problem. A large database takes minutes.
+    /// Runs the database's own checks, looks for orphaned rows, and compares counts that must agree. Changes nothing.
+    /// Exits with 1 if there is a problem. Takes minutes on a large database.
     #[command(after_help = "Examples:
   topicmill db check
   topicmill db check --format json")]
     Check {
-        /// Print in this format
+        /// Set the output format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
-    /// Rewrite the database's files, so that no bytes of purged posts remain in them
+    /// Rewrite the database files to remove the remaining bytes of purged posts
     ///
-    /// On SQLite this needs disk space for two more copies of the file, and blocks other writers until it is done. On
-    /// PostgreSQL it runs VACUUM FULL, which locks each table while it is rewritten.
+    /// On SQLite this needs disk space for two more copies of the file and blocks other writers until it is done. On
+    /// PostgreSQL it runs VACUUM FULL, which locks each table while it is being rewritten.
     #[command(after_help = "Examples:
   topicmill db vacuum
   topicmill --database sqlite:demo.db db vacuum")]
@@ -87,7 +88,7 @@ pub enum Db {
   topicmill db info
   topicmill db info --format json")]
     Info {
-        /// Print in this format
+        /// Set the output format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
@@ -151,6 +152,6 @@ fn info_table(info: &Info, written_by: Option<&str>) -> Table {
     ];
     let head = head.map(|(what, value)| (what.to_owned(), value));
     let rows = info.rows.iter();
-    let rows = rows.map(|(table, n)| (format!("rows of {table}"), json!(n)));
+    let rows = rows.map(|(table, n)| (format!("rows in {table}"), json!(n)));
     output::key_value_table("what", head.into_iter().chain(rows))
 }

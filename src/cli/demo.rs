@@ -67,7 +67,7 @@ impl Demo {
 }
 
 /// Formats how many posts are labelled as the topic of their subreddit, summed over all topics. In each row of the
-/// table, the second column is the number of posts of a topic, and the third the number labelled as that topic.
+/// table, the second column is the number of posts in a topic, and the third is the number labelled as that topic.
 fn total(table: &Table) -> String {
     let sum = |column: usize| {
         let numbers = table.rows.iter().filter_map(|row| row[column].as_u64());
@@ -80,8 +80,8 @@ fn total(table: &Table) -> String {
     )
 }
 
-/// Writes the report next to the database and returns its path. If the report cannot be written, for example because
-/// another file has this name, logs a warning and returns `None`.
+/// Writes the report next to the database and returns its path. If the report cannot be written, for example because a
+/// different file has this name, logs a warning and returns `None`.
 async fn write_report(
     setup: &Setup,
     store: &Store,
@@ -104,8 +104,8 @@ async fn write_report(
     }
 }
 
-/// Formats the location of the data and commands to try next. They run as printed, except that a password in the URL is
-/// hidden.
+/// Formats the location of the data and some commands to try next. They run as printed, except that a password in the
+/// URL is hidden.
 fn next_steps(url: &str, report: Option<&Path>) -> String {
     let program = std::env::args_os()
         .next()

@@ -17,10 +17,10 @@ const AFTER_HELP: &str = "Examples:
   topicmill doctor --source arctic-shift
   topicmill doctor --bottleneck
 
-The exit code is 0 if everything is ready. Otherwise it is the exit code of the first command that would fail: 5 for \
-ONNX Runtime and the model; 4 for a database that is damaged, has another schema version or cannot be reached; 3 for \
-credentials that are missing or rejected; 75 if Reddit does not respond. A database that does not exist yet is not an \
-error: `collect` and `import` create it.";
+The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
+ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
+3 for credentials that are missing or rejected; 75 if Reddit is not responding. A database that does not exist yet is \
+not an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -28,16 +28,18 @@ pub struct Doctor {
     /// Do not send the request that tests the Reddit credentials
     #[arg(long)]
     offline: bool,
-    /// Check what this source needs; arctic-shift, sample and import need no credentials
+    /// Check the requirements of SOURCE
+    ///
+    /// The sources arctic-shift, sample and import need no credentials.
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
-    /// Show what limited the latest run of `classify`, and what to change
+    /// Show what limited the latest `classify` run and what to change
     #[arg(long, conflicts_with = "offline")]
     bottleneck: bool,
-    /// Show the run with this id; `topicmill status` shows ids
+    /// Show the run ID; `topicmill status` lists the ids
     #[arg(long, value_name = "ID", requires = "bottleneck")]
     run: Option<i64>,
-    /// Print in this format; with --bottleneck, json includes every recorded figure
+    /// Set the output format; with --bottleneck, json includes every recorded figure
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -235,7 +237,7 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
     if offline {
         return finding(WHAT, Ok("set; not tested because of --offline".into()));
     }
-    // As `collect` would, request a token and then a subreddit: here, the first one of the built-in topics.
+    // As `collect` would, request a token and then a subreddit: here, the first of the built-in topics.
     let response = async {
         let subreddit = &setup.load_pipeline(None)?.topics[0].subreddits[0];
         Ok(reddit.check_credentials(subreddit).await?)

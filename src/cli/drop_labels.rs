@@ -12,10 +12,12 @@ use topicmill_store::{DropTarget, Store};
 /// Flags of `labels drop` and `model drop`.
 #[derive(Debug, Clone, Args)]
 pub struct DropFlags {
-    /// Do not ask for confirmation
+    /// Don't ask for confirmation
     #[arg(long)]
     pub yes: bool,
-    /// Also drop the current labels; the views are then empty until `topicmill labels use` or the next `classify`
+    /// Also drop the current labels
+    ///
+    /// The views are then empty until `topicmill labels use` or the next `classify`.
     #[arg(long)]
     pub current: bool,
 }
@@ -49,7 +51,7 @@ pub async fn run(
             ),
         ));
     }
-    // A run that waits for posts has claimed none, but may later label posts with what is dropped here.
+    // A run that is waiting for posts has claimed none, but may later label posts with what is dropped here.
     let running = store.runs().unfinished_runs().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
         return Err(CliError::Message(

@@ -47,7 +47,7 @@ pub enum Exit {
     Model,
     /// A bug in the program.
     Bug,
-    /// A temporary failure: exhausted quota, a source that does not respond, or a lease that another process holds.
+    /// A temporary failure: an exhausted quota, an unresponsive source, or a lease held by another process.
     TryAgain,
     /// Stopped by the signal with this number, after finishing the work in progress.
     Signal(u8),

@@ -25,34 +25,41 @@ use topicmill_tables::bytes;
   topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8
   topicmill export data-set --split 80/10/10")]
 pub struct Export {
-    /// Write this file, in the format of its extension; without an extension, write a folder of Parquet files with a
-    /// data card, which `datasets.load_dataset` opens
+    /// Write the data set to OUT, in the format of its extension
+    ///
+    /// Without an extension, OUT becomes a folder of Parquet files with a data card, which `datasets.load_dataset`
+    /// opens.
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Write this format, whatever the extension
+    /// Set the format, regardless of the extension
     #[arg(long, value_enum)]
     format: Option<ExportFormat>,
-    /// Export only posts with this label; repeatable
+    /// Export only posts labelled LABEL; repeatable
     #[arg(help_heading = "Filters", long, value_name = "LABEL")]
     label: Vec<String>,
-    /// Export only posts created at or after this time: a day (UTC) like 2026-11-20, a time like
-    /// 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
+    /// Export only posts created at or after TIME
+    ///
+    /// TIME is a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or an age like 36h, 1d or 2w.
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
-    /// Export only posts created before this time; a day is included in full
+    /// Export only posts created before TIME; a day is included in full
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
-    /// Export only posts whose label has at least this score, 0 to 1
+    /// Export only posts whose label has a score of at least SCORE, 0 to 1
     #[arg(help_heading = "Filters", long, value_name = "SCORE")]
     min_score: Option<f64>,
-    /// Export only posts for which this SQL expression is true; it can use the columns of the data set
+    /// Export only posts that match an SQL expression over the columns of the data set
     #[arg(help_heading = "Filters", long = "where", value_name = "SQL")]
     expression: Option<String>,
-    /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
+    /// Export the labels of a label set other than the current one
+    ///
+    /// NAME is its name or version, or a pipeline file.
     #[arg(help_heading = "Label set", long, value_name = "NAME")]
     label_set: Option<String>,
-    /// Export the labels of this model: its name or the first letters of its hash [default: the only model with labels
-    /// of this label set, else the current one]
+    /// Export the labels that MODEL assigned
+    ///
+    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
+    /// the current one].
     #[arg(
         help_heading = "Label set",
         long,
@@ -60,11 +67,12 @@ pub struct Export {
         requires = "label_set"
     )]
     model: Option<String>,
-    /// With --format label-studio, write this many tasks [default: 200]
+    /// With --format label-studio, write N tasks [default: 200]
     #[arg(help_heading = "Label Studio", long, value_name = "N")]
     limit: Option<u32>,
-    /// With --format label-studio, sample this share of the tasks at random, for unbiased estimates; the rest are the
-    /// closest calls [default: 0.2]
+    /// With --format label-studio, sample SHARE of the tasks at random [default: 0.2]
+    ///
+    /// Random posts give unbiased estimates; the rest are the closest calls.
     #[arg(help_heading = "Label Studio", long, value_name = "SHARE")]
     random_share: Option<f64>,
     /// Also export posts without a label
@@ -73,22 +81,26 @@ pub struct Export {
     /// Replace OUT if it exists
     #[arg(long)]
     overwrite: bool,
-    /// Begin a CSV file with a byte order mark, so that spreadsheets recognise UTF-8
+    /// Begin a CSV file with a byte order mark, for spreadsheets
     #[arg(help_heading = "CSV", long)]
     bom: bool,
-    /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
+    /// Write ' before CSV text that begins with = + - @
+    ///
+    /// Spreadsheets would otherwise run such text as a formula.
     #[arg(help_heading = "CSV", long)]
     safe_csv: bool,
-    /// Split the posts into train, validation and test by these percentages; two numbers give train and test, and
-    /// `gold` puts the posts with gold labels into test. A folder has a file for each split, a file has a column
-    /// `split`. Near-duplicates go to the same split
+    /// Split the posts into train, validation and test by percentage
+    ///
+    /// Two numbers mean train and test, and `gold` puts the posts with gold labels into test. A folder has one file per
+    /// split, and a file gets a `split` column. Near-duplicates go to the same split.
     #[arg(help_heading = "Split", long, value_name = "80/10/10|gold")]
     split: Option<Split>,
-    /// Split by `text`, which assigns a post to the same split in every export, or by `time`, which assigns the oldest
-    /// posts of each label to train [default: text]
+    /// Split by `text` or by `time` [default: text]
+    ///
+    /// `text` assigns a post to the same split in every export; `time` assigns the oldest posts of each label to train.
     #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], requires = "split")]
     split_by: Option<String>,
-    /// Add a column `vector`: the embedding model's vector of each text
+    /// Add a `vector` column with the embedding model's vector of each text
     #[arg(long)]
     vectors: bool,
     /// Allow --where as a PostgreSQL superuser, who can read the server's files
@@ -133,7 +145,7 @@ impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
-                "an export cannot go to stdout: give a file or a folder in place of `-`; `topicmill sql --format csv` \
+                "an export cannot go to stdout: use a file or a folder instead of `-`; `topicmill sql --format csv` \
                  prints rows"
                     .into(),
             ));
@@ -195,7 +207,7 @@ impl Export {
             exported => {
                 let counts = exported?;
                 // Count after the data set is in place, so that a purge during the export is not missed.
-                let meanwhile = match store.purging().count_purged().await {
+                let purged_since = match store.purging().count_purged().await {
                     Ok(now) => Some(now.saturating_sub(purged)),
                     Err(error) => {
                         tracing::warn!(
@@ -204,7 +216,7 @@ impl Export {
                         None
                     }
                 };
-                self.print_result(&counts, meanwhile)
+                self.print_result(&counts, purged_since)
             }
         }
     }
@@ -239,7 +251,7 @@ impl Export {
         let (target, set) = found.ok_or_else(no_labels_yet)?;
         if self.vectors && !store.computed().has_vectors(target.model).await? {
             return Err(CliError::Usage(
-                "--vectors needs labels of an embedding model, and this label set has none: leave it out, or name a \
+                "--vectors needs labels from an embedding model, and this label set has none: leave it out, or name a \
                  model with --label-set and --model"
                     .to_owned(),
             ));
@@ -273,7 +285,7 @@ impl Export {
             |score: f64| (0.0..=1.0).contains(&score) || (!is_share && score.is_finite());
         if let Some(score) = self.min_score.filter(|score| !is_score(*score)) {
             return Err(CliError::Usage(format!(
-                "--min-score {score} is not a score: give a number from 0 to 1"
+                "--min-score {score} is not a score: use a number from 0 to 1"
             )));
         }
         let now = setup.clock.now();
@@ -329,7 +341,7 @@ impl Export {
     }
 }
 
-/// Logs the actual share of each split, and warns about labels without a post in a split.
+/// Logs the actual share of each split and warns about labels without a post in a split.
 fn log_parts(counts: &Counts) {
     if counts.rows == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Hints on how to fix errors of the scoring crate, which does not know the flags, settings and commands of this
+//! Hints on how to fix errors from the scoring crate, which does not know the flags, settings and commands of this
 //! program.
 //!
 //! Each function returns the text to append to the error message: empty, or a separator and a hint.
@@ -16,16 +16,16 @@ use crate::files::FilesError;
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
-            ": give the path of one, or download one with `topicmill model pull Xenova/bart-large-mnli` and name it \
+            ": use the path of one, or download one with `topicmill model pull Xenova/bart-large-mnli` and name it \
              with --model; `topicmill setup` installs the default model"
         }
         ModelError::NoFile { .. } => ", or download the model again with `topicmill model pull`",
         ModelError::Ambiguous(_) => ", with `--precision` or `classify.precision`",
         ModelError::Precision(_) => {
-            "; choose another `--precision` or `classify.precision`, or leave it out"
+            "; choose a different `--precision` or `classify.precision`, or leave it out"
         }
         ModelError::NoGraph(_) => {
-            "; choose another `--device` or `--precision`, or make the graph with tools/model.py"
+            "; choose a different `--device` or `--precision`, or make the graph with tools/model.py"
         }
         _ => "",
     }
@@ -122,7 +122,7 @@ pub fn for_files(error: &FilesError) -> &'static str {
 
 pub fn for_io(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "; free some space, or choose another location, and run the command again"
+        "; free some space or choose a different location, then run the command again"
     } else {
         ""
     }

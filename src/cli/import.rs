@@ -25,34 +25,36 @@ use topicmill_tables::bytes;
   topicmill import posts.csv --map title=headline --set subreddit=food
   topicmill import --format ids shared.txt")]
 pub struct Import {
-    /// Read these files; - is stdin
+    /// Read FILE; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Read the files in this format [default: detected from content and name]
+    /// Set the input format [default: detected from content and name]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// Store only posts of this subreddit; repeatable [default for dumps: the pipeline's subreddits]
+    /// Store only posts from the subreddit NAME; repeatable [default for dumps: the pipeline's subreddits]
     #[arg(help_heading = "Filters", long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
-    /// Store posts of every subreddit of a dump
+    /// Store posts from every subreddit in a dump
     #[arg(help_heading = "Filters", long, conflicts_with = "subreddits")]
     all_subreddits: bool,
-    /// Store only posts of this day (UTC) and later
+    /// Store only posts from this day (UTC) or later
     #[arg(help_heading = "Filters", long, value_name = "YYYY-MM-DD")]
     from: Option<NaiveDate>,
-    /// Store only posts of this day (UTC) and earlier
+    /// Store only posts from this day (UTC) or earlier
     #[arg(help_heading = "Filters", long, value_name = "YYYY-MM-DD")]
     to: Option<NaiveDate>,
-    /// Read this field from this column of a table; repeatable
+    /// Read a field from the given column of a table; repeatable
     #[arg(help_heading = "Fields", long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
-    /// If a post has no value for this field, use this value; repeatable
+    /// Set the default value of a field; repeatable
+    ///
+    /// The value is used for posts without a value for the field.
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
-    /// If a file's `topic` is the label of a topic, store the slug of that topic [default: keep the file's `topic`]
+    /// Replace a topic's label in a file with the topic's slug [default: keep the file's `topic`]
     #[arg(help_heading = "Fields", hide_short_help = true, long)]
     map_topics: bool,
-    /// Use the topic that lists the post's subreddit, even if the file names another one
+    /// Use the topic that lists the post's subreddit, even if the file names a different one
     #[arg(help_heading = "Fields", long, conflicts_with = "map_topics")]
     topics_from_subreddits: bool,
     /// Read a dump from its start, even if it was imported before
@@ -61,7 +63,7 @@ pub struct Import {
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
-    /// With --format ids, look up posts in this source: reddit or sample [default: reddit]
+    /// With --format ids, look up posts in SOURCE: reddit or sample [default: reddit]
     #[arg(
         help_heading = "Ids",
         hide_short_help = true,
@@ -264,7 +266,7 @@ impl Import {
             let known = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
             if name.is_empty() || !name.chars().all(known) {
                 let text = format!(
-                    "--subreddit `{given}` is not a subreddit name: give a name like `food`"
+                    "--subreddit `{given}` is not a subreddit name: use a name like `food`"
                 );
                 return Err(CliError::Usage(text));
             }
@@ -276,7 +278,7 @@ impl Import {
             names.extend(all.map(String::as_str));
             if names.is_empty() {
                 let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or \
-                            give --all-subreddits";
+                            use --all-subreddits";
                 return Err(CliError::Usage(text.into()));
             }
         }
@@ -284,7 +286,7 @@ impl Import {
         Ok(Filter::new(names, start(self.from), start(behind)))
     }
 
-    /// Returns true if the files are dumps of all of Reddit, by flag or by name.
+    /// Returns true if the files are dumps of all of Reddit, according to the flag or their names.
     fn is_dump(&self) -> bool {
         let is_named = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,4 @@
-//! `topicmill man DIR`: writes man pages and completion scripts, generated from the same texts as `--help`.
+//! `topicmill man DIR`: writes man pages and completion scripts, generated from the same text as `--help`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -34,8 +34,8 @@ ORT_DYLIB_PATH: the path of the ONNX Runtime library",
     ),
     (
         "FILES",
-        "topicmill.toml: settings in the current folder; --config names another file
-/etc/topicmill/config.toml: settings of the services of the Debian package
+        "topicmill.toml: settings in the current folder; --config names a different file
+/etc/topicmill/config.toml: settings of the Debian package's services
 ~/.local/share/topicmill: the user's libraries and models",
     ),
 ];
@@ -48,7 +48,7 @@ ORT_DYLIB_PATH: the path of the ONNX Runtime library",
 `man` writes DIR/man1/topicmill.1 and a page for each command, and a completion script for each shell to \
 DIR/completions. Read a page with `man -l DIR/man1/topicmill-collect.1`, or add ~/.local/share/man to MANPATH.")]
 pub struct Man {
-    /// Write to this folder; existing files are overwritten
+    /// Write to DIR; existing files are overwritten
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

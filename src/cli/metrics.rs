@@ -1,4 +1,4 @@
-//! The flag `--metrics-listen`, which serves metrics while a command runs.
+//! The `--metrics-listen` flag, which serves metrics while a command runs.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,9 @@ use topicmill_store::Access;
 /// Flags of long-running commands.
 #[derive(Debug, Clone, Args)]
 pub struct MetricsFlags {
-    /// Also serve Prometheus metrics at /metrics on this address, such as 127.0.0.1:9187; port 0 picks a free port
+    /// Also serve Prometheus metrics at /metrics on ADDRESS
+    ///
+    /// ADDRESS is, for example, 127.0.0.1:9187; port 0 picks a free port.
     #[arg(hide_short_help = true, long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 }
@@ -51,7 +53,7 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
         .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     text.parse().map_err(|_| {
         let message = format!(
-            "`{text}` is not an address to listen on: give an IP address and a port, such as \
+            "`{text}` is not an address to listen on: use an IP address and a port, such as \
                                127.0.0.1:8765 or [::1]:8765"
         );
         CliError::Usage(message)

@@ -78,16 +78,16 @@ pub struct Cli {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
-    /// Read settings from this file [default: topicmill.toml in the current folder, if it exists]
+    /// Read settings from FILE [default: topicmill.toml in the current folder, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Use this database: `sqlite:PATH` or `postgres://user:password@host/database`
+    /// Use the database URL: `sqlite:PATH` or `postgres://user:password@host/database`
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     /// Write log lines as text or json
     #[arg(hide_short_help = true, long, global = true, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Show more log lines; give it twice for even more
+    /// Show more log lines; repeat it for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Show only errors
@@ -103,7 +103,7 @@ enum Command {
     /// the label equals the topic that the post was collected for. Nothing leaves this machine. It takes less than half
     /// a minute.
     Demo(demo::Demo),
-    /// Store posts of your topics from Reddit or from an archive
+    /// Store posts on your topics from Reddit or from an archive
     Collect(collect::Collect),
     /// Store posts from files
     Import(import::Import),
@@ -112,7 +112,7 @@ enum Command {
     /// Create, check, compare, evaluate, calibrate and fit label sets
     #[command(subcommand)]
     Labels(labels::Labels),
-    /// Label texts in files, without a database
+    /// Label text in files without a database
     Score(score::Score),
     /// Measure how fast this machine scores
     #[command(subcommand)]
@@ -122,7 +122,7 @@ enum Command {
     /// Run stages on a schedule, and show past and upcoming runs
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Delete posts that were deleted on Reddit or are listed in a file, and old texts
+    /// Delete posts that were deleted on Reddit or are listed in a file, and old post text
     Purge(purge::Purge),
     /// Run a read-only SQL query
     Sql(sql::Sql),
@@ -161,7 +161,7 @@ impl Command {
             Self::Labels(command) => matches!(command, labels::Labels::Drop { .. }),
             Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
             Self::Model(command) => matches!(command, model::Model::Drop { .. }),
-            // A backup must remove its temporary file, which contains texts.
+            // A backup must remove its temporary file, which contains post text.
             Self::Db(command) => matches!(command, db::Db::Backup { .. }),
             Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,
             _ => true,
@@ -200,7 +200,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Returns the log format of the flag or environment, for errors before the settings are loaded.
+/// Returns the log format from the flag or the environment, for errors before the settings are loaded.
 fn early_log_format(cli: &Cli) -> LogFormat {
     let flag = cli.global.log_format.clone();
     match flag.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
@@ -209,7 +209,7 @@ fn early_log_format(cli: &Cli) -> LogFormat {
     }
 }
 
-/// Prints clap's usage error and exits. Redacts passwords, for example of a URL given to the wrong flag.
+/// Prints clap's usage error and exits. Redacts passwords, for example in a URL passed to the wrong flag.
 #[expect(clippy::print_stderr, reason = "logging has not been started")]
 fn exit_with_usage(error: &clap::Error) -> ! {
     let secret = |arg: &String| {
@@ -271,7 +271,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
             (ended, _) => ended,
         }
     });
-    // Do not wait for threads that still compute.
+    // Do not wait for threads that are still computing.
     runtime.shutdown_background();
     telemetry::finish();
     exit

@@ -28,12 +28,12 @@ const ENDPOINT: &str = "https://huggingface.co";
   topicmill model pull Xenova/bart-large-mnli
   topicmill model list")]
 pub enum Model {
-    /// List the models in the folder `models`, and those next to the model that the settings name
+    /// List the models in the `models` folder and next to the configured model
     #[command(after_help = "Examples:
   topicmill model list
   topicmill model list --format json")]
     List {
-        /// Print in this format
+        /// Set the output format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
@@ -43,12 +43,12 @@ pub enum Model {
     Verify(verify::Verify),
     /// Download a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
-    /// Delete a model's labels, scores, logits and vectors from the database; its folder stays
+    /// Delete a model's labels, scores, logits and vectors from the database; its folder is kept
     #[command(after_help = "Examples:
   topicmill model drop bart-large-mnli
   topicmill model drop 3fa9c1d20b7e --yes")]
     Drop {
-        /// Drop this model: its name or hash prefix, as shown by `labels list`
+        /// Drop the model MODEL: its name or hash prefix, as shown by `labels list`
         #[arg(value_name = "MODEL")]
         model: String,
         #[command(flatten)]
@@ -61,16 +61,16 @@ pub enum Model {
   topicmill model pull Xenova/bart-large-mnli
   topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
 pub struct Pull {
-    /// Download this repository, given as `owner/name`
+    /// Download the repository REPO, in the form `owner/name`
     #[arg(value_name = "REPO")]
     repo: String,
-    /// Download this branch, tag or commit
+    /// Download a branch, tag or commit
     #[arg(long, value_name = "REVISION", default_value = "main")]
     revision: String,
-    /// Download this graph: fp32, fp16, int8, another name used on the hub, or all [default: fp32]
+    /// Choose the graph: fp32, fp16, int8, a different name used on the hub, or all [default: fp32]
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Create this folder [default: models/NAME]
+    /// Create the folder DIR [default: models/NAME]
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! Prints tables and JSON to stdout, and errors to stderr.
 //!
-//! Control characters in untrusted texts are replaced in human-readable output, and escaped in JSON. CSV is unchanged,
+//! Control characters in untrusted text are replaced in human-readable output and escaped in JSON. CSV is unchanged,
 //! except on a terminal. For log lines, `telemetry` does the same.
 
 mod tables;
@@ -100,7 +100,7 @@ pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> 
     }
 }
 
-/// Prints a table with long texts wrapped instead of truncated.
+/// Prints a table with long text wrapped instead of truncated.
 pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     match format {
         OutputFormat::Table => write(&wrapped_table(table)),
@@ -108,7 +108,7 @@ pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), Cl
     }
 }
 
-/// The result of a command: sections with a heading and a table, and the same as one JSON object for programs.
+/// The result of a command: sections with a heading and a table, and the same data as one JSON object for programs.
 pub struct Printout {
     pub json: Value,
     /// The index of the section that is printed as CSV.
@@ -125,7 +125,7 @@ impl Printout {
         }
     }
 
-    /// Adds a section; heading or table may be empty.
+    /// Adds a section; the heading or the table may be empty.
     #[must_use]
     pub fn with(mut self, heading: &str, table: Table) -> Self {
         self.add(heading, table);
@@ -266,7 +266,7 @@ impl Serialize for Object<'_> {
     }
 }
 
-/// Wraps a text to 80 columns, or to the terminal's width if that is less.
+/// Wraps text to 80 columns, or to the terminal's width if that is less.
 pub fn wrap(text: &str) -> String {
     wrap_to(
         text,
@@ -276,7 +276,7 @@ pub fn wrap(text: &str) -> String {
     )
 }
 
-/// Wraps a text to this many columns.
+/// Wraps text to `width` columns.
 pub fn wrap_to(text: &str, width: usize) -> String {
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! `topicmill purge`: deletes posts that were deleted on Reddit or that a file names, old texts, and old records.
+//! `topicmill purge`: deletes posts that were deleted on Reddit or that a file names, old post text, and old records.
 
 use std::path::{Path, PathBuf};
 
@@ -51,10 +51,12 @@ change. The database reuses the space; `topicmill db vacuum` shrinks a file.";
     ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])
 ))]
 pub struct Purge {
-    /// Look up stored posts on Reddit, 100 at a time, and purge those deleted or removed there; needs a key
+    /// Purge stored posts that were deleted or removed on Reddit; needs a key
     #[arg(help_heading = "What to purge", long)]
     check_deleted: bool,
-    /// Send at most this many requests; the next run continues with the posts checked longest ago
+    /// Send at most N requests
+    ///
+    /// The next run continues with the posts that were checked longest ago.
     #[arg(long, value_name = "N", requires = "check_deleted", value_parser = clap::value_parser!(u64).range(1..))]
     max_requests: Option<u64>,
     /// Skip posts that Reddit returned within the last HOURS
@@ -65,11 +67,15 @@ pub struct Purge {
         default_value_t = 0
     )]
     older_than_hours: u32,
-    /// Purge the posts in this file: on each line an id, fullname (`t3_…`) or URL, optionally followed by a comma and a
-    /// reason; a first line such as `fullname`, `id` or `url` is a header
+    /// Purge the posts listed in FILE
+    ///
+    /// Each line contains an id, a fullname (`t3_…`) or a URL, optionally followed by a comma and a reason. A first
+    /// line such as `fullname`, `id` or `url` is a header.
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
-    /// Delete texts stored longer than HOURS [default: `collect.retention_hours`]; labels and scores stay
+    /// Delete post text stored longer than HOURS [default: `collect.retention_hours`]
+    ///
+    /// Labels and scores are kept.
     #[arg(
         help_heading = "What to purge",
         long,
@@ -78,7 +84,9 @@ pub struct Purge {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     retention: Option<Option<u32>>,
-    /// Thin sightings and runs older than DAYS [default: `collect.thin_after_days`]; posts and labels stay
+    /// Thin sightings and runs older than DAYS [default: `collect.thin_after_days`]
+    ///
+    /// Posts and labels are kept.
     #[arg(
         help_heading = "What to purge",
         long,
@@ -87,10 +95,12 @@ pub struct Purge {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     thin: Option<Option<u32>>,
-    /// Do not rewrite a SQLite file now; a later purge or `db vacuum` removes the remaining bytes
+    /// Don't rewrite the SQLite file now
+    ///
+    /// A later purge or `db vacuum` then removes the remaining bytes.
     #[arg(long)]
     no_rewrite: bool,
-    /// Look up posts in this source: reddit, or sample (for the sample posts)
+    /// Look up posts in SOURCE: reddit, or sample (for the sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
     /// Trust this machine's clock even if the last run was more than 30 days ago
@@ -111,11 +121,11 @@ impl Purge {
         for (number, why) in [
             (
                 retention,
-                "retention_hours is 0, which keeps texts forever: set it, or give `--retention HOURS`",
+                "retention_hours is 0, which keeps post text forever: set it, or use `--retention HOURS`",
             ),
             (
                 thin,
-                "thin_after_days is 0, which keeps every sighting forever: set it, or give `--thin DAYS`",
+                "thin_after_days is 0, which keeps every sighting forever: set it, or use `--thin DAYS`",
             ),
         ] {
             if number == Some(0) {

@@ -17,21 +17,27 @@ use topicmill_store::Access;
   topicmill report report.html
   topicmill report week.html --since 7d --svg charts")]
 pub struct Report {
-    /// Write the page to this file; an existing report is replaced
+    /// Write the page to OUT, replacing an existing report
     #[arg(value_name = "OUT", default_value = "report.html")]
     out: PathBuf,
-    /// Show only posts created at or after this time, and compare them with the previous period of the same length: a
-    /// day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
+    /// Show only posts created at or after TIME
+    ///
+    /// TIME is a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or an age like 36h, 1d or 2w. The
+    /// report also compares these posts with the previous period of the same length.
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
-    /// Show only posts created before this time; a day is included in full
+    /// Show only posts created before TIME; a day is included in full
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
-    /// Show the labels of this label set instead of the current one: its name or version, or a pipeline file
+    /// Show the labels of a label set other than the current one
+    ///
+    /// NAME is its name or version, or a pipeline file.
     #[arg(help_heading = "Label set", long, value_name = "NAME")]
     label_set: Option<String>,
-    /// Show the labels of this model: its name or the first letters of its hash [default: the only model with labels of
-    /// this label set, else the current one]
+    /// Show the labels that MODEL assigned
+    ///
+    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
+    /// the current one].
     #[arg(
         help_heading = "Label set",
         long,
@@ -39,7 +45,7 @@ pub struct Report {
         requires = "label_set"
     )]
     model: Option<String>,
-    /// Also write each chart as an SVG file to this folder
+    /// Also write each chart as an SVG file to DIR
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
     /// Also replace files that are not reports
@@ -115,7 +121,7 @@ impl Report {
     }
 }
 
-/// Returns the name of a database for a page that may be shared: without path, host and password.
+/// Returns the name of a database for a page that may be shared: without its path, host or password.
 pub fn database_name(url: &str) -> String {
     let url = redact_url(url);
     let url = url.split(['?', '#']).next().unwrap_or_default();

@@ -30,11 +30,13 @@ use topicmill_tables::bytes;
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
-    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or
-    /// stdout. INPUT may also be a folder of Parquet files, or a pattern such as 'in/*.parquet'
+    /// Score the INPUT files and write the result to OUTPUT; - is stdin or stdout
+    ///
+    /// The formats are CSV, TSV, NDJSON, JSON, Parquet and .txt. INPUT may also be a folder of Parquet files, or a
+    /// pattern such as 'in/*.parquet'.
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
-    /// Score this label; repeatable [default: the pipeline's labels]
+    /// Score LABEL; repeatable [default: the pipeline's labels]
     #[arg(
         help_heading = "Labels",
         long = "label",
@@ -42,7 +44,7 @@ pub struct Score {
         conflicts_with = "pipeline"
     )]
     labels: Vec<String>,
-    /// Use this hypothesis template for --label; {} stands for the label
+    /// Set the hypothesis template for --label; {} stands for the label
     #[arg(
         help_heading = "Labels",
         hide_short_help = true,
@@ -52,8 +54,10 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Also compare each text with ordinary topics, so that a text that fits no --label gets no label: reddit, none, or
-    /// a file like pipelines/background/reddit.toml
+    /// Also compare each text with ordinary topics
+    ///
+    /// A text that fits no --label then gets no label. NAME is reddit, none, or a file like
+    /// pipelines/background/reddit.toml.
     #[arg(
         help_heading = "Labels",
         hide_short_help = true,
@@ -63,14 +67,15 @@ pub struct Score {
         default_value = "reddit"
     )]
     background: String,
-    /// Read the text from this column; several columns are joined [default: text, title with body, or another obvious
-    /// column]
+    /// Read the text from COLUMN; repeatable
+    ///
+    /// Several columns are joined [default: text, title with body, or a similar column].
     #[arg(help_heading = "Input", long, value_name = "COLUMN")]
     text: Vec<String>,
-    /// Clean Reddit texts: remove Markdown, image URLs and zero-width characters
+    /// Clean Reddit text: remove Markdown, image URLs and zero-width characters
     #[arg(help_heading = "Input", hide_short_help = true, long)]
     reddit_text: bool,
-    /// Read the id from this column [default: id, or the row number]
+    /// Read the id from COLUMN [default: id, or the row number]
     #[arg(
         help_heading = "Input",
         hide_short_help = true,
@@ -78,7 +83,7 @@ pub struct Score {
         value_name = "COLUMN"
     )]
     id: Option<String>,
-    /// Read the inputs in this format; txt has one text per line [default: detected from content and extension]
+    /// Set the input format; txt has one text per line [default: detected]
     #[arg(
         help_heading = "Input",
         long,
@@ -86,7 +91,7 @@ pub struct Score {
         value_name = "FORMAT"
     )]
     format: Option<topicmill_tables::TableFormat>,
-    /// Write this format [default: by the extension of OUTPUT, else ndjson]
+    /// Set the output format [default: the extension of OUTPUT, else ndjson]
     #[arg(
         help_heading = "Output",
         hide_short_help = true,
@@ -95,13 +100,13 @@ pub struct Score {
         value_name = "FORMAT"
     )]
     output_format: Option<topicmill_tables::TableFormat>,
-    /// Separate CSV values with this character, or with `tab` [default: detected from the first line]
+    /// Set the character that separates CSV values, or `tab` [default: detected from the first line]
     #[arg(help_heading = "Input", hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Add a column with the score of each label (CSV, TSV, Parquet)
+    /// Add a column with each label's score (CSV, TSV, Parquet)
     #[arg(help_heading = "Output", long)]
     label_scores: bool,
-    /// Do not copy the other columns of the inputs
+    /// Don't copy the other columns of the inputs
     #[arg(help_heading = "Output", hide_short_help = true, long)]
     drop_columns: bool,
     /// Replace OUTPUT if it exists
@@ -130,7 +135,7 @@ fn delimiter(given: &str) -> Result<u8, String> {
         _ if ["tab", "\\t"].contains(&given) => Ok(b'\t'),
         [b'"' | b'\n' | b'\r'] => Err("a quote or a line end cannot separate values".into()),
         [byte] if byte.is_ascii() => Ok(*byte),
-        _ => Err("give one ASCII character, such as `;`, or `tab`".into()),
+        _ => Err("use one ASCII character, such as `;`, or `tab`".into()),
     }
 }
 

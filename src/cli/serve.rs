@@ -21,20 +21,25 @@ use topicmill_store::Access;
   topicmill serve
   topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
 pub struct Serve {
-    /// Listen on this address and port; port 0 picks a free port. An address other than loopback needs a token
-    /// [default: the setting `serve.listen`, which is 127.0.0.1:8765]
+    /// Listen on ADDRESS [default: the setting `serve.listen`, which is 127.0.0.1:8765]
+    ///
+    /// ADDRESS is an IP address and a port; port 0 picks a free port. An address other than loopback needs a token.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Require the token in this file, of 16 characters or more [default: the setting `serve.token`, if it is set]
+    /// Require the token in FILE [default: the setting `serve.token`, if set]
+    ///
+    /// A token has 16 characters or more.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Make the texts of this many posts searchable, newest first; a million take half a gigabyte of memory
+    /// Make the text of the newest POSTS posts searchable
+    ///
+    /// A million posts take half a gigabyte of memory.
     #[arg(long, value_name = "POSTS", default_value_t = DEFAULT_SEARCHED_POSTS)]
     search_posts: usize,
     /// Let people label posts at /review, and store their gold labels
     #[arg(help_heading = "Review", long)]
     review: bool,
-    /// With --review, use this annotator name if the page has none [default: your login name]
+    /// With --review, set the annotator name if the page has none [default: your login name]
     #[arg(
         help_heading = "Review",
         long,
@@ -42,7 +47,9 @@ pub struct Serve {
         requires = "review"
     )]
     annotator: Option<String>,
-    /// With --review, sample this share of the posts at random, for unbiased estimates; the rest are the closest calls
+    /// With --review, sample SHARE of the posts at random
+    ///
+    /// Random posts give unbiased estimates; the rest are the closest calls.
     #[arg(
         help_heading = "Review",
         long,
@@ -104,7 +111,7 @@ impl Serve {
         }
         if !(0.0..=1.0).contains(&self.random_share) {
             return Err(CliError::Usage(format!(
-                "--random-share {} is not a share: give a number from 0 to 1",
+                "--random-share {} is not a share: use a number from 0 to 1",
                 self.random_share
             )));
         }
@@ -127,7 +134,7 @@ impl Fitter for ReviewFitter {
         // On this thread, because the work uses engines, which cannot move between threads.
         let fitted = Handle::current().block_on(self.run());
         fitted.unwrap_or_else(|error| {
-            tracing::warn!("the fit of the review page failed: {error}");
+            tracing::warn!("the fit on the review page failed: {error}");
             FitOutcome::Failed(format!("The fit failed: {error}."))
         })
     }
@@ -174,7 +181,7 @@ impl ReviewFitter {
             }
             FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
                 "With {answers} answers, no threshold reaches the target of the last fit, so nothing changed. Give \
-                 more answers, or choose another target with `topicmill labels fit`."
+                 more answers, or choose a different target with `topicmill labels fit`."
             )),
             FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
                 "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."

@@ -60,7 +60,7 @@ pub struct Setup {
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
-    /// Read topics and labels from this pipeline file [default: the setting `pipeline`, else sixteen built-in topics]
+    /// Read topics and labels from FILE [default: the setting `pipeline`, else sixteen built-in topics]
     #[arg(long, value_name = "FILE")]
     pub pipeline: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ pub struct PipelineFlags {
 /// Flags of commands that record a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
-    /// Also write the run record to this file, as JSON
+    /// Also write the run record to FILE, as JSON
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub run_json: Option<PathBuf>,
 }
@@ -76,13 +76,13 @@ pub struct RunFlags {
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
-    /// Make the label set of this run the current one, which the views show [default: only if there is none yet]
+    /// Make this run's label set the current one, which the views show [default: only if there is none yet]
     #[arg(long)]
     make_current: bool,
 }
 
 impl CurrentFlags {
-    /// Returns the condition under which a run changes the current label set.
+    /// Returns the condition for a run to change the current label set.
     pub fn make_current(&self) -> MakeCurrent {
         if self.make_current {
             MakeCurrent::Always
@@ -116,7 +116,7 @@ impl Setup {
             {
                 let path = path.display();
                 return Err(CliError::Usage(format!(
-                    "refusing `{key}` from `{path}`: {why}; if you trust the file, give it with `--config {path}`"
+                    "refusing `{key}` from `{path}`: {why}; if you trust the file, pass it with `--config {path}`"
                 )));
             }
         }
@@ -189,7 +189,7 @@ impl Setup {
         if address.is_ok_and(|address| address.includes(output)) {
             let output = output.display();
             return Err(CliError::Usage(format!(
-                "write `{output}`: it is the database itself; name another file"
+                "write `{output}`: it is the database itself; choose a different file"
             )));
         }
         Ok(())
@@ -205,11 +205,11 @@ impl Setup {
         context
     }
 
-    /// Loads the pipeline file of the flags, else of the settings, else the built-in one.
+    /// Loads the pipeline file from the flags, from the settings, or the built-in one, in this order.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let loaded = self.load_pipeline(self.pipeline_path(flags));
         loaded.map_err(|error| match error {
-            // The file was not given by flag, so name the setting that gives it.
+            // The file was not set by a flag, so name the setting that it comes from.
             CliError::Pipeline(error) if flags.pipeline.is_none() => {
                 let origin = &self.loaded.values["pipeline"].1;
                 CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
@@ -259,7 +259,7 @@ impl Setup {
             SourceKind::Reddit => self.reddit(),
             SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
             other => Err(CliError::Usage(format!(
-                "`{other}` cannot look up posts by id: give `--source reddit` or `--source sample`"
+                "`{other}` cannot look up posts by id: use `--source reddit` or `--source sample`"
             ))),
         }
     }
@@ -318,8 +318,8 @@ impl Setup {
         }
     }
 
-    /// Returns the label set of a pipeline in the mode of the flag or setting. A classifier's own labels replace those
-    /// of the pipeline, unless they are the same.
+    /// Returns the label set of a pipeline in the mode from the flag or the setting. A classifier's own labels replace
+    /// those of the pipeline, unless they are the same.
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
         let classifier = self.classifier(flags);
         if let Some((name, head)) = &classifier {
@@ -365,8 +365,8 @@ impl Setup {
 }
 
 impl RunFlags {
-    /// Opens the file of `--run-json` for writing, so that a bad path fails before the work. An existing file is kept
-    /// until [`Self::write`].
+    /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
+    /// kept until [`Self::write`].
     pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
@@ -379,7 +379,7 @@ impl RunFlags {
         })
     }
 
-    /// Writes the run records to the file of `--run-json`: one as an object, several as an array.
+    /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
     pub fn write(&self, context: &Context) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::Exit;
 use topicmill_core::clock::SharedClock;
 
-/// The time from a signal until a blocked command is ended. Such a command may be waiting for input that never comes.
+/// The time from a signal until a blocked command is ended. Such a command may be waiting for input that never arrives.
 pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The last signal received, and a flag that the command is responsive, i.e. does not block its thread.
+/// The last signal received, and a flag that is true if the command is responsive, that is, does not block its thread.
 #[derive(Debug, Clone, Default)]
 pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
 
@@ -57,7 +57,7 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
                 tracing::warn!(
                     "stopping after the work in progress; a second signal stops at once"
                 );
-                // Store the number before the cancel, because tasks that the cancel wakes read it.
+                // Store the number before cancelling, because tasks that are woken by the cancellation read it.
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
                 let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));

@@ -14,11 +14,11 @@ use crate::telemetry::sanitize;
 use topicmill_store::analysis;
 use topicmill_store::{Access, Part, QueryEnd, QueryRequest};
 
-/// The time after a signal in which the query is cancelled on the server.
+/// The time allowed after a signal for cancelling the query on the server.
 const GRACE: Duration = Duration::from_secs(4);
 /// The idle timeout of the reader, which may be a pager.
 const READER_TIMEOUT: Duration = Duration::from_hours(1);
-/// The time after `--timeout` in which rows that have already arrived are written.
+/// The time allowed after `--timeout` for writing rows that have already arrived.
 const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -27,32 +27,36 @@ const WRITE_GRACE: Duration = Duration::from_secs(1);
   topicmill sql --schema labeled_posts
   topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
 pub struct Sql {
-    /// Run this statement; `-` reads it from stdin
+    /// Run QUERY; `-` reads it from stdin
     #[arg(
         value_name = "QUERY",
         required_unless_present_any = ["named", "list", "schema"],
         conflicts_with_all = ["named", "list", "schema"]
     )]
     query: Option<String>,
-    /// Run this built-in query (--list shows them), or the file of this name in pipelines/analysis
+    /// Run the built-in query NAME (see --list), or a file in pipelines/analysis
     #[arg(long, value_name = "NAME", conflicts_with = "list")]
     named: Option<String>,
     /// List the named queries
     #[arg(long, conflicts_with = "schema")]
     list: bool,
-    /// Show the tables and views and what they mean, or the columns of one of them
+    /// Describe the tables and views, or the columns of TABLE
     #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "", conflicts_with = "named")]
     schema: Option<String>,
-    /// Print in this format; json and ndjson keep every character, a table shows control characters as symbols
+    /// Set the output format
+    ///
+    /// json and ndjson keep every character; a table shows control characters as symbols.
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
-    /// Print at most this many rows
+    /// Print at most ROWS rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
-    /// Cancel the query after this many seconds, also on the server, with exit code 1
+    /// Cancel the query after SECONDS, also on the server, and exit with 1
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
+    /// Write ' before CSV text that begins with = + - @
+    ///
+    /// Spreadsheets would otherwise run such text as a formula.
     #[arg(long)]
     safe_csv: bool,
     /// Allow a PostgreSQL superuser, whose queries can read the server's files
@@ -109,7 +113,7 @@ impl Sql {
         let (answer, is_late) = tokio::select! {
             answer = &mut running => (answer, false),
             () = setup.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
-                // Cancel from the client: the server's own `timeout` only ends the queries of clients that are gone.
+                // Cancel from the client: the server's own `timeout` ends only queries whose clients are gone.
                 stop.cancel();
                 (running.await, true)
             }
@@ -170,7 +174,7 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
             count += rows.len() as u64;
             Some(rows)
         }
-        Part::Columns(_) => unreachable!("the columns come once"),
+        Part::Columns(_) => unreachable!("the columns are sent once"),
     });
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     let is_shown = format == OutputFormat::Csv && io::stdout().is_terminal();

@@ -25,22 +25,22 @@ database cannot be read.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Status {
-    /// Count every post; without this flag, counts above 200,000 posts are estimates
+    /// Count every post, instead of estimating counts above 200,000
     #[arg(long)]
     exact: bool,
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]
     check: bool,
-    /// Report a problem if the last new post was stored longer ago than this, like 30m, 2h or 1d
+    /// Report a problem if the last new post was stored more than AGE ago, like 30m, 2h or 1d
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_post: Option<TimeDelta>,
-    /// Report a problem if the last successful collect or import ended longer ago than this
+    /// Report a problem if the last successful collect or import ended more than AGE ago
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
-    /// Report a problem if a post has waited longer than this for its label
+    /// Report a problem if a post has been waiting for its label for more than AGE
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }

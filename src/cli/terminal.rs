@@ -1,6 +1,6 @@
-//! Terminal layout: the width of the terminal and of texts, truncation, column widths and bars.
+//! Terminal layout: the width of the terminal and of text, truncation, column widths and bars.
 //!
-//! Texts must have no control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
+//! Text must not contain control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
@@ -33,12 +33,12 @@ pub fn width() -> Option<usize> {
     })
 }
 
-/// Returns the width of a text: two columns for CJK and emoji, none for combining marks.
+/// Returns the width of a string, in columns: two for CJK characters and emoji, none for combining marks.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Truncates a text to `room` columns, with an ellipsis if something was cut.
+/// Truncates a string to `room` columns, with an ellipsis if something was cut.
 pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
     // A character never has more columns than bytes.
     if text.len() <= room {
@@ -86,7 +86,7 @@ pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>>
     if at(0).sum::<usize>() > room {
         return None;
     }
-    // A binary search, because a text may be a million columns wide.
+    // A binary search, because text may be a million columns wide.
     let (mut fits, mut too_much) = (0, columns.iter().map(|(wide, _)| *wide).max()? + 1);
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
@@ -104,7 +104,7 @@ pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>>
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a bar is as wide as a terminal"
+    reason = "a bar is no wider than a terminal"
 )]
 pub fn bar(share: f64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

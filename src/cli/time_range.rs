@@ -6,7 +6,7 @@ use super::CliError;
 use crate::collect::TimeRange;
 use topicmill_core::{Timestamp, parse_duration};
 
-/// Parses `--since` and `--until` of `collect`. If a day is given, `--since` is its first midnight, and `--until` the
+/// Parses `--since` and `--until` of `collect`. For a day, `--since` is its first midnight and `--until` is the
 /// midnight that ends it.
 pub fn parse_range(
     since: Option<&str>,
@@ -73,7 +73,7 @@ fn parse_time(
         .filter(|time| (0..253_402_300_800).contains(&time.timestamp()))
         .ok_or_else(|| {
             CliError::Usage(format!(
-                "{flag} `{text}` is not a time: give a day (UTC) like 2026-11-20, a time like \
+                "{flag} `{text}` is not a time: use a day (UTC) like 2026-11-20, a time like \
                  2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w"
             ))
         })

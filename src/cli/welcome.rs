@@ -8,7 +8,7 @@ use topicmill_store::Address;
 /// Ways to begin.
 const TEXT: &str = "\
 topicmill collects Reddit posts, labels them with topics in your words, and
-stores both in a database for SQL. Begin with
+stores posts and labels in a database for SQL. Begin with
   sample posts   topicmill demo
   your topics    topicmill labels new my-topics.toml \"video games\" cooking
                  topicmill run --pipeline my-topics.toml --source arctic-shift

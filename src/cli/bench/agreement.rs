@@ -38,17 +38,19 @@ const SCORED_ALONE: usize = 16;
 With the setting `classify.agreement = 0.995`, later commands use the fastest engine and precision that give 99.5 % of \
 the texts the same label as float32. Measure with texts like the ones that you will label.")]
 pub struct AgreementBench {
-    /// Score the texts of this file: a JSON object on each line, with text, or title and selftext
+    /// Score the texts in FILE
+    ///
+    /// FILE contains one JSON object per line, with text, or title and selftext.
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
-    /// Score this many of the texts, 200 or more
+    /// Score N of the texts, 200 or more
     #[arg(long, value_name = "N", default_value_t = TEXTS, value_parser = clap::value_parser!(u32).range(200..))]
     posts: u32,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     model: ModelFlags,
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -73,7 +75,7 @@ impl AgreementBench {
         let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
-                "{} texts are too few for a reliable comparison: give {ENOUGH_TEXTS} or more; `topicmill sql --format \
+                "{} texts are too few for a reliable comparison: use {ENOUGH_TEXTS} or more; `topicmill sql --format \
                  ndjson \"SELECT title, selftext FROM posts LIMIT 400\"` prints some",
                 texts.len()
             )));
@@ -203,7 +205,7 @@ impl AgreementWorkload {
         let choice = ModelChoice {
             devices: vec![Device::Cpu],
             engine: way.engine,
-            // In a folder without a manifest, the name of the only graph may not give its precision, so a request for
+            // In a folder without a manifest, the name of the only graph may not state its precision, so a request for
             // that precision could fail.
             precision: (way.precision != own.precision || own.spec.is_some())
                 .then(|| way.precision.clone()),

@@ -19,10 +19,10 @@ use topicmill_core::clock::SharedClock;
 pub struct Autotune {
     #[command(flatten)]
     pub(super) flags: BenchFlags,
-    /// Search for at most this many seconds
+    /// Search for at most SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Print the measurements in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }

@@ -24,19 +24,19 @@ use topicmill_score::batch::{BatchRow, Shapes};
 pub struct Sweep {
     #[command(flatten)]
     pub(super) flags: BenchFlags,
-    /// Measure batches of these numbers of posts: first, last and step
+    /// Measure batch sizes in posts: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
     batch: SweepRange,
-    /// Measure batches of these numbers of tokens: first and last, doubling each time
+    /// Measure batch sizes in tokens: first and last, doubling each time
     #[arg(long, value_name = "A:B", default_value = "256:16384")]
     tokens: SweepRange,
-    /// Measure each size this many times, interleaved with the others
+    /// Measure each size N times, interleaved with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Write sweep.json and sweep.csv to this folder
+    /// Write sweep.json and sweep.csv to DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the table in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -61,7 +61,7 @@ impl FromStr for SweepRange {
         };
         if first == 0 || step == 0 || last < first || last > 1 << 20 {
             return Err(
-                "the numbers must be above 0, the first not above the last, and the last at most 1048576"
+                "the numbers must be above 0, the first must not exceed the last, and the last must be at most 1048576"
                     .to_owned(),
             );
         }
@@ -104,7 +104,7 @@ impl Sweep {
             if stop.is_cancelled() {
                 break;
             }
-            // A new engine, so that memory of the previous size is not counted.
+            // A new engine, so that memory from the previous size is not counted.
             workload
                 .model
                 .labeler

@@ -69,7 +69,7 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
 }
 
 pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
-    // Reject wrong URLs before creating anything.
+    // Reject invalid URLs before creating anything.
     if !matches!(
         (Address::parse(from)?, Address::parse(to)?),
         (Address::File(_), Address::Server(_))
@@ -82,7 +82,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     if alive > 0 {
         tracing::warn!(
             runs = alive,
-            "runs are in progress: the copy is a snapshot, and does not contain what they write from now on"
+            "runs are in progress: the copy is a snapshot and does not contain what they write from now on"
         );
     }
     let target = Store::open(to, Access::Create).await?;

@@ -48,7 +48,7 @@ impl Export {
         let random_share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         if !(0.0..=1.0).contains(&random_share) {
             return Err(CliError::Usage(format!(
-                "--random-share {random_share} is not a share: give a number from 0 to 1"
+                "--random-share {random_share} is not a share: use a number from 0 to 1"
             )));
         }
         let filters = [
@@ -103,12 +103,12 @@ impl Export {
     fn write_tasks(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
         let config = self.out.with_extension("xml");
         if config == self.out {
-            let usage = "give OUT the extension .json: the labelling interface is written to a file of the same name \
-                         with .xml";
+            let usage = "use the extension .json for OUT: the labelling interface is written to a file with the same \
+                         name and the extension .xml";
             return Err(CliError::Usage(usage.into()));
         }
         let interface = tasks.labeling_config();
-        // A killed export may leave the interface without its tasks; an identical file is not a conflict.
+        // A killed export may have left the interface without its tasks; an identical file is not a conflict.
         let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
         if !is_there {
             self.check_not_existing(&config)?;
@@ -178,7 +178,7 @@ fn write_temporary(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), 
 
 fn already_exists(path: &Path) -> CliError {
     CliError::Usage(format!(
-        "`{}` exists already: give another name, or replace it with --overwrite",
+        "`{}` already exists: choose a different name, or replace it with --overwrite",
         path.display()
     ))
 }

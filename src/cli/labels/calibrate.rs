@@ -1,4 +1,4 @@
-//! `topicmill labels calibrate`: fits temperature, threshold and background weight to gold labels.
+//! `topicmill labels calibrate`: fits the temperature, the threshold and the background weight to gold labels.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,15 +37,18 @@ type Gold = BTreeMap<Fullname, Vec<usize>>;
   topicmill labels calibrate --gold db
   topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// Fit to these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
-    /// `label` (a slug or a label's text; empty means out of scope); or `topic`, the topic that each post was
-    /// collected for
+    /// Fit to gold labels from FILE, the database (db) or post topics (topic)
+    ///
+    /// FILE is a CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or a label's text; empty means
+    /// out of scope). `topic` uses the topic that each post was collected for.
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
-    /// Count gold labels that are not in the label set as out of scope
+    /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
-    /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
+    /// Choose the threshold for a precision of P
+    ///
+    /// Precision is the share of assigned labels that are right. Posts below the threshold get no label.
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     target_precision: f64,
     #[command(flatten)]
@@ -54,7 +57,7 @@ pub struct Calibrate {
     pipeline: PipelineFlags,
     #[command(flatten)]
     which: WhichModel,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -64,7 +67,7 @@ impl Calibrate {
         let wanted = self.target_precision;
         if !(wanted > 0.0 && wanted <= 1.0) {
             let text = format!(
-                "--target-precision {wanted} is not a share: give a number above 0 and up to 1"
+                "--target-precision {wanted} is not a share: use a number above 0 and up to 1"
             );
             return Err(CliError::Usage(text));
         }
@@ -88,7 +91,7 @@ impl Calibrate {
         };
         let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
-                "all gold labels of `{}` are out of scope: calibration also needs posts with a label of the label set",
+                "all gold labels in `{}` are out of scope: calibration also needs posts with a label of the label set",
                 self.gold
             )));
         };
@@ -126,7 +129,7 @@ impl Calibrate {
         Ok(Exit::Done)
     }
 
-    /// Returns the label set of --pipeline, else the current one, else that of the settings.
+    /// Returns the label set from --pipeline, the current one, or the one from the settings, in this order.
     async fn label_set(&self, store: &Store, of_file: LabelSet) -> Result<LabelSet, CliError> {
         let fitted = |which: &str, set: &LabelSet| {
             CliError::Usage(format!(
@@ -162,14 +165,14 @@ impl Calibrate {
     }
 
     /// Rejects a classifier that cannot be calibrated: one with raw logits or, with --out, one whose labels differ from
-    /// those of the pipeline file.
+    /// the labels in the pipeline file.
     fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
         let Some((model, head)) = setup.classifier(&self.which.flags()) else {
             return Ok(());
         };
         if set.mode == Mode::Raw {
             return Err(CliError::Usage(format!(
-                "the scores of `{model}` are logits (mode raw), and only probabilities can be calibrated: give --mode \
+                "the scores of `{model}` are logits (mode raw), and only probabilities can be calibrated: use --mode \
                  single or multi if the logits can be converted"
             )));
         }
@@ -184,7 +187,7 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the gold posts that have stored logits or vectors, together with these.
+    /// Returns the gold posts that have stored logits or vectors, together with those logits or vectors.
     async fn rows(
         &self,
         setup: &Setup,
@@ -236,9 +239,9 @@ impl Calibrate {
         }
         if rows.len() < MIN_ROWS {
             return Err(CliError::Usage(format!(
-                "only {} of the {} gold posts in `{}` can be used, at least {MIN_ROWS} are needed: {unknown} are not \
-                 in the database, and {unscored} have no complete logits or vectors (`topicmill classify` with this \
-                 pipeline and model computes them, except for posts whose text retention deleted)",
+                "only {} of the {} gold posts in `{}` can be used, but at least {MIN_ROWS} are needed: {unknown} are \
+                 not in the database, and {unscored} have no complete logits or vectors (`topicmill classify` with \
+                 this pipeline and model computes them, except for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
                 self.gold
@@ -260,7 +263,7 @@ impl Calibrate {
         Ok(rows)
     }
 
-    /// Writes the calibrated pipeline file, or only logs the values without --out.
+    /// Writes the calibrated pipeline file, or, without --out, only logs the values.
     fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
         let version = short_hash(&hash);

@@ -1,5 +1,5 @@
-//! `topicmill labels diff`: compares two label sets or models. Shows what differs, the cost of the change, and which
-//! posts change their label.
+//! `topicmill labels diff`: compares two label sets or models. Shows the differences, the cost of the change, and the
+//! posts whose label changes.
 
 use clap::Args;
 use serde_json::json;
@@ -21,18 +21,20 @@ const SHOWN_MOVES: usize = 15;
   topicmill labels diff current my-labels.toml
   topicmill labels diff current@minilm-reddit-topics current@models/new")]
 pub struct Diff {
-    /// Compare this label set: a pipeline file, `current`, or the name or version prefix of a stored one. Append @MODEL
-    /// for its labels by that model: a folder, or the name or hash prefix of a model with stored labels [default: the
-    /// model of the current labels if it has labels of this set, else the model of the settings]
+    /// Compare the label set A with B
+    ///
+    /// A is a pipeline file, `current`, or the name or version prefix of a stored label set. Append @MODEL for its
+    /// labels by a certain model: a folder, or the name or hash prefix of a model with stored labels [default: the
+    /// model of the current labels if it has labels of this set, else the model from the settings].
     #[arg(value_name = "A")]
     a: String,
-    /// Compare A with this label set, in the same notation
+    /// Compare A with the label set B, in the same notation
     #[arg(value_name = "B")]
     b: String,
-    /// Show this many posts that change their label, those with the highest scores first
+    /// Show N posts that change their label, highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -172,15 +174,15 @@ fn add_moves(found: &mut Printout, compared: &Comparison) {
 /// The kind of change, and the label before and after.
 type Change<'a> = (&'static str, Option<&'a Label>, Option<&'a Label>);
 
-/// Lists the labels that differ, matched by slug: those of `b` in its order, then the removed ones.
+/// Lists the labels that differ, matched by slug: the labels of `b` in their order, then the removed ones.
 fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
     let find = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
     let both = |set: &'a LabelSet, other: &'a LabelSet| -> Vec<&'a str> {
         let labels = set.labels.iter().map(|label| label.slug.as_str());
         labels.filter(|slug| find(other, slug).is_some()).collect()
     };
-    // The order breaks ties between equal scores. It is compared among common labels only, so that a new label does not
-    // count as a move of those after it.
+    // The order breaks ties between equal scores. It is compared only among common labels, so that the labels after a
+    // new label do not count as moved.
     let (order_a, order_b) = (both(a, b), both(b, a));
     let moved = |slug: &str| {
         let place = |order: &[&str]| order.iter().position(|one| *one == slug);

@@ -30,33 +30,38 @@ const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro
   topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
   topicmill labels evaluate --gold db --model old --model new --require-better")]
 pub struct Evaluate {
-    /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file
-    /// with `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic
-    /// that each post was collected for
+    /// Compare with gold labels from FILE, the database (db) or post topics (topic)
+    ///
+    /// FILE is a CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or a label's text; empty, none or
+    /// other means out of scope). `topic` uses the topic that each post was collected for.
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
-    /// Count gold labels that are not in the label set as out of scope
+    /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
-    /// Evaluate this label set: `current`, a pipeline file, or the name or version prefix of a stored one; give it
-    /// twice to compare two [default: current]
+    /// Evaluate the label set SET [default: current]
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set. Repeat the flag to
+    /// compare two.
     #[arg(long, value_name = "SET")]
     label_set: Vec<String>,
-    /// Evaluate the labels of this model: a folder, or the name or hash prefix of a model with stored labels; give it
-    /// twice to compare two [default: the model of the current labels; with --compute, or if it has no labels of the
-    /// label set, the model of the settings]
+    /// Evaluate the labels of MODEL
+    ///
+    /// MODEL is a folder, or the name or hash prefix of a model with stored labels. Repeat the flag to compare two. The
+    /// default is the model of the current labels; with --compute, or if it has no labels of the label set, it is the
+    /// model from the settings.
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
     /// Run the model on gold posts that have no label yet, without storing the result
     #[arg(long)]
     pub compute: bool,
-    /// Exit with 1 unless the second label set or model is significantly better than the first (p < 0.05)
+    /// Exit with 1 unless the second label set or model is significantly better (p < 0.05)
     #[arg(long)]
     require_better: bool,
-    /// Show this many posts: the wrong labels with the highest scores, or the posts that the two label differently
+    /// Show N posts that are labelled wrongly or, in a comparison, differently
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -65,13 +70,13 @@ impl Evaluate {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.label_set.len() > 2 || self.model.len() > 2 {
             return Err(CliError::Usage(
-                "only two label sets or models can be compared: give --label-set and --model at most twice".into(),
+                "only two label sets or models can be compared: use --label-set and --model at most twice".into(),
             ));
         }
         let places = self.label_set.len().max(self.model.len()).max(1);
         if self.require_better && places < 2 {
             return Err(CliError::Usage(
-                "--require-better compares two label sets or models: give --model or --label-set twice, the new one \
+                "--require-better compares two label sets or models: use --model or --label-set twice, the new one \
                  last"
                 .into(),
             ));
@@ -81,7 +86,7 @@ impl Evaluate {
         let caveat = gold_labels.caveat();
         let mut sides = Vec::new();
         for place in 0..places {
-            // A flag that is given once applies to both sides.
+            // A flag that is used once applies to both sides.
             let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
             let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let words = (&set[..], argument(&self.model));
@@ -160,8 +165,8 @@ impl Evaluate {
         }))
     }
 
-    /// Evaluates one label run on the gold posts of `held`. If `whole` is given, it contains all gold posts, and
-    /// `held` its random sample.
+    /// Evaluates one label run on the gold posts in `held`. If `whole` is given, it contains all gold posts, and `held`
+    /// is its random sample.
     fn evaluate_one(
         &self,
         side: &Side,
@@ -256,7 +261,7 @@ impl Evaluate {
         let mut differing: Vec<usize> = (0..held.posts.len())
             .filter(|place| !same(*place))
             .collect();
-        // First the posts that only the first has right, then those that only the second has right.
+        // First the posts that only the first side gets right, then the posts that only the second side gets right.
         differing.sort_by_key(|place| match right_side(held, *place) {
             "first" => 0,
             "second" => 1,
@@ -312,7 +317,7 @@ impl Evaluate {
             .with(&chance, output::table([], []));
         if !differing.is_empty() {
             let heading = format!(
-                "Posts that the two label differently: {} of {all}, starting with those that only one has right",
+                "Posts that the two label differently: {} of {all}, starting with those that only one gets right",
                 differing.len()
             );
             let keys = ["id", "gold", "a", "b", "right", "title"];

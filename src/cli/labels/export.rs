@@ -20,10 +20,12 @@ use topicmill_store::{Access, Store};
   topicmill labels export five.toml
   topicmill labels export five.toml --label-set five-fit200")]
 pub struct Export {
-    /// Write this file; - is stdout
+    /// Write the label set to FILE; - is stdout
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write this label set: `current`, a pipeline file, or the name or version prefix of a stored one
+    /// Write the label set SET
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
     /// Replace FILE if it exists
@@ -41,11 +43,12 @@ impl Export {
         let NamedSet { set, .. } = NamedSet::stored(setup, &store, &self.label_set).await?;
         let text = heading(&store, &set).await? + &label_file::write(&set);
         store.close().await?;
-        // A stored label set may contain a text that a pipeline file cannot express.
+        // A stored label set may contain text that a pipeline file cannot express.
         let read = Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if read.label_set != set {
             return Err(CliError::Usage(format!(
-                "export the label set `{}`: a pipeline file cannot express it exactly, and would give another version",
+                "export the label set `{}`: a pipeline file cannot express it exactly, and would have a different \
+                 version",
                 set.name
             )));
         }
@@ -72,10 +75,10 @@ impl Export {
         };
         atomic_file::write(&self.file, text, if_exists).map_err(|source| match source.kind() {
             ErrorKind::AlreadyExists => CliError::Usage(format!(
-                "`{}` already exists: give another name, or add --overwrite",
+                "`{}` already exists: choose a different name, or add --overwrite",
                 self.file.display()
             )),
-            _ => CliError::cannot_write(&self.file, source, "give another path"),
+            _ => CliError::cannot_write(&self.file, source, "choose a different path"),
         })
     }
 }

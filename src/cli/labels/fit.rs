@@ -18,7 +18,7 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{FitTarget, LabelSet, Provenance};
 use topicmill_store::{Access, Store, Target};
 
-/// Minimum number of gold labels of randomly sampled posts. With fewer, the figures use all gold labels.
+/// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
@@ -26,29 +26,37 @@ const MIN_RANDOM: usize = 30;
   topicmill labels fit
   topicmill labels fit --target-precision 0.9 --make-current")]
 pub struct FitLabels {
-    /// Learn from these gold labels: `db`, those in the database; or a CSV, TSV, NDJSON, JSON or Parquet file with `id`
-    /// and `label` (a slug or a label's text; empty means out of scope)
+    /// Learn from gold labels in FILE or the database (db)
+    ///
+    /// FILE is a CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or a label's text; empty means
+    /// out of scope).
     #[arg(long, value_name = "FILE|db", default_value = "db")]
     gold: String,
-    /// Fit this label set: `current`, a pipeline file, or the name or version prefix of a stored one
+    /// Fit the label set SET
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Label all stored posts with the fitted label set, and make it the current one
+    /// Label all stored posts with the fitted label set and make it the current one
     #[arg(long)]
     make_current: bool,
-    /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
-    /// [default: the target of the fit that is replaced, if it has one]
+    /// Choose the threshold for a precision of P
+    ///
+    /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
+    /// the target of the fit that is being replaced, if it has one.
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
-    /// Choose the threshold for this recall (share of in-scope posts that get their right label)
+    /// Choose the threshold for a recall of R
+    ///
+    /// Recall is the share of in-scope posts that get their right label.
     #[arg(long, value_name = "R")]
     target_recall: Option<f64>,
-    /// Count gold labels that are not in the label set as out of scope
+    /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
     #[command(flatten)]
     model: ModelFlags,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -61,7 +69,7 @@ pub(in crate::cli) enum FitVerdict {
     MissesTarget,
     /// The label set is stored, but not current.
     Stored,
-    /// The label set is current. The exit code is that of labelling all posts with it.
+    /// The label set is current. Contains the exit code from labelling all posts with it.
     Current(Exit),
 }
 
@@ -106,7 +114,7 @@ impl FitLabels {
         })
     }
 
-    /// Fits the label set, and stores nothing.
+    /// Fits the label set; stores nothing.
     pub(in crate::cli) async fn fit(
         &self,
         setup: &Setup,
@@ -116,7 +124,7 @@ impl FitLabels {
         if self.gold == "topic" {
             return Err(CliError::Usage(
                 "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
-                 label: give `db` or a file".into(),
+                 label: use `db` or a file".into(),
             ));
         }
         let former = store.labels().current_target().await?;
@@ -140,7 +148,7 @@ impl FitLabels {
         let fitted = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
         let mut fitted = fitted.await?.map_err(|error| {
             CliError::Usage(format!(
-                "the gold labels of `{}` cannot be fitted: {error}",
+                "the gold labels in `{}` cannot be fitted: {error}",
                 self.gold
             ))
         })?;
@@ -237,14 +245,14 @@ impl FitLabels {
         let target = precision.or(self.target_recall.map(FitTarget::Recall));
         match target.map(FitTarget::share) {
             Some(share) if !(share > 0.0 && share <= 1.0) => Err(CliError::Usage(format!(
-                "{share} is not a share: give a number above 0 and up to 1"
+                "{share} is not a share: use a number above 0 and up to 1"
             ))),
             _ => Ok(target),
         }
     }
 
-    /// Returns the label set to fit. For a label set that is already fitted, returns its base, and the target for which
-    /// its threshold was chosen.
+    /// Returns the label set to fit. For a label set that is already fitted, returns its base, and the target that its
+    /// threshold was chosen for.
     async fn base(
         &self,
         setup: &Setup,
@@ -258,7 +266,7 @@ impl FitLabels {
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
             CliError::Usage(format!(
-                "the label set `{}` was fitted from version {}, which was dropped: give a pipeline file with \
+                "the label set `{}` was fitted from version {}, which was dropped: use a pipeline file with \
                  --label-set",
                 set.name,
                 short_hash(&fitted.base)
@@ -317,7 +325,7 @@ impl FitLabels {
                 .find(|(id, _)| Some(*id) == other.map(|one| one.model));
             let remedy = match other {
                 Some((_, row)) => format!(
-                    "the current labels are by the model `{}`: give its folder with --model, or in the setting \
+                    "the current labels come from the model `{}`: set its folder with --model, or in the setting \
                      `classify.model`",
                     row.name
                 ),

@@ -32,10 +32,10 @@ pub enum GoldCommand {
   topicmill labels gold remove --annotator ada
   topicmill labels gold remove --annotator ada --post t3_1a2b3c")]
 pub struct Remove {
-    /// Delete the gold labels of this annotator
+    /// Delete an annotator's gold labels
     #[arg(long, value_name = "NAME")]
     annotator: String,
-    /// Delete only the gold label of this post
+    /// Delete only the gold label of the post ID
     #[arg(long, value_name = "ID")]
     post: Option<String>,
 }

@@ -60,7 +60,7 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
     let rows = join::topics_as_gold(store).await?;
     if rows.is_empty() {
         return Err(CliError::Usage(
-            "`--gold topic`: no post in the database was collected for a topic; give a file with columns `id` and \
+            "`--gold topic`: no post in the database was collected for a topic; use a file with columns `id` and \
              `label`"
                 .into(),
         ));
@@ -112,7 +112,7 @@ impl GoldLabels {
             ),
         };
         Some(format!(
-            "The gold labels are the topics that posts were collected for, not labels given by annotators.{left_out}"
+            "The gold labels are the topics that posts were collected for, not labels assigned by annotators.{left_out}"
         ))
     }
 
@@ -159,7 +159,7 @@ impl GoldLabels {
     }
 }
 
-/// Leaves out the posts that one of the label sets was fitted to, because figures from these would be too good.
+/// Leaves out the posts that one of the label sets was fitted to, because figures from them would be too good.
 pub(super) async fn hold_out(
     store: &Store,
     mut labels: GoldLabels,
@@ -209,7 +209,7 @@ pub(super) async fn hold_out(
     Ok(labels)
 }
 
-/// Maps gold labels to the labels of one or more label sets. Warns about those that count as out of scope.
+/// Maps gold labels to the labels of one or more label sets. Warns about gold labels that count as out of scope.
 pub(super) async fn resolve(
     store: &Store,
     mut labels: GoldLabels,
@@ -230,7 +230,7 @@ pub(super) async fn resolve(
             return error;
         }
         CliError::Usage(format!(
-            "some topics of posts are not in the label set, usually because an imported file has a column `topic`: \
+            "some topics of posts are not in the label set, usually because an imported file has a `topic` column: \
              import it again with --topics-from-subreddits; {error}"
         ))
     })?;
@@ -238,7 +238,7 @@ pub(super) async fn resolve(
         let rows: usize = gold.unknown_labels.values().sum();
         let words: Vec<String> = gold.unknown_labels.keys().take(NAMED).cloned().collect();
         let other_names = if labels.topics_of.is_some() {
-            "; where a topic is a label under another name, right labels count as wrong"
+            "; where a topic is a label under a different name, right labels count as wrong"
         } else {
             ""
         };

@@ -13,7 +13,7 @@ use topicmill_store::{Access, ModelRow, Store, Target};
   topicmill labels list
   topicmill labels list --format json")]
 pub struct List {
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -23,13 +23,13 @@ pub struct List {
   topicmill labels use trial
   topicmill labels use my-labels.toml --model minilm-reddit-topics")]
 pub struct Use {
-    /// Make this label set the current one: its name, its version prefix, or its pipeline file
+    /// Make SET the current label set: its name, version prefix, or pipeline file
     #[arg(value_name = "SET")]
     set: String,
-    /// Use the labels by this model: its name or hash prefix
+    /// Use the labels of the model M: its name or hash prefix
     #[arg(long, value_name = "M")]
     model: Option<String>,
-    /// With a pipeline file, use this mode: single or multi
+    /// With a pipeline file, use MODE: single or multi
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }
@@ -152,8 +152,8 @@ impl Use {
     }
 }
 
-/// Returns the model whose labels of a label set are used: the named one, the only one with labels, or the current one.
-/// Returns `None` if no model has labels of it.
+/// Returns the model to use for a label set's labels: the named one, the only one with labels, or the current one.
+/// Returns `None` if no model has labels of this label set.
 async fn model_with_labels(
     store: &Store,
     label_set: i64,
@@ -190,7 +190,7 @@ async fn model_with_labels(
     found.map(Some).ok_or_else(choices)
 }
 
-/// Returns the labels for `export` and `report`: those of the named label set, else the current ones, if there are any.
+/// Returns the labels for `export` and `report`: the labels of the named label set, or else the current ones, if any.
 pub(in crate::cli) async fn selected_labels(
     setup: &Setup,
     store: &Store,

@@ -36,7 +36,7 @@ pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
 pub(super) use self::list::selected_labels;
 
-/// Shown in place of a label for posts that fit none.
+/// Shown in place of a label for posts that no label fits.
 const NONE: &str = "(none of these)";
 /// The file name that means stdout.
 const STDOUT: &str = "-";
@@ -54,9 +54,9 @@ pub enum Labels {
     New(new::New),
     /// Check and show the labels of a pipeline file
     Validate(validate::Validate),
-    /// Compare two label sets or models: what differs, what it costs, and which posts change
+    /// Compare two label sets or models: the differences, the cost, and the posts that change
     Diff(diff::Diff),
-    /// Fit temperature and threshold to gold labels
+    /// Fit the temperature and the threshold to gold labels
     Calibrate(calibrate::Calibrate),
     /// Improve labels by learning from gold labels, without running the model
     Fit(fit::FitLabels),
@@ -78,7 +78,7 @@ pub enum Labels {
   topicmill labels drop trial
   topicmill labels drop 3fa9c1d20b7e --yes")]
     Drop {
-        /// Drop this label set: its name or version prefix, as shown by `labels list`
+        /// Drop the label set SET: its name or version prefix, as shown by `labels list`
         #[arg(value_name = "SET")]
         set: String,
         #[command(flatten)]
@@ -89,11 +89,13 @@ pub enum Labels {
 /// Flags of commands that score stored posts.
 #[derive(Debug, Clone, Args, Default)]
 struct WhichModel {
-    /// Use the model in this folder
+    /// Use the model in DIR
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Score in this mode: single (one label for each text), multi (each label independently) or, with a classifier,
-    /// raw (its logits)
+    /// Score in this mode: single, multi or raw
+    ///
+    /// single assigns one label per text, multi scores each label independently, and raw returns the logits of a
+    /// classifier.
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }
@@ -101,10 +103,10 @@ struct WhichModel {
 /// Flags for the pipeline file that a command writes.
 #[derive(Debug, Clone, Args, Default)]
 struct Out {
-    /// Write a copy of the pipeline file with the result to this file
+    /// Write a copy of the pipeline file with the result to FILE
     #[arg(long = "out", value_name = "FILE")]
     path: Option<PathBuf>,
-    /// Replace the file of --out if it exists
+    /// Replace the --out file if it exists
     #[arg(long, requires = "path")]
     overwrite: bool,
 }
@@ -117,7 +119,7 @@ impl Out {
         };
         if path.exists() && !self.overwrite {
             return Err(CliError::Usage(format!(
-                "`{}` already exists: give --out another name, or add --overwrite",
+                "`{}` already exists: choose a different name for --out, or add --overwrite",
                 path.display()
             )));
         }
@@ -287,7 +289,7 @@ impl NamedSet {
     }
 }
 
-/// Returns the error for a name that matches several versions, which lists them.
+/// Returns the error for a name that matches several versions. It lists these versions.
 fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
     let version = |row: &&LabelSetRow| {
         let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
@@ -298,7 +300,7 @@ fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
         )
     };
     CliError::Usage(format!(
-        "`{word}` is ambiguous: it matches several versions of label sets; give one of these versions: {}",
+        "`{word}` is ambiguous: it matches several versions of label sets; use one of these versions: {}",
         join_or_none(meant.iter().map(version))
     ))
 }
@@ -337,7 +339,7 @@ pub(super) fn named_model<'a>(
     } else {
         let known = join_or_none(meant.into_iter().map(|(_, row)| model_display_name(row)));
         format!(
-            "`{word}` is ambiguous: give the first letters of the hash of one of these models: {known}"
+            "`{word}` is ambiguous: use the first letters of the hash of one of these models: {known}"
         )
     }))
 }

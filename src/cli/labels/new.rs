@@ -22,13 +22,15 @@ const NAME: &str = "my-labels";
   topicmill labels new my-labels.toml \"climate change\" gaming
   topicmill labels new my-labels.toml --from current")]
 pub struct New {
-    /// Write this file, which must not exist; - is stdout
+    /// Write the new file FILE, which must not exist; - is stdout
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write these labels into it, each in your own words [default: two examples]
+    /// Describe a label in your own words; repeatable [default: two examples]
     #[arg(value_name = "LABEL")]
     words: Vec<String>,
-    /// Write the labels of this label set into it: `current`, or the name or version prefix of a stored one
+    /// Copy the labels of the label set SET
+    ///
+    /// SET is `current`, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", conflicts_with = "words")]
     from: Option<String>,
 }
@@ -63,7 +65,7 @@ impl New {
         clean.unwrap_or_else(|| NAME.to_owned())
     }
 
-    /// Returns a label set with the labels of the command line, else with two examples.
+    /// Returns a label set with the labels from the command line, or with two examples.
     fn label_set(&self) -> Result<LabelSet, CliError> {
         let given = self.words.iter().map(|words| words.trim());
         let (mut labels, mut slugs): (Vec<Label>, Vec<String>) = Default::default();
@@ -98,7 +100,7 @@ impl New {
     fn write(&self, text: &str) -> Result<(), CliError> {
         let exists = || {
             CliError::Usage(format!(
-                "`{}` already exists, and `labels new` does not overwrite files: give another name",
+                "`{}` already exists, and `labels new` does not overwrite files: choose a different name",
                 self.file.display()
             ))
         };
@@ -109,7 +111,7 @@ impl New {
         atomic_file::write(&self.file, text, IfExists::Fail).map_err(|source| match source.kind() {
             // Created by another process in the meantime.
             ErrorKind::AlreadyExists => exists(),
-            _ => CliError::cannot_write(&self.file, source, "give another path"),
+            _ => CliError::cannot_write(&self.file, source, "choose a different path"),
         })
     }
 }
@@ -126,7 +128,7 @@ pub(super) fn shell_path(file: &Path) -> String {
     }
 }
 
-/// Loads a stored label set and renames it. Its fit is left out, because the new file is a starting point for other
+/// Loads a stored label set and renames it. Its fit is left out, because the new file is a starting point for different
 /// labels.
 async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
@@ -136,14 +138,14 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
         tracing::warn!(
             "the background {} of `{word}` is not built in: replace \"{}\" in the file with the path of its file, \
-             otherwise the label set gets another version",
+             otherwise the label set gets a different version",
             own.tag(),
             REDDIT.0
         );
     }
     if found.set.fitted.is_some() {
         tracing::warn!(
-            "the file has the labels of `{word}` without what `labels fit` learned, so posts may get other labels: \
+            "the file has the labels of `{word}` without what `labels fit` learned, so posts may get different labels: \
              `topicmill labels export FILE --label-set {word}` writes both"
         );
     }
@@ -159,8 +161,8 @@ fn default_background() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
 }
 
-/// Returns the topics of the built-in background that `own` omits; `None` if `own` differs in more than that and its
-/// weight.
+/// Returns the topics of the built-in background that `own` omits; `None` if `own` differs in anything but these topics
+/// and its weight.
 fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = default_background()?;
     whole.weight = own.weight;

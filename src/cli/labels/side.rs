@@ -36,9 +36,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Resolves a label set and a model, which is given as a folder or by the name or hash of a stored model. The
-    /// default is the model of the current labels; if it has no labels of this label set, or with `computes`, that of
-    /// the settings.
+    /// Resolves a label set and a model. The model is named by its folder, or by a stored model's name or hash. The
+    /// default is the model of the current labels; if that has no labels of this label set, or with `computes`, it is
+    /// the model from the settings.
     pub async fn find(
         setup: &Setup,
         store: &Store,
@@ -100,13 +100,13 @@ impl Side {
         ModelFlags::new(self.path.clone(), None)
     }
 
-    /// Returns the ids under which labels are stored, if the model and label set are stored.
+    /// Returns the target of the stored labels, if the model and the label set are stored.
     pub fn target(&self) -> Option<Target> {
         let (model, label_set) = (self.model.as_ref()?.0, self.stored?);
         Some(Target { model, label_set })
     }
 
-    /// Returns the stored logits and vectors that give labels without inference.
+    /// Returns the stored logits and vectors that yield labels without inference.
     pub async fn known(
         &self,
         setup: &Setup,
@@ -120,7 +120,7 @@ impl Side {
         Ok(Some(known.await?))
     }
 
-    /// Computes labels for those of `posts` that have no stored label of their current text. Stores nothing. Returns an
+    /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an
     /// empty map if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
         &self,

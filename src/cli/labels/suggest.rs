@@ -32,8 +32,9 @@ const CURRENT: &str = "current";
   topicmill labels suggest
   topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
 pub struct Suggest {
-    /// Cluster the posts without a label of this label set: `current`, a pipeline file, or the name or version prefix
-    /// of a stored one
+    /// Cluster the posts that SET leaves without a label
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = CURRENT)]
     label_set: String,
     /// Cluster posts with this outcome
@@ -42,14 +43,14 @@ pub struct Suggest {
     /// Ignore clusters with fewer posts [default: 1 % of the posts, and at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
     min_posts: Option<u64>,
-    /// Suggest at most this many labels, largest clusters first
+    /// Suggest at most N labels, largest clusters first
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
     out: Out,
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -100,7 +101,7 @@ impl Suggest {
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
         let named = NamedSet::stored(setup, &store, word).await?;
-        // Reject an unsuitable pipeline file before the search, which may take long.
+        // Reject an unsuitable pipeline file before the search, which may take a long time.
         let base = match &self.out.path {
             Some(_) => Some(self.base(setup, &named.set)?),
             None => None,
@@ -174,7 +175,7 @@ impl Suggest {
         write::BaseFile::read(setup.pipeline_path(&flags))
     }
 
-    /// Finds the posts to cluster. Returns `None`, and logs it, if there are none.
+    /// Finds the posts to cluster. If there are none, logs that and returns `None`.
     async fn find_posts(
         &self,
         store: &Store,
@@ -342,8 +343,8 @@ impl Suggest {
     }
 }
 
-/// Returns the ids under which a label set's labels are stored: with the current model, else with the latest model that
-/// has labels of it.
+/// Returns the target of a label set's stored labels: with the current model, or else with the latest model that has
+/// labels of it.
 async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliError> {
     let models = store.labels().models_with_labels(label_set).await?;
     let current = store

@@ -24,7 +24,7 @@ pub struct Validate {
     pipeline: PipelineFlags,
     #[command(flatten)]
     which: WhichModel,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -111,7 +111,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     notes
 }
 
-/// Returns the number of tokens of each label's longest text, or an error if one is too long for the model.
+/// Returns the number of tokens in each label's longest text, or an error if one is too long for the model.
 fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
     let encoder = Encoder::load(folder).map_err(LabelerError::from)?;
     if let ModelKind::Gliclass(head) = &folder.kind {
@@ -181,7 +181,7 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
     let (a, b) = *hypothesis::ambiguous_labels(&folder.kind, set).first()?;
     Some(format!(
         "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or \
-         give --model an embedding model",
+         set --model to an embedding model",
         folder.name
     ))
 }
@@ -240,14 +240,14 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     found
 }
 
-/// Returns true if two labels differ only in word order, plural, articles and conjunctions, or by a typo.
+/// Returns true if two labels differ only in word order, plurals, articles or conjunctions, or by a typo.
 fn nearly_same(a: &str, b: &str) -> bool {
     let (a, b) = (normalize(a), normalize(b));
     let longer = a.chars().count().max(b.chars().count());
     a == b || strsim::levenshtein(&a, &b) <= longer / 8
 }
 
-/// Normalizes a label: lower case, sorted words, without articles, conjunctions and a plural `s`.
+/// Normalises a label: lower case, sorted words, without articles, conjunctions and a plural `s`.
 fn normalize(label: &str) -> String {
     let lower = label.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());

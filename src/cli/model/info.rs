@@ -19,13 +19,13 @@ const SHOWN_LABELS: usize = 3;
   topicmill model info models/minilm-reddit-topics
   topicmill model info models/quality --format json")]
 pub struct Info {
-    /// Show the model in this folder
+    /// Show the model in DIR
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Show the graph in this precision
+    /// Show the graph with precision P
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Print in this format; json has every label
+    /// Set the output format; json lists every label
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }

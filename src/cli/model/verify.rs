@@ -23,10 +23,10 @@ use topicmill_score::{
   topicmill model verify models/bart-large-mnli
   topicmill model verify models/spec --format json")]
 pub struct Verify {
-    /// Check the model in this folder
+    /// Check the model in DIR
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }

@@ -1,7 +1,7 @@
 //! Formats human-readable tables: columns that fit the terminal, right-aligned numbers, bars.
 //!
-//! The input is the values of a query. The output has no control characters. On a terminal, each row is one line; in a
-//! pipe or a file, texts are not truncated.
+//! The input is the values of a query. The output contains no control characters. On a terminal, each row is one line;
+//! in a pipe or a file, text is not truncated.
 
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, TableComponent, presets,
@@ -13,7 +13,7 @@ use crate::telemetry::sanitize;
 use topicmill_store::Table;
 use topicmill_tables::csv::value_text;
 
-/// The minimum width of a truncated text, so that it can still be recognised.
+/// The minimum width of truncated text, so that it can still be recognised.
 const READABLE: usize = 12;
 
 /// The minimum width of the first column, which names the row: topic and model names fit it.
@@ -29,9 +29,9 @@ const WIDEST_WITH_BARS: usize = 100;
 /// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
-/// Formats a table that fits the terminal: each row is one line, and long texts end in an ellipsis. In a pipe or a
-/// file, texts are not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most
-/// three. If there are too many columns, each row becomes a list.
+/// Formats a table that fits the terminal: each row is one line, and long text ends with an ellipsis. In a pipe or a
+/// file, text is not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most three.
+/// If there are too many columns, each row becomes a list.
 pub fn aligned_table(table: &Table) -> String {
     match terminal::width() {
         Some(width) => cut(table, width),
@@ -39,7 +39,7 @@ pub fn aligned_table(table: &Table) -> String {
     }
 }
 
-/// Formats a table with long texts wrapped instead of truncated.
+/// Formats a table with long text wrapped instead of truncated.
 pub fn wrapped_table(table: &Table) -> String {
     wrapped_cells(table, terminal::width())
 }
@@ -76,7 +76,7 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     lines(&out)
 }
 
-/// Returns true if a column has a figure, as defined by [`is_figure`].
+/// Returns true if a column contains a figure, as defined by [`is_figure`].
 fn has_figures(table: &Table, column: usize) -> bool {
     table
         .rows
@@ -85,7 +85,7 @@ fn has_figures(table: &Table, column: usize) -> bool {
         .any(is_figure)
 }
 
-/// Returns true if the figures of a table fit the width, with readable texts next to them.
+/// Returns true if the figures of a table fit the width, with readable text next to them.
 fn figures_fit(table: &Table, width: usize) -> bool {
     let decimals = all_decimals(table);
     let wide = |column: usize| {
@@ -119,7 +119,7 @@ fn cut(table: &Table, width: usize) -> String {
         cells.map(|(value, d)| cell_text(value, *d)).collect()
     };
     let rows: Vec<Vec<String>> = table.rows.iter().map(texts).collect();
-    // The width of a column, and its minimum width if its texts may be truncated to `readable`.
+    // The width of a column, and its minimum width if its text may be truncated to `readable`.
     let wants = |column: usize, readable: usize| {
         let (mut texts, mut numbers) = (0, 0);
         for (values, row) in table.rows.iter().zip(&rows) {
@@ -184,7 +184,7 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     lists.collect::<Vec<_>>().join("\n")
 }
 
-/// Adds a column of bars for the shares in the column `shares`, if there is room for it.
+/// Adds a column of bars for the shares in the `shares` column, if there is room for it.
 pub fn with_bars(table: &Table, shares: &str) -> Table {
     let mut with = table.clone();
     let Some(column) = table.columns.iter().position(|name| name == shares) else {

@@ -25,7 +25,7 @@ const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 pub struct List {
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -156,7 +156,7 @@ fn format_time(time: Timestamp) -> String {
 }
 
 fn summary_table(all: &[ScheduleOutlook]) -> Table {
-    // 80 columns have no room for the year; the other formats have it.
+    // 80 columns have no room for the year; the other formats show it.
     let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
     let rows = all.iter().map(|schedule| {
         let last = schedule.last.as_ref();

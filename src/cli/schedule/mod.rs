@@ -21,7 +21,7 @@ pub enum Schedule {
     /// Keep running, and run the stages of each schedule when they are due
     ///
     /// A [[schedule]] in the pipeline file defines what runs when. Each scheduled run is a row in the database, so
-    /// several schedulers run it only once. After a signal, running stages store their work in progress, and the
+    /// several schedulers still run it only once. After a signal, running stages store their work in progress, and the
     /// scheduler ends; a second signal ends it at once.
     Run(Run),
     /// Show the last and next run of each schedule, and late, missed and failed runs

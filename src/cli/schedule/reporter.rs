@@ -91,7 +91,7 @@ impl Reporter {
         }
     }
 
-    /// Returns when all notifications are sent.
+    /// Returns once all notifications have been sent.
     pub async fn end(self) {
         drop(self.ended);
         // The task ends when the channel closes. A panic in it has already been printed.
@@ -104,7 +104,7 @@ fn log(event: &Event<'_>) {
     let (schedule, due) = (event.schedule, utc(event.due_at));
     match event.kind {
         EventKind::Missed(runs, since) => {
-            tracing::warn!(schedule, runs, since = %utc(since), "scheduled runs were missed: no scheduler ran");
+            tracing::warn!(schedule, runs, since = %utc(since), "scheduled runs were missed: no scheduler was running");
         }
         EventKind::Skipped(why) => {
             tracing::warn!(schedule, %due, "a scheduled run is skipped: {why}");
@@ -142,7 +142,7 @@ fn log(event: &Event<'_>) {
             tracing::warn!(
                 schedule,
                 %due,
-                "lost the lease of a scheduled run: another process runs it now, or its end could not be recorded"
+                "lost the lease of a scheduled run: another process is now running it, or its end could not be recorded"
             );
         }
     }

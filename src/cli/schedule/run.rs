@@ -23,10 +23,10 @@ use topicmill_store::worker_name;
 pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Run only this schedule, by its name; repeatable
+    /// Run only the schedule NAME; repeatable
     #[arg(long = "schedule", value_name = "NAME")]
     schedules: Vec<String>,
-    /// Run what is due now, and exit; for timers of systemd, cron or Kubernetes
+    /// Run what is due now and exit; for timers of systemd, cron or Kubernetes
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ impl Run {
         Ok(exit)
     }
 
-    /// Returns the settings for stages, with the pipeline file of this command as their default.
+    /// Returns the settings for stages, with this command's pipeline file as the default.
     fn stage_setup(&self, setup: &Setup) -> Result<Setup, CliError> {
         let mut loaded = setup.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
@@ -99,7 +99,7 @@ impl Run {
         })
     }
 
-    /// Reads the schedules of a changed file. Returns `None` if it is invalid; the previous schedules then stay.
+    /// Reads the schedules of a changed file. Returns `None` if it is invalid; the previous schedules are then kept.
     fn reload(&self, setup: &Setup) -> Option<Vec<Entry>> {
         match entries(setup, &self.pipeline, &self.schedules) {
             Ok(entries) => {

@@ -47,7 +47,7 @@ pub fn check(words: &[String]) -> Result<(), String> {
             Err("it never ends: leave out --watch; the next scheduled run labels new posts")
         }
         Stage::Classify(classify) if classify.metrics.is_given() => Err(
-            "only one process can listen on the address: give --metrics-listen to `schedule run`",
+            "only one process can listen on the address: pass --metrics-listen to `schedule run`",
         ),
         _ => Ok(()),
     }

@@ -15,22 +15,22 @@ use crate::config::WORKERS;
 use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
-/// The maximum number of threads: more than the cores of any machine, and still few enough to start.
+/// The maximum number of threads: more than any machine's cores, yet few enough to start.
 const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
-    /// Use the model in this folder; `topicmill model list` lists them
+    /// Use the model in DIR; `topicmill model list` lists models
     #[arg(help_heading = "Model options", long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Compute on this device: auto, cpu, cuda, cuda:N, or several, like cuda:0,1
+    /// Compute on DEVICE: auto, cpu, cuda, cuda:N, or several, like cuda:0,1
     #[arg(help_heading = "Model options", long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Compute in this precision: auto, fp32, bf16, fp16 or int8
+    /// Compute with precision P: auto, fp32, bf16, fp16 or int8
     #[arg(help_heading = "Model options", long, value_name = "P")]
     precision: Option<String>,
-    /// Compute with this many threads; 0 means one per core
+    /// Compute with N threads; 0 means one per core
     #[arg(
         help_heading = "Model options",
         hide_short_help = true,
@@ -38,8 +38,10 @@ pub struct ModelFlags {
         value_name = "N"
     )]
     threads: Option<usize>,
-    /// Score in this mode: single (one label for each text), multi (each label independently) or, for a classifier, raw
-    /// (its logits) [default: the pipeline's, or the classifier's own]
+    /// Score in MODE: single, multi or raw [default: the pipeline's, or the classifier's own]
+    ///
+    /// single assigns one label per text, multi scores each label independently, and raw returns the logits of a
+    /// classifier.
     #[arg(
         help_heading = "Model options",
         hide_short_help = true,
@@ -61,7 +63,7 @@ pub struct SmallFlags {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     shortlist: Option<u32>,
-    /// With --shortlist, use the small model in this folder
+    /// With --shortlist, use the small model in DIR
     #[arg(
         help_heading = "Model options",
         hide_short_help = true,
@@ -77,7 +79,7 @@ pub struct SmallFlags {
 pub const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 impl ModelFlags {
-    /// Makes flags with a folder and a mode; the settings give the rest.
+    /// Creates flags with a folder and a mode; the settings supply the rest.
     pub fn new(model: Option<PathBuf>, mode: Option<String>) -> Self {
         Self {
             model,
@@ -86,14 +88,14 @@ impl ModelFlags {
         }
     }
 
-    /// Returns true if a precision is given.
+    /// Returns true if a precision is set.
     pub fn has_precision(&self) -> bool {
         self.precision.is_some()
     }
 }
 
-/// Returns the label set for a classifier: that of the pipeline file if it has the classifier's labels, under any
-/// slugs, else one made from the classifier's labels.
+/// Returns the label set for a classifier: the pipeline file's label set if it has the classifier's labels, under any
+/// slugs; otherwise one made from the classifier's labels.
 pub(super) fn classifier_label_set(
     model: &str,
     head: &ClassifierHead,
@@ -107,7 +109,7 @@ pub(super) fn classifier_label_set(
         );
     }
     if from_file.classes_of(head).is_some() {
-        // A file without a mode also has `Single`, so the classifier's own mode is used instead.
+        // A file without a mode also yields `Single`, so the classifier's own mode is used instead.
         let mode = match from_file.mode {
             Mode::Single => head.function.into(),
             mode => mode,
@@ -122,7 +124,7 @@ pub(super) fn classifier_label_set(
     LabelSet::of_classifier(model, head)
 }
 
-/// Returns an error if a model cannot score the labels of a set, because it is a classifier with other labels.
+/// Returns an error if a model cannot score the labels of a set, because it is a classifier with different labels.
 fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     let Some(head) = folder.kind.head() else {
         return Ok(());
@@ -247,7 +249,7 @@ impl Setup {
         }
         let small = self.model_choice(model)?.second_model(&flags.small_model);
         small.add_shortlist(models, labels)?;
-        // Check the labels now, and not after an hour of collecting.
+        // Check the labels now, not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
     }

@@ -25,24 +25,30 @@ const UNKNOWN_ANNOTATOR: &str = "someone";
   topicmill labels gold import answers.csv --annotator ada
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
-    /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label`
-    /// (a slug or a label's text; empty, none or other means out of scope), and optionally `annotator`, `answered_at`,
-    /// `note` and `text_hash` (of the text that was labelled, by default the stored one)
+    /// Read gold labels from FILE; - is stdin
+    ///
+    /// FILE is a CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export. It contains `id` and `label` (a slug
+    /// or a label's text; empty, none or other means out of scope), and optionally `annotator`, `answered_at`, `note`
+    /// and `text_hash` (of the text that was labelled, by default the stored one).
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Use this annotator name if the file has none [default: your login name]
+    /// Set the annotator name if the file has none [default: your login name]
     #[arg(long, value_name = "NAME")]
     annotator: Option<String>,
-    /// Match labels against this label set: `current`, a pipeline file, or the name or version prefix of a stored one
+    /// Match labels against the label set SET
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Treat these posts as a random sample of all posts, so that figures from them are estimates for all posts
+    /// Treat the posts as a random sample of all posts
+    ///
+    /// Figures from them then count as estimates for all posts.
     #[arg(long)]
     random: bool,
     /// Skip rows with an unknown label or post, and store the others
     #[arg(long)]
     skip_unknown: bool,
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -75,7 +81,7 @@ impl Import {
                 .filter(|row| row.chosen != SampleReason::Random)
             {
                 row.chosen = SampleReason::Random;
-                // With another source, all posts before this one in topicmill's random order would also count as
+                // With any other source, all posts before this one in topicmill's random order would also count as
                 // sampled.
                 row.source = GoldSource::Import;
             }
@@ -111,7 +117,7 @@ impl Import {
         Ok(Exit::Done)
     }
 
-    /// Returns one error that lists all problems, if there are any. Nothing is stored then.
+    /// Returns one error that lists all problems, if there are any. In that case, nothing is stored.
     async fn report_problems(
         &self,
         store: &Store,

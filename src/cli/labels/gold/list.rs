@@ -16,10 +16,10 @@ use topicmill_store::{Access, StoredGold, Table};
   topicmill labels gold list
   topicmill labels gold list --format json")]
 pub struct List {
-    /// Show this many posts on which annotators disagree
+    /// Show N posts on which annotators disagree
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Print in this format; json has everything in one object
+    /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
@@ -29,7 +29,7 @@ pub struct List {
   topicmill labels gold export > answers.csv
   topicmill labels gold export --format ndjson")]
 pub struct Export {
-    /// Print in this format
+    /// Set the output format
     #[arg(long, value_enum, default_value = "csv")]
     format: OutputFormat,
 }
@@ -103,7 +103,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
         ("posts on which annotators agree", json!(posts)),
         ("of these, sampled at random", json!(agreed.random.len())),
         ("posts on which annotators disagree", json!(split)),
-        ("gold labels of an earlier text", json!(earlier)),
+        ("gold labels for an earlier text", json!(earlier)),
     ];
     let json = json!({
         "answers": answers.len(), "posts": posts, "random": agreed.random.len(),

@@ -1,6 +1,6 @@
 //! Writes a copy of a pipeline file with a topic for each suggested label.
 //!
-//! The file never contains titles of posts, because it is kept after posts are purged.
+//! The file never contains post titles, because it is kept after posts are purged.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use topicmill_core::Listing;
 use topicmill_review::suggest::Suggestion;
 
 /// The comment above the suggested topics.
-const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label, and \
+const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label and \
                        describe it in a\n# sentence. Delete those that you do not need.\n";
 
 pub(super) struct BaseFile {
@@ -34,7 +34,7 @@ impl BaseFile {
             .map_err(|error: toml_edit::TomlError| CliError::Usage(error.to_string()))?;
         if file.get("topic").is_some_and(Item::is_value) {
             return Err(CliError::Usage(
-                "--out appends topics to the pipeline file, but this file has its topics in one line: write each below \
+                "--out appends topics to the pipeline file, but this file has its topics on one line: write each below \
                  a line [[topic]]"
                     .into(),
             ));
