@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use topicmill_core::record::{Bottleneck, BudgetOrigin, ClassifyCounts, GpuUsage, gib};
 
-/// Target range of GPU utilisation in percent. These are goals, not measured optima: NVML counts a GPU as busy while a
-/// single kernel runs, so 95 is as good as 100; below 75, the GPU is idle for more than a quarter of the time.
+/// Target range for GPU utilisation, in percent. These are goals, not measured optima: NVML counts a GPU as busy while
+/// a single kernel is running, so 95 is as good as 100; below 75, the GPU is idle for more than a quarter of the time.
 pub const GPU_TARGET: (u8, u8) = (75, 95);
-/// Target range of peak GPU memory use in percent. Also goals: the last 5 % are headroom for longer texts.
+/// Target range for peak GPU memory use, in percent. This is also a goal: the last 5 % is headroom for longer texts.
 pub const MEMORY_TARGET: (u8, u8) = (80, 95);
 /// Minimum number of GPU samples for reliable figures. At one sample every two seconds, a run with fewer lasted less
-/// than ten seconds, most of them start-up.
+/// than ten seconds, most of it start-up.
 const FEW_SAMPLES: u64 = 5;
 /// Seconds below which start-up and shutdown dominate a run.
 const SHORT_SECS: f64 = 10.0;
@@ -30,7 +30,7 @@ pub enum TargetRange {
     Over,
 }
 
-/// The figures of a GPU compared with the targets; `None` if a figure is missing.
+/// A GPU's figures compared with the targets; `None` if a figure is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GpuTargets {
     /// The device, such as `cuda:0`.
@@ -63,7 +63,7 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let within = |stand| stand == Some(TargetRange::Within);
     let on_target = (all_measured && !gpus.is_empty())
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
-    // An engine that got no posts has no bottleneck.
+    // An engine that received no posts has no bottleneck.
     let worked = run.posts + run.failed > 0;
     let limit = run.stages.bottleneck().filter(|_| worked).map(|slow| {
         let waits = gpus.iter().any(|gpu| gpu.gpu == Some(TargetRange::Under));
@@ -79,7 +79,7 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
         Some(Bottleneck::Batches) => batches(run),
         Some(Bottleneck::Reading) => reading(run),
         Some(Bottleneck::Shortlist) => {
-            let change = "A smaller one is quicker (`--small-model`).";
+            let change = "A smaller one is faster (`--small-model`).";
             waits_for(run, "the small model takes", change)
         }
         Some(Bottleneck::Tokenizer) => tokenizer(run),
@@ -160,7 +160,7 @@ const SEARCH: &str =
     "the setting `classify.batch_tokens` = \"auto\" searches for the fastest batch size";
 
 const LOCAL_DISK: &str =
-    "Put the database file on a local disk, and make sure that no other program writes to it";
+    "Put the database file on a local disk and make sure that no other program writes to it";
 
 fn model(run: &ClassifyCounts) -> String {
     const ENOUGH: &str =
@@ -284,7 +284,7 @@ fn writing(run: &ClassifyCounts) -> String {
         )
     } else {
         format!(
-            "Run `classify` closer to the server, and put the server's WAL on a fast disk; with `classify.workers` = \
+            "Run `classify` closer to the server and put the server's WAL on a fast disk; with `classify.workers` = \
              {}, one engine computes while the labels of another are written.",
             run.settings.devices.len() + 1
         )
@@ -317,7 +317,7 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     let starved = run.gpu.iter().any(is_starved);
     let tokens = run.settings.batch_tokens;
     let why = if starved && run.stages.bottleneck() != Some(Bottleneck::Model) {
-        "larger batches would not help while the GPU waits for something else".to_owned()
+        "larger batches would not help while the GPU is waiting for something else".to_owned()
     } else if run.settings.batch_tokens_from == BudgetOrigin::Model {
         "the model requires a fixed batch size".to_owned()
     } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
@@ -327,7 +327,7 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
          autotune`".to_owned()
     };
     Some(format!(
-        "{least} % of the GPU memory is used, less than the target of {low} %. That is no problem in itself: {why}."
+        "{least} % of the GPU memory is used, less than the target of {low} %. That is not a problem in itself: {why}."
     ))
 }
 
@@ -336,7 +336,7 @@ fn doubts(run: &ClassifyCounts) -> Vec<String> {
     let mut doubts = Vec::new();
     if run.posts + run.failed > 0 && run.seconds < SHORT_SECS {
         doubts.push(format!(
-            "The run took only {:.1} s, and start-up dominates: use a longer run.",
+            "The run took only {:.1} s, so start-up dominates: use a longer run.",
             run.seconds
         ));
     } else if run.gpu.iter().any(|gpu| gpu.samples < FEW_SAMPLES) {

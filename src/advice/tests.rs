@@ -3,7 +3,7 @@
 use super::*;
 use topicmill_core::record::{Gpu, RunSettings, StageTimes, Summary};
 
-/// Seconds in which an engine computes, waits for posts, and waits for the writer.
+/// Seconds that an engine spends computing, waiting for posts, and waiting for the writer.
 const NEVER_WAITS: (f64, f64, f64) = (99.0, 0.5, 0.5);
 const WAITS: (f64, f64, f64) = (60.0, 40.0, 0.0);
 const BLOCKED: (f64, f64, f64) = (60.0, 0.0, 40.0);
@@ -76,7 +76,7 @@ fn tokenizing(run: ClassifyCounts) -> ClassifyCounts {
     with(run, |run| run.stages.tokenize_secs = 30.0)
 }
 
-/// Asserts that a run has this bottleneck, and that the advice contains `expected` but not `not`.
+/// Asserts that a run has this bottleneck and that the advice contains `expected` but not `not`.
 fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, expected: &str, not: &str) {
     let found = verdict(run);
     let advice = found.advice.join(" ");

@@ -1,7 +1,7 @@
-//! Decides which label set is current, and warns when a run writes another one.
+//! Decides which label set is current, and warns when a run writes to a different one.
 //!
-//! The current target, which the views show, changes only on request. A run with another label set or model stores its
-//! labels next to the current ones, and warns when it begins and when it ends.
+//! The current target, which the views show, changes only on request. A run with a different label set or model stores
+//! its labels alongside the current ones, and logs a warning at its start and at its end.
 
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
@@ -36,7 +36,7 @@ pub(super) async fn set_current(
     }
 }
 
-/// Warns at the end of a run if the views show other labels, and logs the command that switches.
+/// Warns at the end of a run if the views show different labels, and logs the command that switches to these.
 pub(super) async fn warn_if_not_current(store: &Store, target: Target, asked: MakeCurrent) {
     if asked != MakeCurrent::IfNone {
         return;
@@ -45,7 +45,7 @@ pub(super) async fn warn_if_not_current(store: &Store, target: Target, asked: Ma
         Ok(None) => {}
         Ok(Some(not_current)) => tracing::warn!("{}", not_current.end_warning()),
         // All labels are stored, so this does not fail the run.
-        Err(error) => tracing::warn!("the current label set was not read: {error}"),
+        Err(error) => tracing::warn!("the current label set could not be read: {error}"),
     }
 }
 
@@ -56,7 +56,7 @@ struct NamedTarget {
     model: ModelRow,
 }
 
-/// The target of this run, and the current target, which differs.
+/// The target of this run and the current target, which are different.
 #[derive(Debug)]
 struct NotCurrent {
     ours: NamedTarget,

@@ -1,4 +1,4 @@
-//! Measures the time that an engine's thread computes, waits for posts, and waits for the writer.
+//! Measures how long an engine's thread computes, waits for posts, and waits for the writer.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl<'a> EngineTimer<'a> {
         std::mem::take(self.stages)
     }
 
-    /// Runs `wait`, and counts its time as waiting for posts.
+    /// Runs `wait` and counts its time as waiting for posts.
     pub(super) fn idle<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.stages.engine_busy_secs += self.lap();
         let received = wait();
@@ -42,7 +42,7 @@ impl<'a> EngineTimer<'a> {
         received
     }
 
-    /// Runs `send`, and counts its time as waiting for the writer.
+    /// Runs `send` and counts its time as waiting for the writer.
     pub(super) fn blocked(&mut self, send: impl FnOnce()) {
         self.stages.engine_busy_secs += self.lap();
         send();

@@ -30,18 +30,18 @@ use topicmill_store::{
     Claim, Claimant, ClaimedPost, Classified, CrashFilter, Lease, StoreError, Target,
 };
 
-/// Maximum number of posts of one claim: enough to sort by length and fill batches, and small enough that a crashed
-/// worker costs a few seconds of repeated work. The exact value is not critical.
+/// Maximum number of posts per claim: enough to sort by length and fill batches, and small enough that a crashed worker
+/// costs a few seconds of repeated work. The exact value is not critical.
 const WINDOW_POSTS: usize = 1_024;
-/// Maximum number of rows that the engine computes for one claim, and that a crash loses: with a model of BART-large's
-/// size, 4,096 pairs with short texts take a core about five minutes (77 ms each).
+/// Maximum number of rows that the engine computes for one claim and that a crash can lose: a BART-large-sized model
+/// takes about five minutes on one core for 4,096 pairs with short texts (77 ms each).
 const WINDOW_ROWS: usize = 4_096;
-/// Maximum number of scores of one claim: with 8 bytes per score, less than a megabyte for any number of labels.
+/// Maximum number of scores per claim: at 8 bytes each, less than a megabyte for any number of labels.
 const WINDOW_SCORES: usize = 100_000;
-/// Minimum number of rows of a claim, even when claims get smaller to leave posts for other lanes: about a batch on a
+/// Minimum number of rows per claim, even when claims get smaller to leave posts for other lanes: about one batch on a
 /// CPU.
 const MIN_ROWS: usize = 64;
-/// Maximum number of unwritten windows: one is tokenised, one computed, one written.
+/// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Capacity of the channel of scored posts; the engine waits while it is full.
 const EVENTS: usize = 64;
@@ -120,37 +120,37 @@ pub(super) struct Shared<'a> {
     /// Cancelled by a signal, or when one lane fails.
     pub halt: CancellationToken,
     pub target: Target,
-    /// With a shortlist: the target of the labels that the large model gives without a shortlist.
+    /// With a shortlist: the target of the labels that the large model assigns without a shortlist.
     pub large_target: Option<Target>,
     pub set: &'a LabelSet,
     pub options: &'a Options,
     pub prepared: Arc<PreparedLabels>,
     /// The label set, prepared for the small model.
     small_prepared: Option<Arc<PreparedLabels>>,
-    /// Row of `models` under which vectors of the small model are stored, if any are.
+    /// Id in `models` for the small model's stored vectors, if there are any.
     small_vectors: Option<i64>,
     /// Number of labels that are scored per post.
     scored_labels: usize,
-    /// Row of `models` under which logits are stored.
+    /// Id in `models` for the stored logits.
     logits_model: i64,
-    /// Rows of `hypotheses`, one per label.
+    /// Ids in `hypotheses`, one per label.
     hypotheses: Arc<Vec<i64>>,
     pub leases: LiveLeases,
     // The lanes share only these counts and publish no other memory through them, so `Relaxed` is enough.
     /// Number of posts that may still be claimed within the limit.
     pub left: AtomicU64,
-    /// Number of claimable posts at the start of the round, less those claimed since by its lanes.
+    /// Number of claimable posts at the start of the round, minus the posts that its lanes have claimed since.
     pub waiting: AtomicU64,
     /// Number of lanes.
     lanes: u64,
-    /// One permit: a process claims at most one window of suspects, which are posts whose workers crashed. So its next
+    /// One permit: a process claims at most one window of suspects (posts whose workers crashed), so that its next
     /// crash can be attributed to that window.
     suspects: Arc<Semaphore>,
     pub progress: OnLabelStep<'a>,
 }
 
 impl<'a> Shared<'a> {
-    /// Prepares the label set for the models, and finds or inserts the rows under which results are stored.
+    /// Prepares the label set for the models, and finds or inserts the rows that results refer to.
     pub(super) async fn new(
         worker: &'a Worker<'a>,
         models: &mut [Models],
@@ -211,17 +211,17 @@ impl Shared<'_> {
             mut large,
             mut small,
         } = models;
-        // One window waits while another is computed. With more, posts would be claimed long before they are scored,
-        // and would stay leased for longer after a crash.
+        // One window waits while another is being computed. With more, posts would be claimed long before they are
+        // scored, and would remain leased for longer after a crash.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
         let clock = self.worker.clock.clone();
         large.set_stopwatch(Box::new(move || clock.elapsed()));
         let engine = self.engine(large, window_rx, event_tx);
-        // Claiming ends when nothing is left, at a signal, or at an error, and closes the channel of windows. Then the
-        // engine scores the windows in the channel and closes the channel of events, and the writer writes those
-        // events. So all three end, and no result is dropped.
+        // When nothing is left to claim, or after a signal or an error, `claim_windows` ends and closes the channel of
+        // windows. The engine then scores the windows in the channel and closes the channel of events, and the writer
+        // writes those events. So all three end and no result is lost.
         let mut claiming = StageTimes::default();
         let (claimed, written) = tokio::join!(
             self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
@@ -335,7 +335,7 @@ impl Shared<'_> {
         Ok(Some(Window::new(claim, suspects)))
     }
 
-    /// Claims posts, or, if none are left, suspects: posts whose workers crashed. Suspects come with their permit.
+    /// Claims posts, or, if none are left, suspects (posts whose workers crashed). Suspects are returned with a permit.
     async fn claim(
         &self,
         wanted: u32,
@@ -349,7 +349,7 @@ impl Shared<'_> {
             max_attempts: self.options.max_attempts,
             lease: self.options.lease,
         };
-        // If the response of a claim is lost, its posts become claimable when the lease expires.
+        // If the response to a claim is lost, its posts become claimable when the lease expires.
         let clean = self.retry.run_with_timeout(async || {
             let now = clock.now().into();
             store
@@ -364,7 +364,7 @@ impl Shared<'_> {
                 .await
         });
         let clean = clean.await?;
-        // Suspects come last, so that a text that crashes its worker does so after all others are scored.
+        // Suspects are claimed last, so that a text that crashes its worker does so only after all others are scored.
         if !clean.posts.is_empty() {
             return Ok((clean, None));
         }
@@ -384,7 +384,7 @@ impl Shared<'_> {
         Ok((suspected.await?, Some(permit)))
     }
 
-    /// Returns the number of rows that the engine computes per text. A shortlist leaves out labels, but no background
+    /// Returns the number of rows that the engine computes per text. A shortlist leaves out labels, but not background
     /// topics.
     fn rows_per_text(&self) -> usize {
         match self.prepared.rows_per_text() {
@@ -459,7 +459,7 @@ pub(super) fn blocking<T: Send + 'static>(
     }
 }
 
-/// Returns the maximum number of posts of a claim, which bounds its memory and the work that a crash loses.
+/// Returns the maximum number of posts in a claim, which bounds its memory and the work that a crash can lose.
 fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
     let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
     u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")

@@ -10,10 +10,10 @@ use super::retry::Retry;
 use crate::worker::Worker;
 use topicmill_store::{Lease, Store, StoreError, has_worker_exited};
 
-/// Timeout of a renewal, or a third of the lease if that is shorter.
+/// Timeout for a renewal; a third of the lease if that is shorter.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Renews the leases of this worker until dropped: after each third of the lease, and sooner after a failure.
+/// Renews this worker's leases until dropped: after each third of the lease, and sooner after a failure.
 pub(super) async fn heartbeat(
     worker: &Worker<'_>,
     retry: &Retry<'_>,

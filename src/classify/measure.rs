@@ -1,4 +1,4 @@
-//! Measures on a sample of the texts how long labelling will take, and which batch size is fastest.
+//! Measures, on a sample of the texts, how long labelling will take and which batch size is fastest.
 
 use std::time::Duration;
 
@@ -85,9 +85,9 @@ async fn sought(
         .await
 }
 
-/// Minimum number of texts for which a search for the best token budget pays off.
+/// Minimum number of texts that make a search for the best token budget worthwhile.
 const WORTH_TUNING: u64 = 4_000;
-/// The time that a search may take: a share of the expected labelling time, and a maximum.
+/// Time limits for a search: a share of the expected labelling time, and a maximum.
 const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
 
 /// Searches for the best token budget on unlabelled texts, if there are enough of them within `limit`. The computed
@@ -117,7 +117,7 @@ pub async fn tune(
         let rows = models.large.rows(&prepared, &texts);
         let tokens: usize = rows.iter().map(|row| row.len).sum();
         let per_text = tokens as f64 / texts.len() as f64;
-        // Pairs of a label set's older labels may be stored, so fewer than texts × labels are computed.
+        // Pairs for a label set's older labels may already be stored, so fewer than texts × labels are computed.
         let share = missing.missing_pairs as f64
             / (missing.missing_pairs + missing.stored_pairs).max(1) as f64;
         let labels = prepared.keys().len();

@@ -1,9 +1,9 @@
 //! Labels the posts that have no label yet: claim, tokenise, score, write.
 //!
-//! Each engine has its own lane (`lane`). The database sees no difference between lanes of one process and processes
-//! on several machines. A post is written when its last pair is computed, under the lease of its window; a heartbeat
+//! Each engine has its own lane (`lane`). The database sees no difference between lanes of one process and processes on
+//! several machines. A post is written when its last pair is computed, under the lease of its window; a heartbeat
 //! (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection is counted, and the posts
-//! are left to the worker that has claimed them since.
+//! are left to the worker that has since claimed them.
 
 mod current;
 mod engine_timer;
@@ -39,11 +39,11 @@ use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancel
 /// Interval at which a watcher (a run with `--watch`) polls the backlog, because the lease of a crashed worker expires
 /// without a notification.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
-/// Maximum number of consecutive rounds without a result while posts are claimable. After these the run ends, because
+/// Maximum number of consecutive rounds without a result while posts are claimable. After that, the run ends, because
 /// the worker that should release the posts is stalled.
 const MAX_IDLE_ROUNDS: u32 = 2;
-/// After a poll, a watcher rests for the duration of the poll times this factor, because polling reads a large part of
-/// the database.
+/// After a poll, a watcher rests for this multiple of the poll's duration, because polling reads a large part of the
+/// database.
 const REST_FACTOR: u32 = 10;
 
 /// Errors that end labelling early.
@@ -79,7 +79,8 @@ impl BacklogError {
 pub struct Options {
     /// Time after which a lease without a heartbeat expires.
     pub lease: Duration,
-    /// A post is parked after it failed this often, or crashed its worker this often while it was claimed alone.
+    /// A post is parked once it has failed this many times, or has crashed its worker this many times while claimed
+    /// alone.
     pub max_attempts: u32,
     /// Stops after this many posts.
     pub limit: Option<u64>,
@@ -104,7 +105,7 @@ pub enum LabelStep {
     Done(u64),
     /// The state of the GPUs, in one line.
     Gpu(String),
-    /// The state of each GPU; empty when nothing is computed for a while.
+    /// The state of each GPU; empty when nothing has been computed for a while.
     Gpus(Vec<GpuSample>),
     /// Counts since the last such event. Their sum is in the run record.
     Counted(Box<ClassifyCounts>),
@@ -113,7 +114,7 @@ pub enum LabelStep {
 /// Progress callback.
 pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 
-/// Labels the backlog of a store with a model and a label set, and makes them current if `options` say so.
+/// Labels a store's backlog with a model and a label set, and makes them current if `options` says so.
 ///
 /// `models` are copies of one model, and each gets a lane. `done` is updated as labels are written.
 ///
@@ -180,13 +181,13 @@ fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts
     done.gpu_note = options.gpus.note().map(str::to_owned);
 }
 
-/// Releases the posts that are claimed and not scored.
+/// Releases the posts that are claimed but not scored.
 async fn release_leases(store: &Store, leases: &LiveLeases) {
     for lease in leases.all() {
         if let Err(error) = store.backlog().release(lease).await {
             tracing::warn!(
                 lease = lease.0,
-                "claimed posts stay claimed until the lease expires: {error}"
+                "claimed posts remain claimed until the lease expires: {error}"
             );
             // The other releases would wait for the same database.
             if is_cancelled(&error) {
@@ -217,7 +218,7 @@ async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<Label
 }
 
 impl Shared<'_> {
-    /// Labels posts from stored vectors, and then the rest in rounds with the engines.
+    /// Labels posts from stored vectors, then labels the rest in rounds with the engines.
     async fn work(
         &self,
         models: Vec<Models>,
@@ -225,7 +226,7 @@ impl Shared<'_> {
         sampler: &mut Sampler,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
-        // With a small model, each text needs its shortlist first, which the large model's vectors do not contain.
+        // With a small model, each text first needs a shortlist, which the large model's vectors cannot provide.
         if models[0].small.is_none() {
             self.label_from_vectors(done).await?;
         }
@@ -235,7 +236,7 @@ impl Shared<'_> {
     /// Ends a run whose database is unreachable.
     fn end_without_database(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
         if !self.leases.all().is_empty() {
-            tracing::warn!("claimed posts stay claimed until their leases expire");
+            tracing::warn!("claimed posts remain claimed until their leases expire");
         }
         match ended {
             // A stopped run does not wait for the database. The unwritten posts are scored again after their leases
@@ -255,7 +256,7 @@ impl Shared<'_> {
         let waiting = self.count().await?;
         let ran_to_the_end =
             self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
-        // Posts that stayed claimable to the end belong to a stalled worker.
+        // Posts that remained claimable to the end belong to a stalled worker.
         let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
         (done.held_elsewhere, done.parked) = (waiting.claimed + unclaimed, waiting.parked);
         Ok(())
@@ -306,7 +307,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Adds unlabelled posts to the backlog, and counts the backlog. Also returns the duration of the insert.
+    /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
     async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let mut poll_time = Duration::ZERO;
@@ -340,7 +341,7 @@ impl Shared<'_> {
             let ended = self.lane(models, &mut counts).await;
             counts.report();
             let counts = counts.into_sum();
-            // The other lanes end after their claimed posts, so that the error is reported soon.
+            // The other lanes finish their claimed posts and then end, so that the error is reported soon.
             if ended.is_err() {
                 self.halt.cancel();
             }
@@ -376,7 +377,7 @@ impl Shared<'_> {
     }
 }
 
-/// Rests, then waits until there may be posts to label. Returns true if a signal came first.
+/// Rests, then waits until there may be posts to label. Returns true if a signal arrived first.
 async fn wait_for_posts(
     worker: &Worker<'_>,
     retry: &Retry<'_>,

@@ -5,7 +5,8 @@
 //! end of an outage once.
 //!
 //! If the network silently drops a response, the driver would wait forever, and the worker's heartbeat would keep its
-//! posts leased. So calls that are made while posts are leased have a timeout and are retried on another connection.
+//! posts leased. So calls that are made while posts are leased have a timeout and are retried on a different
+//! connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use topicmill_store::StoreError;
 /// Waits between the attempts of one call, in seconds: long enough for a server restart. A watcher repeats the last
 /// wait.
 const BACKOFF_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
-/// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction
-/// after a minute, so nothing stays locked.
+/// Timeout for a call while posts are leased: twice SQLite's busy timeout. The server ends an idle transaction after a
+/// minute, so nothing remains locked.
 const CALL_TIMEOUT: Duration = Duration::from_mins(10);
 /// Extra time for a call after a signal: enough to wait until a conflicting transaction ends.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -57,7 +58,7 @@ impl<'a> Retry<'a> {
         .await
     }
 
-    /// Makes a call, and repeats it after transient errors. The call must be idempotent.
+    /// Makes a call and repeats it after transient errors. The call must be idempotent.
     pub(super) async fn run<T>(
         &self,
         mut call: impl AsyncFnMut() -> Result<T, StoreError>,
@@ -77,20 +78,20 @@ impl<'a> Retry<'a> {
                     return ended;
                 }
             };
-            // `swap`, because all lanes meet the same outage, and only one of them logs it.
+            // `swap`, because all lanes see the same outage and only one of them logs it.
             if !self.unreachable.swap(true, Ordering::Relaxed) {
                 let duration = if self.forever {
                     "until it does"
                 } else {
                     "for a minute or two"
                 };
-                tracing::warn!("the database does not respond; retrying {duration}: {error}");
+                tracing::warn!("the database is not responding; retrying {duration}: {error}");
             }
             let last = self.forever.then_some(BACKOFF_SECS[BACKOFF_SECS.len() - 1]);
             let Some(wait_secs) = waits.next().or(last) else {
                 return Err(error);
             };
-            tracing::debug!(wait_secs, "the database does not respond: {error}");
+            tracing::debug!(wait_secs, "the database is not responding: {error}");
             let again = async {
                 clock.sleep(Duration::from_secs(wait_secs)).await;
                 call().await

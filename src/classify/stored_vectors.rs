@@ -1,8 +1,8 @@
 //! Labels posts from the stored vectors of their texts, without a lease and without the engine.
 //!
-//! Posts are not claimed, because a page takes milliseconds. A page is read and scored while the previous one is
-//! written, and the write skips posts that another worker has claimed or labelled, or that changed. Posts without a
-//! vector are left to the lanes.
+//! Posts are not claimed, because a page takes milliseconds. A page is read and scored while the previous one is being
+//! written, and the write skips posts that another worker has claimed or labelled, or that have changed. Posts without
+//! a vector are left to the lanes.
 
 use std::sync::atomic::Ordering;
 
@@ -13,20 +13,20 @@ use crate::worker::Worker;
 use topicmill_core::record::ClassifyCounts;
 use topicmill_store::{Classified, LabelWrite, StoreError, Written};
 
-/// Maximum number of posts of a page.
+/// Maximum number of posts per page.
 const PAGE_POSTS: u64 = 4_000;
-/// Maximum number of scores of a page.
+/// Maximum number of scores per page.
 const PAGE_SCORES: usize = 400_000;
 
-/// Scored posts, and the fullname after which the next page begins.
+/// Scored posts, and the last fullname of the page, where the next page continues.
 struct Page {
     posts: Vec<Classified>,
     last: String,
 }
 
 impl Shared<'_> {
-    /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; written labels stay
-    /// after an error.
+    /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; labels that are
+    /// already written are kept after an error.
     pub(super) async fn label_from_vectors(
         &self,
         done: &mut ClassifyCounts,
@@ -52,7 +52,8 @@ impl Shared<'_> {
             self.left
                 .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts() + page.posts.len() as u64));
-            // The next page is read while this one is written, so that CPU and database work at the same time.
+            // The next page is read while this one is being written, so that the CPU and the database work at the same
+            // time.
             let read = async {
                 if self.halt.is_cancelled() {
                     return Ok(None);
@@ -94,7 +95,7 @@ impl Shared<'_> {
         let Some(last) = texts.last().map(|text| text.fullname.clone()) else {
             return Ok(None);
         };
-        // A vector of another length is not from this model, so the text is left to the engine.
+        // A vector of a different length does not come from this model, so the text is left to the engine.
         let scored = texts.into_iter().filter_map(|text| {
             Some(Classified {
                 scores: self.prepared.scores_of(&text.vector)?,

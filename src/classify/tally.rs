@@ -1,4 +1,4 @@
-//! Counts of a lane, reported as they grow, so that the run record and the metrics have the same numbers.
+//! Counts of a lane, reported as they grow, so that the run record and the metrics show the same numbers.
 
 use super::{LabelStep, OnLabelStep};
 use topicmill_core::record::ClassifyCounts;
@@ -7,7 +7,7 @@ use topicmill_core::record::ClassifyCounts;
 pub(super) struct Tally<'a> {
     /// Reported counts.
     sum: ClassifyCounts,
-    /// Counts that are not reported yet. Callers add to these.
+    /// Counts that have not been reported yet. Callers add to these.
     pub new: ClassifyCounts,
     progress: OnLabelStep<'a>,
 }

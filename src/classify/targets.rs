@@ -1,4 +1,4 @@
-//! Finds or inserts the rows of `models` and `label_sets` under which results are stored.
+//! Finds or inserts the `models` and `label_sets` rows that results refer to.
 
 use super::BacklogError;
 use crate::worker::Worker;
@@ -13,13 +13,13 @@ const NO_ROW: i64 = -1;
 /// The rows that labels and logits belong to.
 pub(super) struct Targets {
     pub target: Target,
-    /// With a shortlist: the target of the labels that the large model gives without a shortlist.
+    /// With a shortlist: the target of the labels that the large model assigns without a shortlist.
     pub large_target: Option<Target>,
-    /// Row of `models` for the logits.
+    /// Id in `models` for the logits.
     pub logits_model: i64,
 }
 
-/// Returns the rows of models and a label set, and inserts missing ones.
+/// Returns the ids of the models and the label set, after inserting missing rows.
 pub(super) async fn targets(
     worker: &Worker<'_>,
     models: &Models,
@@ -50,10 +50,10 @@ pub(super) async fn targets(
     })
 }
 
-/// Returns the row under which logits and vectors of the large model are stored.
+/// Returns the `models` row for the large model's stored logits and vectors.
 fn logits_row(models: &Models) -> ModelRow {
     let folder = models.large.folder();
-    // A shortlist changes the logits of a pair only if they depend on the other pairs of the batch.
+    // A shortlist changes the logits of a pair only if they depend on the other pairs in the batch.
     if folder.depends_on_batch() {
         models_row(models)
     } else {
@@ -61,7 +61,7 @@ fn logits_row(models: &Models) -> ModelRow {
     }
 }
 
-/// Returns the key under which text vectors of the small model are stored; `None` if it has stored none.
+/// Returns the id in `models` for the small model's stored vectors; `None` if it has stored none.
 pub(super) async fn vectors_of_small(
     store: &Store,
     models: &Models,
@@ -106,7 +106,7 @@ pub(super) async fn prepare(
     Ok(models.large.prepare_with_known(set, &known)?)
 }
 
-/// Returns the row of `models` for a model folder.
+/// Returns the `models` row for a model folder.
 pub fn model_row(folder: &ModelFolder) -> ModelRow {
     ModelRow {
         name: folder.name.clone(),
@@ -118,8 +118,8 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
     }
 }
 
-/// Returns the row of `models` for the labels. A large model has one row with a shortlist and another one without, so
-/// that the labels of the two are stored separately.
+/// Returns the `models` row for the labels. A large model has one row with a shortlist and one without, so that the two
+/// kinds of labels are stored separately.
 pub(super) fn models_row(models: &Models) -> ModelRow {
     let (name, manifest_hash) = models.identity();
     ModelRow {

@@ -1,4 +1,4 @@
-//! Labelling of a SQLite database with a scripted engine: what is written, released and rejected after failures.
+//! Labels a SQLite database with a scripted engine, and checks what is written, released and rejected after failures.
 
 mod gpus;
 mod scene;
@@ -103,7 +103,7 @@ async fn writes_under_a_lost_lease_are_rejected_and_counted() {
     let (store, runtime) = (scene.store.clone(), tokio::runtime::Handle::current());
     let losing_leases = move |batch| {
         if batch == 2 {
-            // As when another worker reclaims an expired lease, its row is deleted.
+            // Delete the lease row, as when another worker reclaims an expired lease.
             for (lease, _) in runtime.block_on(store.backlog().lease_holders()).unwrap() {
                 runtime.block_on(store.backlog().release(lease)).unwrap();
             }

@@ -1,4 +1,4 @@
-//! The thread of an engine: scores claimed windows and sends the results to the writer.
+//! An engine's thread: scores claimed windows and sends the results to the writer.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,14 +22,14 @@ pub(super) struct RecentResult {
 /// State of an engine's thread.
 pub(super) struct Scoring<'a> {
     pub prepared: &'a PreparedLabels,
-    /// Row of `models` under which logits are stored.
+    /// Id in `models` for the stored logits.
     pub model: i64,
-    /// Rows of `hypotheses`, one per label.
+    /// Ids in `hypotheses`, one per label.
     pub hypotheses: &'a [i64],
     pub events: &'a mpsc::Sender<Event>,
     pub stop: &'a CancellationToken,
     pub timer: EngineTimer<'a>,
-    /// Results of the latest windows, which may not be stored yet when the next windows are claimed.
+    /// Results from the latest windows, which may not be stored yet when the next windows are claimed.
     pub recent: VecDeque<HashMap<TextHash, RecentResult>>,
 }
 

@@ -1,4 +1,4 @@
-//! The small model shortlists labels for the posts of a window, before these are tokenised for the large model.
+//! Shortlists labels for a window's posts with the small model, before the texts are tokenised for the large model.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
 use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
-    /// Removes the pairs of a window that the small model does not shortlist, even if their logits are stored. Returns
-    /// false if the run was stopped.
+    /// Removes from a window the pairs that the small model does not shortlist, even if their logits are stored.
+    /// Returns false if the run was stopped.
     pub(super) async fn apply_shortlist(
         &self,
         shortlist: &mut Option<Shortlist>,
@@ -49,7 +49,7 @@ impl Shared<'_> {
         Ok(true)
     }
 
-    /// Returns the pairs of a window's texts that the small model need not compute, because their vectors are stored.
+    /// Returns the pairs of a window's texts that the small model need not compute because their vectors are stored.
     async fn known_small_pairs(
         &self,
         prepared: &PreparedLabels,

@@ -1,4 +1,4 @@
-//! Writes the labels of a lane into the database as they arrive.
+//! Writes a lane's labels to the database as they arrive.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::classify::{BacklogError, LabelStep};
 use crate::worker::Worker;
 use topicmill_store::{Classified, LabelWrite, Lease, Written};
 
-/// Maximum number of posts of one write.
+/// Maximum number of posts per write.
 const WRITE_POSTS: usize = 256;
-/// Maximum time between writes, so that the results of a slow model are visible and safe soon.
+/// Maximum time between writes, so that a slow model's results soon become visible and durable.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 impl Shared<'_> {
@@ -59,8 +59,8 @@ impl Shared<'_> {
                     .await?;
                 written_at = clock.elapsed();
             }
-            // Posts that are left under the lease return to the backlog: they were edited in the meantime, or not
-            // reached before a stop.
+            // Posts still under the lease return to the backlog: they were edited in the meantime, or were not reached
+            // before the run was stopped.
             if ended {
                 self.retry
                     .run_with_timeout(async || store.backlog().release(lease).await)
@@ -107,14 +107,14 @@ impl Shared<'_> {
                 done.new.posts += stored.posts;
                 done.new.other += stored.other;
                 done.new.unsure += stored.unsure;
-                // Counts `n`, because posts deleted in the meantime are finished, too.
+                // Counts `n`, because posts deleted in the meantime are also finished.
                 (self.progress)(LabelStep::Done(n));
             }
             Written::LeaseLost => {
                 tracing::warn!(
                     lease = lease.0,
                     posts = n,
-                    "another worker has claimed these posts; their scores by this worker are rejected"
+                    "another worker has claimed these posts; this worker's scores for them are rejected"
                 );
                 done.new.refused += n;
                 done.new.leases_lost += 1;

@@ -21,7 +21,7 @@ async fn gpu_samples_are_reported_and_recorded_even_if_the_run_fails() {
     let scene = Scene::with_posts(20, clock).await;
     let reported = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = Arc::clone(&reported);
-    // Waits for a GPU sample, at most ten seconds.
+    // Waits at most ten seconds for a GPU sample.
     let engine = move |_| {
         for _ in 0..10_000 {
             if seen.load(Ordering::Relaxed) {

@@ -25,7 +25,7 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// An engine that calls a hook with the batch number before each batch. An error of the hook fails the batch.
+/// An engine that calls a hook with the batch number before each batch. An error from the hook fails the batch.
 pub(super) struct HookedEngine<F>(pub ScriptedEngine, pub usize, pub F);
 
 impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for HookedEngine<F> {
@@ -36,7 +36,7 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for HookedEngine<
     }
 }
 
-/// An engine that returns NaN for a text with the word `17`.
+/// An engine that returns NaN for a text that contains the word `17`.
 pub(super) fn poisoned() -> ScriptedEngine {
     let encoder = labeler(Box::new(ScriptedEngine::default())).encoder();
     let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
@@ -54,10 +54,10 @@ pub(super) fn models(engine: Box<dyn Engine>) -> Models {
     labeler(engine).into()
 }
 
-/// Models in which another engine shortlists labels.
+/// Models with a second engine that shortlists labels.
 pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Models {
     let large = labeler(Box::new(ScriptedEngine::default()));
-    // Its classes are reversed, so it ranks the labels in a different order, as another graph would.
+    // Its classes are reversed, so it ranks the labels in a different order, as a different graph would.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
     let small = Some(Shortlist::new(small, labels));
     Models { large, small }
@@ -216,7 +216,8 @@ impl Scene {
         table.rows[0][0].as_u64().unwrap()
     }
 
-    /// Asserts that every post has one classification with all its scores, and that backlog and leases are empty.
+    /// Asserts that every post has one classification with all its scores, and that the backlog and the leases are
+    /// empty.
     pub(super) async fn assert_complete(&self, posts: u64) {
         assert_eq!(self.count("classifications").await, posts);
         assert_eq!(self.count("label_scores").await, 3 * posts);
