@@ -40,7 +40,7 @@ pub enum CollectError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The source rejects every request, or does not respond.
+    /// The source rejects every request or is not responding.
     #[error(transparent)]
     Source(#[from] SourceError),
 }
@@ -64,15 +64,15 @@ pub struct ReadOptions {
     pub concurrency: usize,
     /// Overlap with the stored posts when `new` is read, because posts may appear late.
     pub overlap: Duration,
-    /// Maximum number of pages read of one listing.
+    /// Maximum number of pages read from one listing.
     pub page_cap: u32,
-    /// Reads all posts of this time range and no others. `None`: reads the posts since the last run, or, in a first
-    /// run, up to the limit of the topic.
+    /// Reads all posts in this time range and no others. `None`: reads the posts since the last run, or, in a first
+    /// run, up to the topic's limit.
     pub time_range: Option<TimeRange>,
 }
 
 impl ReadOptions {
-    /// Returns the time back to which posts are read if posts up to `known` are stored.
+    /// Returns how far back posts are read if posts up to `known` are stored.
     fn overlap_start(self, known: Timestamp) -> Timestamp {
         let overlap = TimeDelta::from_std(self.overlap).ok();
         overlap
@@ -108,7 +108,7 @@ pub async fn collect(
 ) -> Result<(), CollectError> {
     // All entries are added before the first topic is read, so that each topic has one even after an error.
     reports.extend(topics.iter().map(new_report));
-    // Cancelled by a signal, or by a rejection that every topic would meet.
+    // Cancelled by a signal, or by a rejection that every topic would get.
     let halt = sink.worker.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
@@ -211,7 +211,7 @@ impl Read<'_> {
             };
             let read = tokio::select! {
                 read = reader.read() => read?,
-                // Stored pages stay stored. The unfinished page is read again by the next run.
+                // Stored pages are kept. The next run reads the unfinished page again.
                 () = self.stop.cancelled() => {
                     report.outcome = Outcome::Stopped;
                     report.detail = None;
@@ -263,7 +263,7 @@ impl Reader<'_, '_> {
     /// Returns the time of the newest post that an earlier run has read: the watermark.
     ///
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
-    /// it would prevent any further reading. Then the newest post stored before that post is used instead.
+    /// it would prevent any further reading. In that case, the newest post stored before that post is used instead.
     async fn known(&self) -> Result<Option<Timestamp>> {
         let Read {
             sink,

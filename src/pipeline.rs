@@ -233,7 +233,7 @@ impl Context {
                     tracing::warn!(
                         file = %name, posts = done.topics_differ,
                         "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
-                         another topic: --topics-from-subreddits uses the pipeline's topic"
+                         a different topic: --topics-from-subreddits uses the pipeline's topic"
                     );
                 }
                 total.add(&done);
@@ -250,8 +250,8 @@ impl Context {
         .await
     }
 
-    /// Returns the progress of an earlier import of the file; if there is none, that of a new import. `None` if imports
-    /// of the file are never resumed.
+    /// Returns the progress of an earlier import of the file or, if there is none, the progress of a new import. `None`
+    /// if imports of the file are never resumed.
     async fn import_state(
         &self,
         path: &Path,
@@ -328,11 +328,11 @@ impl Context {
         .await
     }
 
-    /// Purges posts that were deleted on Reddit, that are named, or whose retention is over. `reddit` is needed only
-    /// for a plan that checks Reddit.
+    /// Purges posts that were deleted on Reddit, that are named, or whose retention has expired. `reddit` is needed
+    /// only for a plan that checks Reddit.
     ///
     /// # Errors
-    /// Errors of the store and of Reddit. Posts purged before the error stay purged and are counted in the record.
+    /// Errors of the store and of Reddit. Posts purged before the error remain purged and are counted in the record.
     pub async fn purge(
         &self,
         plan: &purge::PurgePlan,

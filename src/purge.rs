@@ -1,4 +1,4 @@
-//! Purges posts that were deleted on Reddit, that the user names, or whose retention is over.
+//! Purges posts that were deleted on Reddit, that the user names, or whose retention has expired.
 //!
 //! Reddit's rules require that posts deleted there are deleted here. Posts are checked a hundred at a time, the least
 //! recently checked first, and each response is written in one transaction before the next request. A run that is
@@ -25,7 +25,7 @@ const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
 /// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
 
-/// Reasons why a purge ended early. Everything written before stays written.
+/// Reasons why a purge ended early. What was already written is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum PurgeError {
     /// The database failed.
@@ -36,7 +36,7 @@ pub enum PurgeError {
     Reddit(#[from] SourceError),
     /// The machine's clock is far from the last run, so every age may be wrong.
     #[error(
-        "it is {} by the clock of this machine, and the last run on another day began on {}: set the clock, or add \
+        "it is {} by this machine's clock, and the last run on a different day began on {}: set the clock, or add \
          `--yes` if it is right",
         now.as_datetime().date_naive(),
         last.as_datetime().date_naive()
@@ -65,7 +65,7 @@ impl PurgeError {
 pub struct PurgePlan {
     /// Posts to purge by name, stored or not, each with the reason.
     pub ids: Vec<(Fullname, PurgeReason)>,
-    /// Purges the texts of posts that were first stored more than this number of hours ago.
+    /// Purges the text of posts that were first stored more than this number of hours ago.
     pub retention_hours: Option<u32>,
     /// Thins out sightings and runs older than this number of days.
     pub thin_days: Option<u32>,
@@ -275,8 +275,8 @@ async fn purge_old_texts(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
-    // Clocks of machines differ a little. A post that was stored more than a day in the future has the time of a wrong
-    // clock. It counts as due, because otherwise it would not be due for a long time.
+    // The clocks of machines differ a little. A post that was stored more than a day in the future got its time from a
+    // wrong clock. It counts as due, because otherwise it would not be due for a long time.
     let future = worker
         .store
         .purging()
@@ -341,7 +341,7 @@ async fn check_deleted(
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);
     while report.requests < budget && !worker.stop.is_cancelled() {
-        // Posts without a verdict stay due and come first again; skip them.
+        // Posts without a verdict remain due and would be returned first again; skip them.
         let limit = INFO_LIMIT + unclear;
         let due = worker.store.purging().posts_due(due, limit).await?;
         let due: Vec<Fullname> = due.into_iter().skip(unclear as usize).collect();

@@ -1,6 +1,6 @@
-//! Reads an archive into the store, page by page in order of time.
+//! Reads an archive into the store, page by page in time order.
 //!
-//! A subreddit that was never read is read from its newest post back to the limit of the topic. A known subreddit is
+//! A subreddit that has never been read is read from its newest post back to the topic's limit. A known subreddit is
 //! read forwards from a little before its newest known post, without a limit: each page adjoins the previous one, the
 //! watermark advances with it, and an interrupted run is continued after its last stored page.
 //!
@@ -55,7 +55,7 @@ impl Reader<'_, '_> {
                 .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
             let posts = self.read.sink.authors.prepare(posts);
-            // Only the last page is needed, because only posts of its last second are repeated.
+            // Only the last page is needed, because only posts from its last second are repeated.
             previous_page = names;
             newest = newest.max(self.newest(&posts));
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
@@ -81,9 +81,10 @@ impl Reader<'_, '_> {
             });
             if moved {
                 boundary = Some(next);
-                // The archive may have given a smaller page because it was busy.
+                // The archive may have returned a smaller page because it was busy.
                 limit = (2 * given).min(PAGE_LIMIT);
-            // The archive gave a smaller page than requested, or the largest one: no other page would reach further.
+            // The archive returned a smaller page than requested, or the largest one: no other page would reach
+            // further.
             } else if given < limit || limit == LARGEST_PAGE {
                 return Ok(Err(SourceError::PageOverflow {
                     site: site_for(self.read.source.kind()),

@@ -25,7 +25,7 @@ impl TimeRange {
         self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
     }
 
-    /// Returns the end of the range, but not later than now, because posts of the future are not missing.
+    /// Returns the end of the range, but not later than now, because posts from the future are not missing.
     fn end(self, now: Timestamp) -> Timestamp {
         self.until.map_or(now, |until| until.min(now))
     }
@@ -35,7 +35,7 @@ impl TimeRange {
 pub(super) struct Goal {
     /// The order in which a listing is read.
     pub listing: Listing,
-    /// The time back to which posts are read; `None`: up to the limit.
+    /// The oldest time to read back to; `None`: up to the limit.
     pub back_to: Option<Timestamp>,
     /// Start of the gap that is recorded if a listing ends too early.
     pub from: Option<Timestamp>,

@@ -27,14 +27,14 @@ const BLOCKS_AHEAD: usize = 2;
 pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
-    /// The pipeline's topics. A record belongs to the topic that it names, else to the one that lists its subreddit,
-    /// else to none.
+    /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the one that lists its
+    /// subreddit, if any.
     pub topics: &'a [Topic],
     /// The rule for records that name a topic.
     pub named_topics: NamedTopics,
     /// Progress of an earlier import of the file, which this import updates; `None` if the file is not resumable.
     pub state: Option<ImportState>,
-    /// Rows of the file that the filters left out so far, including earlier runs.
+    /// Rows of the file that the filters have left out so far, including in earlier runs.
     pub left_out: u64,
     /// Progress callback: bytes of the file read since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
@@ -104,7 +104,7 @@ pub async fn import(
         std::panic::resume_unwind(error.into_panic());
     }
     if nulls > 0 {
-        tracing::warn!(file = %plan.name, "{nulls} values were `NaN`, `None` or the like, and are stored as NULL");
+        tracing::warn!(file = %plan.name, "{nulls} values were `NaN`, `None` or the like and were stored as NULL");
     }
     // The first rejections are logged separately; a wrong table may have one in every row.
     if let Some(more) = unlogged_rejections(&done.rejected) {
@@ -195,7 +195,7 @@ async fn store_block(
     let now = sink.worker.clock.now().into();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
-        // Nothing to store while the part that an earlier run has imported is skipped.
+        // Nothing to store while the part that an earlier run has imported is being skipped.
         if !moved && end.is_none() {
             return Ok(());
         }
@@ -283,7 +283,7 @@ async fn store_ready(
 
 /// Returns the slug of the topic whose label is `named`; `None` if `named` is already a slug.
 fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
-    // A slug takes precedence over a label, so that a record that names one topic does not move to another topic.
+    // A slug takes precedence over a label, so that a record that names one topic does not move to a different one.
     if topics.iter().any(|topic| topic.slug == named) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! Reads a Reddit listing into the store, page by page: to its end, to the limit of the topic, or, for new posts, back
-//! to the stored ones.
+//! Reads a Reddit listing into the store, page by page: to its end, to the topic's limit, or, for new posts, back to
+//! the stored ones.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,14 @@ use topicmill_sources::page::{ListingSource, PAGE_LIMIT};
 /// Minimum number of posts of a listing that Reddit's maximum may have cut off. A shorter listing is complete.
 const FULL_LISTING: usize = 900;
 
-/// State of the reading of a listing.
+/// State of reading a listing.
 struct Walk {
     goal: Goal,
-    /// The time of the newest post known before.
+    /// The time of the newest post that was already known.
     known: Option<Timestamp>,
     /// Number of posts that are still wanted. Pinned (stickied) posts do not count.
     wanted: u32,
-    /// Position of the next post on the listing.
+    /// Position of the next post in the listing.
     rank: u32,
     seen: HashSet<Fullname>,
     cursors: HashSet<String>,
@@ -49,7 +49,7 @@ impl Walk {
     /// Ranks the posts of a page, and keeps those that are wanted and not seen before.
     fn rank_and_filter(&mut self, posts: &mut Vec<ReadyPost>) {
         posts.retain_mut(|post| {
-            // Every post of the page counts, so that the rank is the position on the listing.
+            // Every post of the page counts, so that the rank is the position in the listing.
             post.rank = Some(self.rank);
             self.rank += 1;
             // A listing that changes while it is read repeats posts.
@@ -112,7 +112,7 @@ impl Reader<'_, '_> {
             let mut listed = self.read.sink.authors.prepare(page.posts);
             walk.rank_and_filter(&mut listed);
             walk.note_times(&listed);
-            // Before posts are filtered by time, because a page without posts of the time range may be followed by a
+            // Before posts are filtered by time, because a page without posts in the time range may be followed by a
             // page with some.
             after = walk.next(page.after, listed.is_empty());
             if walk.is_capped {
@@ -159,15 +159,15 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The time back to which a listing of new posts was read.
+/// How far back a listing of new posts was read.
 ///
-/// A single post with a wrong date, for example of 1970, must not count as the end, so the last two posts of a page are
-/// used.
+/// A single post with a wrong date, for example from 1970, must not count as the end, so the last two posts of a page
+/// are used.
 #[derive(Debug, Default)]
 struct ListingEnd {
     /// The times of the last two posts of the last page.
     last_two: [Option<Timestamp>; 2],
-    /// The time of the oldest post that was not known before.
+    /// The time of the oldest post that was not already known.
     oldest_new: Option<Timestamp>,
     /// True once the newest stored post was listed.
     has_known: bool,
@@ -194,8 +194,8 @@ impl ListingEnd {
         known.is_some_and(|known| !reaches(known)) || full && time > from
     }
 
-    /// Returns the time from which no post is missing: the end of the listing, at most `back_to`; the epoch if the
-    /// listing is complete.
+    /// Returns the start of the range without missing posts: the end of the listing, at most `back_to`; the epoch if
+    /// the listing is complete.
     fn read_to(&self, back_to: Timestamp, is_complete: bool) -> Timestamp {
         let all = is_complete.then_some(Timestamp::EPOCH);
         all.or(self.time())

@@ -1,6 +1,6 @@
-//! Fetches posts from Reddit by their ids, for data sets that are shared without texts.
+//! Fetches posts from Reddit by their ids, for data sets that are shared without text.
 //!
-//! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request has a hundred ids.
+//! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids.
 //! Stored posts are not requested, so an interrupted run continues where it ended.
 
 use super::import::{store_by_topic, topic_of, unlogged_rejections};
@@ -16,7 +16,7 @@ pub struct RefillPlan<'a> {
     pub ids: &'a [Fullname],
     /// Also requests posts that are stored.
     pub refresh: bool,
-    /// The pipeline's topics. A post belongs to the topic that lists its subreddit, else to none.
+    /// The pipeline's topics. A post belongs to the topic that lists its subreddit, if any.
     pub topics: &'a [Topic],
     /// Progress callback: the number of ids done since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
@@ -77,7 +77,7 @@ async fn fetch_all(
     Ok(())
 }
 
-/// Sends one request and stores the posts of its response. Returns false if a signal came first.
+/// Sends one request and stores the posts in its response. Returns false if a signal arrived first.
 async fn fetch(
     sink: &Sink<'_>,
     reddit: &Reddit,
@@ -115,7 +115,7 @@ async fn fetch(
     }
     let is_there = |post: &Post| {
         let state = states.states.get(&post.fullname);
-        // Only requested posts that still exist: Reddit also returns deleted posts, without their texts.
+        // Only requested posts that still exist: Reddit also returns deleted posts, without their text.
         matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
             && ids.contains(&post.fullname)
     };

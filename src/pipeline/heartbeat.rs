@@ -78,7 +78,7 @@ pub async fn crashed_runs(
     Ok(crashed.collect())
 }
 
-/// Records crashed runs, and notifies.
+/// Records crashed runs and sends notifications.
 pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreError> {
     let store = &context.store;
     for (run, why) in crashed_runs(store, &context.worker).await? {

@@ -14,7 +14,7 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
 use topicmill_store::{RunId, StoreError, is_cancelled};
 
-/// The metadata key under which a run stores the version of its program.
+/// The metadata key for the program version, which each run stores.
 pub const WRITTEN_BY: &str = "written_by";
 
 /// The record of a run, for the database, for `--run-json` and for the exit code.
@@ -88,8 +88,8 @@ impl Context {
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
         let mut report = T::default();
-        // A run that panics must not stay `running`, so its end is recorded first and the panic is resumed below. Only
-        // the counts are read from the interrupted report.
+        // A run that panics must not remain `running`, so its end is recorded first and the panic is resumed below.
+        // Only the counts are read from the interrupted report.
         let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
         let ended = tokio::select! {
             ended = work => ended,

@@ -37,7 +37,7 @@ pub struct Event<'a> {
 /// The kinds of events of a scheduled run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind<'a> {
-    /// This many runs were missed because no scheduler ran; the first of them was due at this time.
+    /// This many runs were missed because no scheduler was running; the first of them was due at this time.
     Missed(u64, Timestamp),
     /// It is skipped, for this reason.
     Skipped(&'a str),

@@ -1,5 +1,5 @@
-//! Plans scheduled runs: decides which due times run, by the cron line, `catch_up` and `overlap`. Uses no database and
-//! no clock.
+//! Plans scheduled runs: decides which due times run, based on the cron line, `catch_up` and `overlap`. Uses no
+//! database and no clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub(super) struct Decided {
     pub clock_was_wrong: bool,
 }
 
-/// Plans the runs that are due by now; `None` if there are none. `since` is the time from which this process follows
-/// the schedule.
+/// Plans the runs that are due by now; `None` if there are none. `since` is when this process began to follow the
+/// schedule.
 pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> Option<Decided> {
     let now = state.now.as_datetime();
     let Some(planned) = &state.planned else {
@@ -78,7 +78,7 @@ pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     Some(next.into())
 }
 
-/// Returns true if a time is so far in the future that it comes from a wrong clock.
+/// Returns true if a time is so far in the future that it must come from a wrong clock.
 pub(super) fn is_from_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
     time.as_datetime() - now.as_datetime() > MAX_CLOCK_SETBACK
 }
@@ -173,7 +173,7 @@ fn runs(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<PlannedRun> {
             due_at: latest.into(),
             status: ScheduledRunStatus::Missed,
             missed: Some((count, first.into())),
-            error: Some("no scheduler ran".to_owned()),
+            error: Some("no scheduler was running".to_owned()),
         });
     }
     runs
@@ -287,7 +287,7 @@ mod tests {
             decided(&queue, &running),
             [(15, Waiting, 0), (30, Waiting, 0)]
         );
-        // Runs are skipped once `MAX_WAITING` of them wait.
+        // Runs are skipped once `MAX_WAITING` of them are waiting.
         running.waiting = 999;
         assert_eq!(
             decided(&queue, &running),
@@ -330,7 +330,7 @@ mod tests {
             (found.from, found.until, found.runs.len()),
             (None, at(100), 0)
         );
-        // With another line, nothing is due from before the line was followed.
+        // With a different line, nothing is due from before the line was followed.
         let mut other = state(605);
         other.planned.as_mut().unwrap().cron = "0 3 * * *".into();
         let found = decide(&one, &other, at(580)).unwrap();

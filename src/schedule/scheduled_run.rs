@@ -17,7 +17,7 @@ use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, S
 
 /// Time for a cancelled stage to stop before it is abandoned.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Timeout of a renewal, or a third of the lease if that is shorter.
+/// Timeout for a renewal; a third of the lease if that is shorter.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 /// Waits between attempts to record the end, in seconds.
 const RETRY_WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
@@ -192,7 +192,7 @@ pub(super) async fn run(
 enum StagesEnd {
     /// All stages that should run have run.
     Finished,
-    /// A signal came, or another process reclaimed the run.
+    /// A signal arrived, or another process reclaimed the run.
     Cancelled,
     /// The run exceeded its timeout in this stage.
     TimedOut(String),

@@ -28,7 +28,7 @@ use topicmill_store::{
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 /// Minimum sleep, so that a small difference between clocks does not cause a busy loop.
 const MIN_SLEEP: Duration = Duration::from_millis(200);
-/// The invariant of the lock of `OwnRuns`.
+/// The `expect` message for the lock of `OwnRuns`.
 const NO_PANIC: &str = "no holder of this lock panics";
 /// Maximum number of processes that may crash while executing the same run.
 const MAX_CRASHES: u32 = 5;
@@ -42,11 +42,11 @@ pub struct Scheduler {
     own_runs: OwnRuns,
     /// Offset of the database's clock from this machine's clock.
     skew: TimeDelta,
-    /// Runs that were due at most this long before their schedule was first followed are executed, too.
+    /// Runs that were due at most this long before their schedule was first followed are also executed.
     grace: TimeDelta,
 }
 
-/// A schedule, and the time from which this process follows it, by the database's clock.
+/// A schedule, and when this process began to follow it, by the database's clock.
 #[derive(Debug)]
 struct FollowedSchedule {
     entry: Entry,
@@ -177,7 +177,7 @@ impl Scheduler {
                     tracing::info!("the database responds again");
                 }
                 Ok(()) => {}
-                Err(error) if is_away => tracing::debug!("the database does not respond: {error}"),
+                Err(error) if is_away => tracing::debug!("the database is not responding: {error}"),
                 Err(error) => {
                     is_away = true;
                     tracing::warn!("no scheduled run starts until the database responds: {error}");
