@@ -1,5 +1,5 @@
 //! Atomic file writes: each file is written under a temporary name, synced, and renamed into place. Readers never see a
-//! partial file, and after a full disk or a crash the old file is still there.
+//! partial file, and the old file survives a full disk or a crash.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-/// Maximum length in bytes of a name from which [`temp_file`] makes a temporary name. File systems allow 255 bytes, and
-/// the temporary name adds a prefix, a random part and a suffix of fewer than 20 bytes together.
+/// Maximum length of a file name, in bytes, before it is shortened for a temporary name. File systems allow 255 bytes;
+/// the prefix, the random part and the suffix of a temporary name add fewer than 20 in total.
 const LONGEST_NAME: usize = 235;
 
 /// Behaviour if the file already exists.
@@ -28,8 +28,8 @@ impl IfExists {
     }
 }
 
-/// Returns the folder that contains a file. Temporary files go there too, because a rename is atomic only within one
-/// file system.
+/// Returns the folder that contains a file. Temporary files are created there too, because a rename is atomic only
+/// within one file system.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -37,7 +37,7 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Appends a suffix to a file name. A name too long for the file system is cut and ends in a hash.
+/// Appends a suffix to a file name. A name too long for the file system is cut and ends with a hash.
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     if name.len() + suffix.len() <= LONGEST_NAME {
@@ -110,7 +110,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io:
     persist(file, &path, if_exists)
 }
 
-/// Returns true if an open file is the one at `path`.
+/// Returns true if an open file is the file at `path`.
 pub fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -139,8 +139,8 @@ fn is_device_or_pipe(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Gives the new file the permissions of the file that it replaces, or 0644 if there is none. Without this, only the
-/// owner could read it, like any temporary file.
+/// Copies the permissions of the replaced file, or sets 0644 if there is none. Without this, only the owner could read
+/// the new file, like any temporary file.
 fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! Backups: copies a SQLite database to one file, as a consistent snapshot, while other processes write.
+//! Backups: copies a SQLite database to a single file as a consistent snapshot, even while other processes are writing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -25,14 +25,16 @@ pub enum BackupError {
     )]
     OnServer,
     /// The target exists, and `--overwrite` was not given.
-    #[error("copy the database to `{0}`: the file exists; name another file, or add --overwrite")]
+    #[error(
+        "copy the database to `{0}`: the file exists; choose a different file, or add --overwrite"
+    )]
     Exists(PathBuf),
     /// The target is the database itself.
-    #[error("copy the database to `{0}`: it is the database itself; name another file")]
+    #[error("copy the database to `{0}`: it is the database itself; choose a different file")]
     Itself(PathBuf),
-    /// Another process writes a backup to the same file.
+    /// Another process is writing a backup to the same file.
     #[error(
-        "copy the database to `{0}`: another process is writing a backup to it; wait for it, or name another file"
+        "copy the database to `{0}`: another process is writing a backup to it; wait for it, or choose a different file"
     )]
     Busy(PathBuf),
     /// A file or folder could not be read or written.
@@ -42,7 +44,7 @@ pub enum BackupError {
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -69,7 +71,7 @@ impl BackupError {
 /// Returns the advice for a file error.
 fn remedy(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "free some space or name another folder, then run the command again"
+        "free some space or choose a different folder, then run the command again"
     } else {
         "check the path and its permissions"
     }
@@ -112,7 +114,7 @@ pub async fn backup(
     // SQLite would otherwise treat a leftover journal as the journal of this copy.
     remove_journal(&part);
     let copied = copy(store, from, file, &part, stop).await;
-    // An error after cancellation is a consequence of it.
+    // An error that follows a cancellation is only its consequence.
     let ended = if stop.is_cancelled() {
         Ok(false)
     } else {
@@ -137,14 +139,14 @@ async fn copy(
     part: &Path,
     stop: &CancellationToken,
 ) -> Result<(), BackupError> {
-    // The copy gets the permissions of the database.
+    // Give the copy the database's permissions.
     let mode = from.metadata().map_or(0o600, |found| found.mode() & 0o777);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
     // SQLite would report a missing folder as "unable to open database".
     options.open(part).map_err(at(WHAT, file))?;
     store.backup(part, stop).await.map_err(|error| match error {
-        // The disk of the copy is full, not that of the database; SQLite does not distinguish them.
+        // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
         StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
         error => error.into(),
     })
@@ -157,7 +159,7 @@ fn rename_into_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()
         // A hard link cannot replace an existing file, so go straight to the rename.
         Err(ErrorKind::Unsupported.into())
     } else {
-        // Unlike a rename, a hard link fails if another process created the file meanwhile.
+        // Unlike a rename, a hard link fails if another process created the file in the meantime.
         fs::hard_link(part, file)
     };
     match linked {
@@ -183,7 +185,7 @@ struct FileLock {
 }
 
 impl FileLock {
-    /// Acquires the lock; `None` while another process holds it.
+    /// Acquires the lock; returns `None` if another process holds it.
     fn acquire(name: &Path) -> Result<Option<Self>, BackupError> {
         let path = with_suffix(name, ".lock");
         let failed = || at("lock", &path);

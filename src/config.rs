@@ -1,6 +1,6 @@
 //! Settings: loads them from four layers and records the origin of each value.
 //!
-//! The layers, where later ones override earlier ones: the built-in defaults (`config/topicmill.toml`), a file, the
+//! The layers, each of which overrides the ones before it: the built-in defaults (`config/topicmill.toml`), a file, the
 //! environment, flags. A key that is not in the defaults is an error that names the key and its layer, so a misspelt
 //! key never falls back to the default silently.
 
@@ -329,7 +329,7 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     }
     let read = source.collect().map_err(|error| ConfigError::Read {
         layer: origin("…"),
-        // Without the further lines of a parser error, which repeat the text and may contain a secret.
+        // Drop the other lines of a parser error, which repeat the input and may contain a secret.
         detail: error
             .to_string()
             .lines()
@@ -462,7 +462,7 @@ fn whole(kind: &ValueKind) -> Option<u64> {
     }
 }
 
-/// Converts a string of the environment to the list that its setting needs: a JSON array, or a single string.
+/// Converts a string from the environment to the list that its setting needs: a JSON array, or a single string.
 fn as_list(value: Value, default: &Value) -> Value {
     let (ValueKind::Array(_), ValueKind::String(text)) = (&default.kind, &value.kind) else {
         return value;

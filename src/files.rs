@@ -52,7 +52,7 @@ pub struct FileJob {
     pub window_rows: usize,
 }
 
-/// Options for reading tables; unset ones are detected.
+/// Options for reading tables; options that are not set are detected.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// The format. `None`: by file extension, or else by the first bytes.
@@ -61,9 +61,9 @@ pub struct Reading {
     pub delimiter: Option<u8>,
     /// The id column. `None`: `id`, or else row numbers.
     pub id: Option<String>,
-    /// The text columns, joined by a blank line. Empty: `text`, `title` with a body, or another usual name.
+    /// The text columns, joined by a blank line. Empty: `text`, `title` with a body, or a similar name.
     pub text: Vec<String>,
-    /// Convert texts to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    /// Convert text to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
     pub reddit_text: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Writing {
 pub struct FileReport {
     /// Rows in the output, including those of an earlier run.
     pub lines: u64,
-    /// Rows that an earlier run had written.
+    /// Rows that an earlier run has written.
     pub resumed: u64,
     /// Rows of `lines` that contain an error instead of a label.
     pub failed: u64,
@@ -104,7 +104,7 @@ pub fn check(job: &FileJob) -> Result<(), FilesError> {
 /// between batches.
 ///
 /// # Errors
-/// See [`FilesError`]. Finished rows stay in `OUTPUT.partial`; without any row the file is deleted.
+/// See [`FilesError`]. Finished rows remain in `OUTPUT.partial`; if there are none, the file is deleted.
 pub fn score_files(
     job: &FileJob,
     models: &mut Models,
@@ -251,7 +251,7 @@ fn score_rows(
         reason: String::new(),
     };
     thread::scope(|scope| {
-        // One window waits, one is computed and one is read, so memory is bounded.
+        // One window waits, one is being computed and one is being read, so memory is bounded.
         let (sender, windows) = mpsc::sync_channel(1);
         let order = &order;
         scope.spawn(move || input::read(order, &sender));

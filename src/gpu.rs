@@ -172,7 +172,7 @@ fn is_order_known(all: &[(String, String)], visible: Option<&str>, by_bus: bool)
     kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))
 }
 
-/// Checks with NVML that this process holds memory of CUDA device `number`, after it loaded a model of at least `least`
+/// Checks with NVML that this process holds memory on CUDA device `number`, after it loaded a model of at least `least`
 /// bytes there. Returns `Unknown` if NVML is missing or does not report it.
 pub fn check_residency(number: u16, least: u64) -> Residency {
     let (visible, by_bus) = numbering();
@@ -201,7 +201,7 @@ fn residency_with(
     verdict(&listed, std::process::id(), has_host_pid, least)
 }
 
-/// Lists the processes that hold memory of a GPU, and the memory in use.
+/// Lists the processes that hold memory on a GPU, and the memory in use.
 fn list_processes(nvml: &Nvml, place: usize) -> ListedGpu {
     let gpu = || nvml.device_by_index(u32::try_from(place).unwrap_or(u32::MAX));
     let processes = gpu().and_then(|gpu| {
@@ -324,7 +324,7 @@ impl Sampler {
             });
             on_sample(line(&readings), now.collect());
         }
-        // The sampler runs concurrently with other work, which must not end with it.
+        // The sampler runs concurrently with other work, which the sampler must not end.
         std::future::pending().await
     }
 

@@ -8,8 +8,8 @@ fn main() -> ExitCode {
 }
 
 /// Disables the telemetry of ONNX Runtime. Its API call for this is not enough: unless this variable is set when the
-/// library is loaded, the library writes a device id and a database to the home folder, and looks up a server of its
-/// vendor.
+/// library is loaded, the library writes a device id and a database to the home folder, and looks up one of its
+/// vendor's servers.
 #[expect(
     unsafe_code,
     reason = "`main` has just begun, so no other thread reads the environment"

@@ -75,7 +75,7 @@ impl Metrics {
         }
     }
 
-    /// Includes the requests of a client from now on.
+    /// Counts a client's requests from now on.
     pub(crate) fn count_requests_of(&self, source: SourceKind, meter: &Arc<Meter>) {
         let mut counted = self.lock();
         let known = counted.clients.iter();
@@ -106,7 +106,7 @@ impl Metrics {
         *self.lock().notifications.entry(key).or_default() += 1;
     }
 
-    /// Formats all metrics, with the figures of the database.
+    /// Formats all metrics, including the database's figures.
     fn text(
         &self,
         database: Option<&DatabaseFigures>,
@@ -239,7 +239,7 @@ impl Counters {
             let sum = by_source.entry(source.traits().section).or_default();
             sum.add(&meter.snapshot());
         }
-        // Quotas that other processes received. Those of this process replace them, because they are at least as new.
+        // Quotas that other processes received. This process's quotas replace them, because they are at least as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
         quotas.extend(database.into_iter().flat_map(DatabaseFigures::quotas));
         for (source, traffic) in &by_source {

@@ -19,9 +19,9 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Timestamp};
 use topicmill_store::{Store, StoreError};
 
-/// Timeout of the command: enough to send a message, and short enough to wait for after every run.
+/// Timeout for the command: enough to send a message, and short enough to wait for after every run.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of the command and the database statements together.
+/// Timeout for the command and the database statements together.
 const TIMEOUT_WITH_DATABASE: Duration = Duration::from_secs(12);
 /// Maximum length of an error in a message, in characters.
 const MAX_ERROR_CHARS: usize = 600;

@@ -16,14 +16,16 @@ const HEAD: u64 = 1_024;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// Another file has that name.
-    #[error("`{0}` exists and is not a report: name another file, or replace it with --overwrite")]
+    #[error(
+        "`{0}` exists and is not a report: choose a different file, or replace it with --overwrite"
+    )]
     Exists(PathBuf),
     /// A file cannot be written.
     #[error("write `{path}`: {source}; nothing was written")]
     Write {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },

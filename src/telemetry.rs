@@ -57,7 +57,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
     let default = format!("{default},ort=error,sqlx_core::pool::connection=error");
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // `sqlx` logs the values of unknown connection parameters, and lines of the password file, which may be secrets.
+    // `sqlx` logs the values of unknown connection parameters and lines from the password file, which may be secrets.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
     // Spans for traces, which no log line shows.

@@ -1,4 +1,4 @@
-//! [`Worker`] has the handles that every stage receives: the database, clock, cancellation token and run id.
+//! [`Worker`] holds the handles that every stage receives: the database, clock, cancellation token and run id.
 
 use tokio_util::sync::CancellationToken;
 

@@ -1,4 +1,4 @@
-//! Reads an archive into the store, page by page in time order.
+//! Reads an archive into the store, page by page in chronological order.
 //!
 //! A subreddit that has never been read is read from its newest post back to the topic's limit. A known subreddit is
 //! read forwards from a little before its newest known post, without a limit: each page adjoins the previous one, the

@@ -1,7 +1,7 @@
-//! Secrets in files: replaces `section.key_file` of a layer by `section.key`, read from that file.
+//! Secrets in files: replaces `section.key_file` in a layer with `section.key`, read from that file.
 //!
-//! Containers and systemd pass secrets as files, because the environment of a process is visible to others. Works for
-//! each secret and for the URL of the database, in a settings file and in the environment.
+//! Containers and systemd pass secrets as files, because a process's environment is visible to others. Works for each
+//! secret and for the database URL, in a settings file and in the environment.
 
 use std::fs::File;
 use std::io::Read;

@@ -84,7 +84,7 @@ fn paths_are_relative_to_the_folder_of_the_settings_file() {
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
     assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
-    // Paths of the environment and of flags are relative to the current folder.
+    // Paths in the environment and in flags are relative to the current folder.
     let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
     let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
     assert_eq!(loaded.settings.classify.model, Path::new("n"));

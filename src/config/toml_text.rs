@@ -13,17 +13,17 @@ use toml::de::DeTable;
 
 /// Maximum file size: about a thousand labels, each with a page of descriptions and a fit.
 pub const MOST_BYTES: u64 = 16 << 20;
-/// Maximum number of characters of the file that a message quotes.
+/// Maximum number of characters that a message quotes from the file.
 const MOST_QUOTED: usize = 60;
 
 /// Reasons why a file cannot be read as text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadTextError {
     /// It is a folder.
-    #[error("it is a folder; give the path of a file in it")]
+    #[error("it is a folder; use the path of a file in it")]
     Folder,
     /// It cannot be read.
-    #[error("{0}; let this user read it, or name another file")]
+    #[error("{0}; let this user read it, or choose a different file")]
     Read(#[source] io::Error),
     /// It exceeds [`MOST_BYTES`].
     #[error(

@@ -72,7 +72,7 @@ pub(super) fn is_export(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }
 
-/// Returns the first file in the folder of a data set that does not belong to the data set.
+/// Returns the first file in a data set's folder that does not belong to the data set.
 pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     for (folder, is_part) in [
         (
@@ -102,12 +102,12 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
-/// Formats the number of posts of each part and outcome.
+/// Formats the number of posts per part and outcome.
 fn parts_section(parts: &[&SplitPart]) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = parts.iter().map(|part| part.name.clone());
     let mut text = format!(
-        "## Parts\n\nPosts whose texts are almost the same are in the same part.\n\n{}|---|{}\n",
+        "## Parts\n\nPosts with nearly the same text are in the same part.\n\n{}|---|{}\n",
         row(std::iter::once("outcome".to_owned()).chain(names).collect()),
         "---|".repeat(parts.len())
     );

@@ -43,7 +43,7 @@ const VECTOR: &str = "vector";
 
 /// The columns before the label scores.
 const FIXED: [(&str, ColumnKind, &str); 26] = [
-    ("fullname", Text, "Reddit's name of the post"),
+    ("fullname", Text, "Reddit's name for the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
     ("title", Text, "its title"),
@@ -102,7 +102,7 @@ const FIXED: [(&str, ColumnKind, &str); 26] = [
 
 /// The outcome that an annotator chose.
 const GOLD: &str = "COALESCE(g.label, 'other')";
-/// The answers about the current text of a post, as in the view `labeled_posts`.
+/// The answers about the current text of a post, as in the `labeled_posts` view.
 const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash";
 
 /// Returns the SQL expression of a fixed column; `key` is the fullname column of the table that drives the join.
@@ -159,7 +159,7 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
-/// Returns the index of the column of text hashes among all columns.
+/// Returns the index of the text-hash column among all columns.
 pub(super) fn text_hash_index() -> usize {
     let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
     found.expect("every data set has it")

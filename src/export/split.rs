@@ -1,9 +1,9 @@
 //! Splits a data set into train, validation and test parts without leaking near-duplicates between them.
 //!
-//! Takes text, outcome and time of each row, and returns its part. Near-duplicate posts form a group that stays
-//! together, so that no model is tested on a text it was trained on. The oldest post of a group decides its part, so
-//! later posts do not move it. Near-duplicates are found with `MinHash`, which keeps [`BYTES_PER_POST`] bytes per post
-//! and no text.
+//! Takes the text, the outcome and the time of each row, and returns its part. Near-duplicate posts form a group that
+//! is kept together, so that no model is tested on a text it was trained on. The oldest post of a group decides its
+//! part, so later posts do not move it. Near-duplicates are found with `MinHash`, which keeps [`BYTES_PER_POST`] bytes
+//! per post and no text.
 
 mod sketch;
 
@@ -133,8 +133,7 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    /// Returns the parts of a batch whose first row has index `begin`; `None` if the rows differ from those of the
-    /// first read.
+    /// Returns the parts of a batch whose first row has index `begin`; `None` if the rows differ from the first read.
     pub fn batch_parts(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
@@ -260,7 +259,7 @@ impl Splitter {
                     .fold(0, |key, value| key << 8 | u64::from(*value));
                 (key, row)
             }));
-            // Sorting groups equal bands without a hash map of all of them.
+            // Sort to bring equal bands together without a hash map of all of them.
             sorted.sort_unstable();
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {

@@ -92,7 +92,7 @@ impl<'o> Files<'o> {
         sink.add(batch)
     }
 
-    /// Closes all files, and gives those of a folder the names that `datasets` expects. `none` is a batch without rows.
+    /// Closes all files, and renames a folder's files as `datasets` expects. `none` is a batch without rows.
     fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
         if self.parts.iter().all(|part| part.files == 0) {
             // If there are no rows, write an empty table.
@@ -281,14 +281,14 @@ fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
         }
         if !card::is_export(path) {
             return Err(io::Error::other(
-                "it is not a data set made by `export`, and was not replaced; remove it, or name another folder",
+                "it is not a data set made by `export`, and was not replaced; remove it, or choose a different folder",
             ));
         }
         if let Some(foreign_file) = card::foreign_file(path)? {
             let foreign_file = foreign_file.display();
             return Err(io::Error::other(format!(
                 "`{foreign_file}` is not part of the data set; the folder was not replaced: move the file away, or \
-                 name another folder"
+                 choose a different folder"
             )));
         }
     }

@@ -1,12 +1,12 @@
-//! Checks that a model was loaded on its GPU, by the driver's list of processes that hold memory there.
+//! Checks that a model was loaded onto its GPU, using the driver's list of processes that hold memory there.
 //!
 //! Containers, MIG slices and WSL hide processes. A model that computes must not be rejected for that, so missing
-//! information gives `Unknown`.
+//! information yields `Unknown`.
 
 /// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Residency {
-    /// This process holds memory of the GPU.
+    /// This process holds memory on the GPU.
     Resident,
     /// It holds none, so the model runs elsewhere.
     NotResident,
@@ -17,7 +17,7 @@ pub enum Residency {
 /// The state of a GPU as the driver reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ListedGpu {
-    /// Processes that hold memory of the GPU; `None` if the driver does not list them.
+    /// Processes that hold memory on the GPU; `None` if the driver does not list them.
     pub processes: Option<Vec<u32>>,
     /// Memory in use, by any process, in bytes.
     pub used: Option<u64>,
@@ -73,7 +73,7 @@ mod tests {
             ),
             (vec![gpu(Some(&[]), Some(5000))], true, Residency::Unknown),
             (vec![gpu(Some(&[]), None)], true, Residency::Unknown),
-            // In a container the list is empty, or has other pids.
+            // In a container the list is empty, or contains other pids.
             (vec![gpu(Some(&[]), Some(5000))], false, Residency::Unknown),
             (vec![gpu(Some(&[3]), None)], false, Residency::Unknown),
             // Too little memory is in use for the model to be there.

@@ -1,7 +1,7 @@
 //! HTTP client of the hub: follows redirects and restricts where credentials are sent.
 //!
-//! For large files, a hub redirects to another host, which must not receive the token. Redirects are therefore followed
-//! here: the token or password is sent only to the endpoint's own scheme, host and port.
+//! For large files, a hub redirects to a different host, which must not receive the token. Redirects are therefore
+//! followed here: the token or password is sent only to the endpoint's own scheme, host and port.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl HubClient {
         self.endpoint.as_str().trim_end_matches('/')
     }
 
-    /// Requests a path of the endpoint, starting at a byte. Fails on any status other than success or 416.
+    /// Requests a path on the endpoint, starting at a byte. Fails on any status other than success or 416.
     pub async fn get(
         &self,
         repo: &str,
@@ -140,7 +140,7 @@ impl HubClient {
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if ours => {
                 let advice = if self.token.is_some() || self.login.is_some() {
-                    "the token has no access: accept the model's terms on the hub's page, or use another token"
+                    "the token has no access: accept the model's terms on the hub's page, or use a different token"
                 } else {
                     "the repository needs a token, or does not exist: set HF_TOKEN, or check the name"
                 };

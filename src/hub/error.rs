@@ -16,7 +16,7 @@ pub enum PullError {
     /// The hub denies access, or the token cannot be sent.
     #[error("{0}")]
     Refused(String),
-    /// The hub does not respond, or the connection broke.
+    /// The hub is not responding, or the connection broke.
     #[error("fetch `{what}`: {detail}; run the same command again to resume")]
     Transfer {
         /// The file or list.
@@ -40,7 +40,7 @@ pub enum PullError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },

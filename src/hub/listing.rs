@@ -49,7 +49,7 @@ pub(super) struct Sibling {
     lfs: Option<Lfs>,
 }
 
-/// The hub's metadata of a file in Git LFS.
+/// The hub's metadata for a file in Git LFS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Lfs {
     sha256: String,
@@ -67,7 +67,7 @@ pub(super) struct Listing {
 }
 
 impl Sibling {
-    /// Returns true if a local file matches the list, by size and hash if these are listed. The hub lists SHA-256 for
+    /// Returns true if a local file matches the list, by size and hash if they are listed. The hub lists SHA-256 for
     /// LFS files, and the git blob id for others.
     pub fn matches(&self, path: &Path) -> Result<bool, ModelError> {
         if self.size.is_some_and(|size| size != length(path)) {
@@ -82,7 +82,7 @@ impl Sibling {
         }
     }
 
-    /// Returns true if the list has a hash of the file.
+    /// Returns true if the list contains a hash for the file.
     pub fn has_hash(&self) -> bool {
         self.lfs.is_some() || self.blob.is_some()
     }
@@ -114,7 +114,7 @@ impl Listing {
         }
         if listing.siblings.len() > MAX_ENTRIES {
             let files = listing.siblings.len();
-            let detail = format!("it has {files} files, and no model has over {MAX_ENTRIES}");
+            let detail = format!("it has {files} files, and no model has more than {MAX_ENTRIES}");
             return Err(wrong(&detail));
         }
         Ok(listing)
@@ -176,8 +176,8 @@ impl Listing {
         Ok(files.cloned().collect())
     }
 
-    /// Checks that files may be downloaded into one folder: none may be outside it, collide with another, or exceed its
-    /// size limit.
+    /// Checks that files may be downloaded into one folder: none may be outside it, collide with another file, or
+    /// exceed its size limit.
     pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
         let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
         if files.len() > MAX_FETCHED {
@@ -196,7 +196,7 @@ impl Listing {
             }
             // Names that differ only in case are the same file on some file systems.
             if !seen.insert(name.to_lowercase()) {
-                return wrong(format!("it has `{name}` twice"));
+                return wrong(format!("it lists `{name}` twice"));
             }
             let (size, limit) = (file.size.unwrap_or(0), bounds::max_bytes(name));
             if size > limit {
@@ -213,8 +213,8 @@ impl Listing {
     }
 }
 
-/// Returns true if a name is a plain file in the folder or in its folder `onnx`, on every operating system, and not
-/// reserved by topicmill.
+/// Returns true if a name is a plain file name in the folder or its `onnx` subfolder, on every operating system, and is
+/// not reserved by topicmill.
 fn is_plain(name: &str) -> bool {
     let file = name.strip_prefix("onnx/").unwrap_or(name);
     let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
@@ -281,7 +281,7 @@ fn choose_graphs(
     Ok(files.into_iter().map(str::to_owned).collect())
 }
 
-/// Returns true if a name is a graph in the folder or in `onnx`.
+/// Returns true if a name is a graph in the folder or in its `onnx` subfolder.
 fn is_graph(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|e| e == "onnx") && is_plain(name)
 }

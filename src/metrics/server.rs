@@ -19,10 +19,10 @@ use topicmill_core::clock::SharedClock;
 use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
-/// Time for which figures of the database are cached. Prometheus scrapes every 15 seconds or less often; several
-/// Prometheus servers, or a person with a browser, must not load the database more than one server does.
+/// How long database figures are cached. Prometheus scrapes every 15 seconds or less often; several Prometheus servers,
+/// or a person with a browser, must not load the database more than one server does.
 const CACHE_TTL: Duration = Duration::from_secs(5);
-/// Timeout of the database, less than the scrape timeout of 10 seconds.
+/// Timeout for the database, less than the scrape timeout of 10 seconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running listener, which stops on drop.

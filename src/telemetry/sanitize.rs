@@ -1,4 +1,4 @@
-//! Sanitizes untrusted text for a terminal.
+//! Sanitises untrusted text for a terminal.
 //!
 //! Titles, files and server responses may contain anything. The result contains no control characters (escape
 //! sequences, C1, BEL, DEL) and no bidirectional overrides (<https://trojansource.codes>).
@@ -24,8 +24,8 @@ fn replacement(c: char) -> char {
     }
 }
 
-fn sanitized(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
-    let is_shown = |c: char| is_control_character(c) && !stays(c);
+fn sanitized(text: &str, is_kept: fn(char) -> bool) -> Cow<'_, str> {
+    let is_shown = |c: char| is_control_character(c) && !is_kept(c);
     if !text.contains(is_shown) {
         return Cow::Borrowed(text);
     }
@@ -37,17 +37,17 @@ fn sanitized(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
     )
 }
 
-/// Sanitizes text of several lines: keeps line breaks and tabs.
+/// Sanitises multi-line text: keeps line breaks and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
     sanitized(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// Sanitizes text for a single line: keeps tabs only.
+/// Sanitises text for a single line: keeps tabs only.
 pub fn line(text: &str) -> Cow<'_, str> {
     sanitized(text, |c| c == '\t')
 }
 
-/// Escapes control characters in JSON. The value stays the same.
+/// Escapes control characters in JSON. The value does not change.
 pub fn json(text: &str) -> Cow<'_, str> {
     // JSON escapes C0 itself. The others begin with one of these bytes, and a search for bytes is quick.
     let bytes = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Exports traces of runs if the program is built with the feature `otel`; otherwise does nothing.
+//! Exports traces of runs if the program is built with the `otel` feature; otherwise does nothing.
 //!
 //! Spans of the target [`TARGET`] are sent with OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT` or
 //! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, from a separate thread. Without either variable nothing is sent. No span
