@@ -239,7 +239,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
             "two tokens in a row",
             2,
         ),
-        (scope, "wrong", "scope `read`", 1),
+        (scope, "wrong", "`read` scope", 1),
         (with_quota(private, "966"), "ok", "quota: 966 of 996", 1),
         (page(&["a1"]), "ok", "reports no quota", 1),
     ] {

@@ -423,7 +423,7 @@ impl Problem {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a number of answers")]
+#[expect(clippy::cast_precision_loss, reason = "the number of answers")]
 fn float(n: usize) -> f64 {
     n as f64
 }

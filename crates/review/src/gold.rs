@@ -33,7 +33,7 @@ pub const NOTE: usize = 500;
 pub enum GoldError {
     /// The file cannot be read as a table.
     #[error(
-        "read the gold file `{path}`: {source}; give a table with the columns `id` and `label`"
+        "read the gold file `{path}`: {source}; provide a table with the columns `id` and `label`"
     )]
     Read {
         /// The file.
@@ -52,7 +52,7 @@ pub enum GoldError {
     },
     /// The source has no rows.
     #[error(
-        "read the gold labels: there are no rows; give a table with the columns `id` and `label`"
+        "read the gold labels: there are no rows; provide a table with the columns `id` and `label`"
     )]
     Empty,
     /// Rows do not match the label sets or contradict each other.

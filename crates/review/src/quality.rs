@@ -1,6 +1,6 @@
 //! Measures the share of correct labels from annotators' answers in the database and states it in one sentence.
 //!
-//! Only answers about randomly sampled posts give an estimate for all posts, so other answers are used only if no
+//! Only answers about randomly sampled posts allow an estimate for all posts, so other answers are used only if no
 //! sampled post has an answer. A fitted label set is never measured on the answers that it was fitted to.
 
 use std::collections::{BTreeSet, HashMap};

@@ -204,7 +204,7 @@ async fn each_page(
     Ok(())
 }
 
-/// Collects the texts with the smallest hashes, and counts all distinct texts.
+/// Collects the texts with the smallest hashes and counts all distinct texts.
 struct Sample {
     most: usize,
     seen: HashSet<TextHash>,
@@ -230,8 +230,8 @@ impl Sample {
         }
     }
 
-    /// Reads the titles and bodies, and returns them with the number of distinct texts. Posts that were purged or
-    /// edited in the meantime are left out of both.
+    /// Reads the titles and bodies and returns them with the number of distinct texts. Posts that were purged or edited
+    /// in the meantime are left out of both.
     async fn texts(self, store: &Store) -> Result<(Vec<Post>, u64), StoreError> {
         let names: Vec<&Fullname> = self.kept.values().map(|text| &text.fullname).collect();
         let words = store.posts().post_texts(&names).await?;

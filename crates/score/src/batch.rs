@@ -289,7 +289,7 @@ mod tests {
     fn few_shapes_limits_shapes_and_padding() {
         const FEW: Shapes = Shapes::Few { window: 512 };
         let (budget, mut seen, mut real, mut padded) = (16_384, HashSet::new(), 0, 0);
-        // Windows of posts like those that `classify` reads; later windows add hardly any new shape.
+        // Windows of posts as `classify` reads them; later windows add hardly any new shapes.
         for seed in 0..6 {
             let rows = rows(1000, 16, seed);
             let batches = plan(rows.clone(), budget, Grouping::Mixed, FEW);

@@ -311,8 +311,8 @@ impl ModelFolder {
         }
     }
 
-    /// Returns true if a score depends on the padded width of its batch, but not on the other rows. Under reduced
-    /// precision, a different width changes the order of summation.
+    /// Returns true if a score depends on its batch's padded width but not on the other rows. Under reduced precision,
+    /// a different width changes the order of summation.
     pub fn depends_on_width(&self) -> bool {
         !self.rounding.is_exact() && !self.depends_on_batch()
     }
@@ -358,7 +358,7 @@ fn deciding_files(
     Ok(files)
 }
 
-/// Hashes files with their names, and compares them with the manifest.
+/// Hashes files with their names and compares them with the manifest.
 fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, ModelError> {
     let mut hasher = Sha256::new();
     for path in files {

@@ -17,8 +17,8 @@ use crate::folder::manifest::{GraphSpec, Vector};
 pub struct MaxErrors {
     /// Largest error of a logit; infinite if one is NaN.
     pub logits: f64,
-    /// Largest error of a score. A classifier is scored with its own function, and other models in multi mode. An
-    /// embedding is scored against a label whose vector is the expected embedding.
+    /// Largest error of a score. A classifier is scored with its own function; other models are scored in multi mode.
+    /// An embedding is scored against a label whose vector is the expected embedding.
     pub scores: f64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn check_batch(
     Ok(errors)
 }
 
-/// Returns the scores of a row of logits; for an embedding, the score of its cosine with the expected embedding.
+/// Returns the scores for a row of logits; for an embedding, the score of its cosine with the expected embedding.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {

@@ -1,9 +1,9 @@
 //! Texts that represent a label. The input is a label set; the output is the texts of each label.
 //!
 //! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares the post with the mean
-//! of the vectors of several texts: the hypothesis, and the label's descriptions, which clarify a short label. A
-//! classifier reads no label texts; they only serve as the key of the stored logit. A GLiClass model reads all labels
-//! at once, without descriptions, so the key of a logit includes a hash of the ordered label set.
+//! vector of several texts: the hypothesis and the label's descriptions, which clarify a short label. A classifier
+//! reads no label texts; they only serve as the key of the stored logit. A GLiClass model reads all labels at once,
+//! without descriptions, so the key of a logit includes a hash of the ordered label set.
 //!
 //! An embedding model may have [learned](crate::folder::learned) vectors for certain labels, which are looked up by the
 //! labels' texts. They are used only if every label of the set has one, because learned and computed vectors are not

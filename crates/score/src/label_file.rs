@@ -119,7 +119,7 @@ enum NamedBackground {
 #[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a list of texts, as in [\"one\", \"two\"]"
+    expecting = "expected a list of strings, as in [\"one\", \"two\"]"
 )]
 enum OneOrMore {
     One(String),
@@ -209,7 +209,7 @@ pub fn write(set: &LabelSet) -> String {
             .map(|fitted| FitSection::new(fitted, set)),
         _schedule: IgnoredAny,
     };
-    toml::to_string(&file).expect("texts and numbers can be written as TOML")
+    toml::to_string(&file).expect("strings and numbers can be written as TOML")
 }
 
 /// Reads the label set in a pipeline file. `name` is used if the file sets no name. `text_of` receives the path of a

@@ -173,7 +173,7 @@ impl Labeler {
         self.rows_of(prepared, texts, |_, _| true)
     }
 
-    /// Returns the rows of texts for the wanted labels. `is_wanted` receives the indices of the text and the label.
+    /// Returns the texts' rows for the wanted labels. `is_wanted` receives the indices of the text and the label.
     fn rows_of(
         &self,
         prepared: &PreparedLabels,
@@ -257,8 +257,8 @@ impl Labeler {
         Arc::clone(&self.encoder)
     }
 
-    /// Scores texts, and calls `done` with the index and the result of each text as soon as the result is available, in
-    /// no particular order. Polls `stop` between batches; scoring is cancelled if `stop` returns true.
+    /// Scores texts and calls `done` with each text's index and result as soon as the result is available, in no
+    /// particular order. Polls `stop` between batches; scoring is cancelled if `stop` returns true.
     ///
     /// Only wanted pairs are computed; a text without a wanted pair costs no inference. Each text must have a label
     /// that is not skipped.
@@ -403,7 +403,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Adds a row, and returns the number of rows so far.
+    /// Adds a row and returns the number of rows so far.
     fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
         // Rows arrive in any order, because batches are planned by length.
         self.raw.resize(labels, Vec::new());

@@ -313,7 +313,7 @@ impl LabelSet {
 }
 
 impl Label {
-    /// Returns the texts whose words are compared with those of topics.
+    /// Returns the texts whose words are compared with the topics' words.
     fn named(&self) -> [&str; 2] {
         [&self.slug, &self.label]
     }

@@ -268,7 +268,7 @@ pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
     }
 }
 
-/// Loads on the given device. [`Device::Auto`] tries a GPU first, and returns the reason if it is not used.
+/// Loads on the given device. [`Device::Auto`] tries a GPU first and returns the reason if it is not used.
 fn load_on_device<T>(
     runtime: &Runtime,
     device: Device,

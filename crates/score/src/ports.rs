@@ -30,7 +30,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Checks a graph's inputs, and selects the tensors to feed.
+    /// Checks a graph's inputs and selects the tensors to feed.
     pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
         let params = InputParams {

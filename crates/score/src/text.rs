@@ -161,7 +161,7 @@ impl Pattern {
     }
 }
 
-/// Tokenises texts, and builds the sequences that a model reads. Shared between threads.
+/// Tokenises texts and builds the sequences that a model reads. Shared between threads.
 #[derive(Debug)]
 pub struct Encoder {
     tokenizer: Tokenizer,
@@ -173,7 +173,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Loads the encoder of a model, and checks it against the ids of the manifest's reference vectors.
+    /// Loads a model's encoder and checks it against the ids in the manifest's reference vectors.
     ///
     /// # Errors
     /// [`TokenizeError::Load`] and [`TokenizeError::Rejected`].
@@ -343,7 +343,8 @@ impl Encoder {
             .collect()
     }
 
-    /// Tokenises a text without truncation. Used for label texts, because one that is too long must be an error.
+    /// Tokenises a text without truncation. Used for label texts, because a label text that is too long must be an
+    /// error.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.

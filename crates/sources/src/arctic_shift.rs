@@ -88,7 +88,7 @@ impl ArcticShift {
         })
     }
 
-    /// Requests up to `limit` posts of a subreddit, starting with those created in the second of `start`. Without
+    /// Requests up to `limit` posts from a subreddit, starting with posts created in the second of `start`. Without
     /// `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ pub struct TimePage {
     pub full: bool,
 }
 
-/// The direction in which an archive is read.
+/// The direction to read an archive in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOrder {
     /// From now, or from a start time, into the past.
@@ -106,9 +106,9 @@ pub trait ListingSource: Send + Sync {
     ) -> PageFuture<'a, ListingPage>;
 }
 
-/// A source of all posts of a subreddit.
+/// A source of all of a subreddit's posts.
 pub trait ArchiveSource: Send + Sync {
-    /// Requests up to `limit` posts, starting with those created in the second of `start`. Without `start`, begins with
+    /// Requests up to `limit` posts, starting with posts created in the second of `start`. Without `start`, begins with
     /// the newest or the oldest post, depending on `order`.
     fn page<'a>(
         &'a self,

@@ -19,7 +19,8 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
-/// Age at which Arctic Shift, and the makers of the dumps since November 2023, read a post again, in seconds: 36 hours.
+/// Age of a post, in seconds, when Arctic Shift and the makers of the dumps since November 2023 read it again: 36
+/// hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";

@@ -134,7 +134,7 @@ pub fn build(
     }
 }
 
-/// Label texts by slug.
+/// Label text by slug.
 struct Names<'s>(BTreeMap<&'s str, &'s str>);
 
 impl<'s> Names<'s> {

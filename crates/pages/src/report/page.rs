@@ -307,7 +307,8 @@ fn about_labels(report: &Report) -> String {
         text += " Posts are “other” if a background topic fits better than all labels.";
     }
     if report.posts_with(PostOutcome::Unsure) > 0 {
-        text += " Posts are “unsure” if no score reaches the threshold; their mean score is the mean of their best scores.";
+        text += " Posts are “unsure” if no score reaches the threshold; their mean score is the mean of their best \
+                 scores.";
     }
     text
 }

@@ -67,7 +67,7 @@ impl Parameters {
         address(path, kept.chain(new))
     }
 
-    /// Returns the URL of a page of the list; `after` is the cursor.
+    /// Returns the URL of a page in the list; `after` is the cursor.
     pub fn address(&self, path: &str, after: Option<&str>) -> String {
         let after = after.map(|after| ("after", after));
         address(path, self.pairs().chain(after))

@@ -63,7 +63,7 @@ impl SplitMix {
     /// Returns a number from 0 to `n` - 1.
     #[expect(clippy::cast_possible_truncation, reason = "less than `n`")]
     fn below(&mut self, n: usize) -> usize {
-        // The high half of the product avoids most of the bias of a remainder.
+        // The high half of the product avoids most of a remainder's bias.
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }

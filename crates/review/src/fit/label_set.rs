@@ -10,8 +10,8 @@ use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
 use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
-/// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It gives
-/// "none of these" a score of 0.02, so that, without answers, every text keeps its label.
+/// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
+/// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
 
 /// The input of a fit: a post with gold labels.
@@ -171,11 +171,11 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
-        reason = "a share of a number of rows"
+        reason = "a fraction of the row count"
     )]
     let needed = (share * scores.len() as f64).ceil() as usize;
     let lowest = *scores.get(needed.max(1) - 1)?;
-    // Rounded down, so that the row itself still gets its label.
+    // Round down, so that the row itself still gets its label.
     (lowest >= 0.0).then(|| (lowest * 1e4).floor() / 1e4)
 }
 

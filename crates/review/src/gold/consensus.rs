@@ -24,7 +24,7 @@ pub struct Disagreement {
 pub struct Consensus {
     /// One row per post on which all annotators agree, ordered by fullname. Their line numbers are consecutive.
     pub rows: Vec<GoldRow>,
-    /// The posts among `rows` that were sampled at random; only these give unbiased estimates.
+    /// The posts among `rows` that were sampled at random; only these allow unbiased estimates.
     pub random: BTreeSet<Fullname>,
     /// True if some posts among `rows` were selected on the review page as close calls or by a filter, so that an
     /// estimate from all rows would be biased.

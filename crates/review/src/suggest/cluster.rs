@@ -15,7 +15,7 @@ const SAME: f32 = 0.1;
 const CUTS: (u8, u8) = (50, 90);
 /// The step between cuts, in hundredths.
 const STEP: u8 = 2;
-/// The cut if none of the tried distances gives two clusters: the best cut for the 1,311 posts.
+/// The cut if none of the tried distances produces two clusters: the best cut for the 1,311 posts.
 const DEFAULT_CUT: f32 = 0.8;
 
 /// Cluster means, largest cluster first.

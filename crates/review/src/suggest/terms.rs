@@ -14,7 +14,7 @@ static ENGLISH: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let lines = STOP_WORDS.lines().filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
-/// Stop words in other languages, each with a bit set for every language that has it.
+/// Stop words in other languages, each with a bit set for every language that contains it.
 static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     let mut words: HashMap<&str, u64> = HashMap::new();
     let others = stop_words::available_languages().iter();
@@ -59,7 +59,7 @@ struct Count {
     posts: usize,
 }
 
-/// Counts of the spellings of a word.
+/// Counts of a word's spellings.
 #[derive(Debug, Clone, Copy, Default)]
 struct Written {
     all: u32,
@@ -129,7 +129,7 @@ fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMa
     counts
 }
 
-/// Detects a language other than English by its stop words, and returns the language's bit. Returns 0 if the text
+/// Detects a language other than English by its stop words and returns the language's bit. Returns 0 if the text
 /// contains fewer than three stop words of that language, or at least half as many English ones, because languages
 /// share words.
 fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
@@ -229,7 +229,7 @@ fn is_term(word: &str) -> bool {
 }
 
 /// Removes redundant terms. Of the terms that share a word, in the singular or the plural, the best one is kept.
-/// However, a pair of words replaces better single words if it has at least half the weight of the best of them.
+/// However, a pair of words replaces better single words if it has at least half the weight of the best single word.
 fn remove_redundant<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
     let mut kept: Vec<(&str, u32)> = Vec::new();
     for (_, term, count) in scored {

@@ -44,7 +44,7 @@ impl Choice {
                 };
                 let metadata = graph::metadata(&chosen.1)?;
                 match precision {
-                    // A graph whose file name does not give its precision.
+                    // A graph whose file name does not state its precision.
                     Some("int8") if metadata.is_int8 => (chosen, Rounding::Exact),
                     Some("int8") if !metadata.has_int8_weights => return Err(error),
                     _ => (chosen, way),

@@ -164,7 +164,7 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
 pub(crate) struct Tensors {
     /// All tensors of the main graph.
     pub(crate) all: Vec<StoredTensor>,
-    /// Names of the operands of matrix products.
+    /// Names of matrix-product operands.
     pub(crate) factors: BTreeSet<Vec<u8>>,
 }
 

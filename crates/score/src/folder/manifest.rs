@@ -1,8 +1,8 @@
 //! Reads `manifest.toml`, which `tools/model.py` and `tools/train.py` write.
 //!
-//! The manifest gives the device, precision and inputs of each graph, the hash of every file, and reference logits for
-//! a few texts or pairs of texts, so that a graph that computes something different is detected. tools/README.md
-//! documents the keys.
+//! The manifest contains the device, the precision and the inputs of each graph, the hash of every file, and reference
+//! logits for a few texts or pairs of texts, so that a graph that computes something different is detected.
+//! tools/README.md documents the keys.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};

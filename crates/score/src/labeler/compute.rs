@@ -35,7 +35,8 @@ impl Labeler {
             let mut halve = |mut rows: Vec<BatchRow>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
-                // Queue both halves at the front: started texts hold memory until their last row, so they should finish first.
+                // Queue both halves at the front: a started text holds memory until its last row, so it should finish
+                // first.
                 queue.push_front(rows);
             };
             // The budget may have shrunk since the batch was planned.

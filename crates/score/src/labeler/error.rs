@@ -142,7 +142,7 @@ impl LabelerError {
     }
 }
 
-/// Reasons why one text has no scores, while other texts do.
+/// Reasons why one text has no scores although other texts do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
@@ -154,7 +154,7 @@ pub enum TextError {
     /// The model returned NaN or infinity for this text.
     #[error("the model's outputs are not finite")]
     NotFinite,
-    /// The engine fails on this text, but computes other rows.
+    /// The engine fails on this text but computes other rows.
     #[error(transparent)]
     Engine(EngineError),
 }

@@ -1,4 +1,4 @@
-//! Prepares a label set for a model, and turns the rows of a text into scores.
+//! Prepares a label set for a model and turns a text's rows into scores.
 //!
 //! An NLI model needs tokenised hypotheses; an embedding model needs label vectors; a classifier needs the indices of
 //! the labels among its own; a GLiClass model needs one prompt with all labels.
@@ -26,7 +26,7 @@ pub struct PreparedLabels {
     pub(super) keys: Vec<String>,
     /// Number of labels, without the background.
     count: usize,
-    /// Prior of the background, if any topic remains. The background's index follows that of the last label.
+    /// Prior of the background, if any topic remains. The background's index follows the last label's.
     prior: Option<f64>,
     /// Index of the label that each hypothesis, prompt label or vector belongs to. A background has one hypothesis or
     /// prompt label per topic, but a single vector.
@@ -283,7 +283,7 @@ impl Labeler {
         })
     }
 
-    /// Checks that a fit is for this model, and that it reads vectors of the length that the model computes.
+    /// Checks that a fit is for this model and reads vectors of the length that the model computes.
     fn check_fit(&mut self, labels: &str, fitted: &Fitted) -> Result<(), LabelerError> {
         let (labels, model) = (labels.to_owned(), self.folder.name.clone());
         if fitted.model != self.folder.manifest_hash {

@@ -26,7 +26,7 @@ impl BatchTimes {
         self.seconds += seconds;
     }
 
-    /// Adds the counts of another histogram.
+    /// Adds another histogram's counts.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;

@@ -6,7 +6,7 @@ use super::library::{FoundBy, Library};
 use crate::engine::{Device, EngineError};
 use crate::folder::{ModelError, Rounding};
 
-/// Reasons why a model, or its inference library, cannot be used.
+/// Reasons why a model or its inference library cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {

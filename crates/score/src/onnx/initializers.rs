@@ -222,7 +222,7 @@ mod tests {
         parts.concat()
     }
 
-    /// Writes a graph that multiplies with all tensors but `table`, and reads its matrices.
+    /// Writes a graph that multiplies with all tensors but `table` and reads its matrices.
     fn of(folder: &Path, initializers: &[Written]) -> Vec<Matrix> {
         let node = |operator: &str, is_table: bool| {
             let names = initializers.iter().map(|tensor| tensor.name);

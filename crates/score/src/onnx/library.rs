@@ -173,8 +173,8 @@ struct SearchRoots {
     here: Option<PathBuf>,
 }
 
-/// Returns this user's folder for libraries and models: `topicmill` in `XDG_DATA_HOME`, or else in `~/.local/share`
-/// (XDG Base Directory Specification). `None` if neither variable is an absolute path.
+/// Returns this user's folder for libraries and models: `topicmill` in `XDG_DATA_HOME` or, failing that, in
+/// `~/.local/share` (XDG Base Directory Specification). `None` if neither variable is an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     let folder = |name: &str| {
         let value = std::env::var_os(name).map(PathBuf::from)?;

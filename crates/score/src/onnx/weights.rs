@@ -38,14 +38,14 @@ impl SharedWeights {
         loaded.as_ref().map_or(0, |loaded| loaded.matrices.len())
     }
 
-    /// Makes a CPU session use these weights. For another graph, or for a graph that cannot be read here, the builder
-    /// is unchanged: the session loads its own weights and reports any problem.
+    /// Makes a CPU session use these weights. For a different graph, or for a graph that cannot be read here, the
+    /// builder is unchanged: the session loads its own weights and reports any problem.
     pub(super) fn apply(
         &self,
         mut builder: SessionBuilder,
         graph: &Path,
     ) -> ort::Result<SessionBuilder> {
-        // Size and time are compared too: a graph that replaces another one must not use the old weights.
+        // Size and time are compared too: a graph that replaces a different one must not use the old weights.
         let file = stamp(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that engines that start concurrently wait until the first one has read the graph.

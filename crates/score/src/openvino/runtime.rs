@@ -136,7 +136,7 @@ fn start(detail: &str) -> OnnxError {
 
 fn load(path: &Path) -> Result<(), OnnxError> {
     let wrong = |detail: String| load_error(LIBRARY, path, detail);
-    // The crate accepts any library, and panics at the first missing function.
+    // The crate accepts any library and panics at the first missing function.
     if path.is_file() {
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
         if !bytes

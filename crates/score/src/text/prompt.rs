@@ -68,7 +68,7 @@ impl Encoder {
         tokens.find(|token| label.contains(token))
     }
 
-    /// Tokenises labels, without truncation, and adds the tokens of the prompt.
+    /// Tokenises labels without truncation and adds the prompt's tokens.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.

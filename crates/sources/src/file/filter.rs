@@ -60,7 +60,7 @@ impl Filter {
                 .iter()
                 .map(|name| String::from_utf8_lossy(name))
                 .collect();
-            // Sorted, because a set has no order, and the description is part of the key of an import.
+            // Sorted, because a set has no order, and the description is part of an import's key.
             names.sort_unstable();
             names.join(",")
         });
@@ -141,7 +141,7 @@ fn leading_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Returns true if one of the values of a key matches, or if the key is missing.
+/// Returns true if one of a key's values matches or the key is missing.
 fn any_value_matches(
     key: &Finder<'_>,
     line: &[u8],

@@ -49,7 +49,7 @@ pub struct FoundPosts {
     pub states: Option<PostStates>,
 }
 
-/// The access and the quota that the credentials give.
+/// The access and the quota that the credentials provide.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
     /// True for an account, false for the application alone.
@@ -136,8 +136,8 @@ impl Reddit {
         url
     }
 
-    /// Requests a token and, with it, one post of a subreddit, and returns what the credentials allow. It is not an
-    /// error if the subreddit itself cannot be read.
+    /// Requests a token, uses it to request one post from a subreddit, and returns what the credentials allow. It is
+    /// not an error if the subreddit itself cannot be read.
     ///
     /// # Errors
     /// The reason why there is no token, or why the API rejects it, and the settings to check.

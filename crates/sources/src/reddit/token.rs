@@ -1,7 +1,7 @@
 //! Caches a run's token, which all its tasks share.
 //!
-//! The first task that needs a token requests it, while the others wait for it. The token is renewed before it expires
-//! and when Reddit rejects it. Callers pass the rejected token, so that many rejections of one token cause only one
+//! The first task that needs a token requests it, while the others wait. The token is renewed before it expires and
+//! when Reddit rejects it. Callers pass the rejected token, so that many rejections of one token cause only one
 //! request. The rejection of the credentials themselves is remembered, so that sixteen topics with a wrong secret send
 //! only one request. If the API accepts neither a token nor its replacement, no third one is requested.
 
@@ -165,7 +165,7 @@ mod tests {
         let never = async || panic!("another request for a token");
         let third = tokens.get(&*clock, Some(&first), never()).await.unwrap();
         assert!(Arc::ptr_eq(&second, &third));
-        // Another task used the replacement, which was rejected, too.
+        // Another task used the replacement, which was also rejected.
         let refused = tokens.get(&*clock, Some(&second), never()).await;
         assert!(matches!(refused, Err(SourceError::Unauthorized(_))));
         second.set_accepted();

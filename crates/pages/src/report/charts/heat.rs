@@ -162,7 +162,7 @@ fn step(share: f64) -> usize {
         .unwrap_or(STEPS.len())
 }
 
-/// Height of a row of the key in pixels.
+/// Height of a row in the key, in pixels.
 const KEY_ROW: f64 = 17.0;
 
 /// The layout of the heat map, in pixels.

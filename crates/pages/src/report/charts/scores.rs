@@ -56,7 +56,7 @@ pub fn all(report: &Report) -> Option<Chart> {
         id: "scores",
         title: "Score distribution".to_owned(),
         explanation: format!(
-            "The score of each post's best label, including posts that did not get that label. {}",
+            "The score of each post's best label, including posts that were not assigned that label. {}",
             none(report, scored)
         ),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),

@@ -115,7 +115,7 @@ struct FitFragment {
     query: String,
     /// URL of this fragment.
     poll: String,
-    /// The target for which the threshold was chosen; the next fit uses it too.
+    /// The target that the threshold was chosen for; the next fit also uses it.
     target: Option<String>,
     fit: Option<FitView>,
 }

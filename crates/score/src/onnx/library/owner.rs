@@ -58,8 +58,8 @@ pub(super) fn owner_of(_path: &Path) -> Option<u32> {
     None
 }
 
-/// Returns true if someone other than the owner can change a file or the entries of a folder. A group with the owner's
-/// id is the owner's private group. In a folder with the sticky bit, such as `/tmp`, only the owner can replace a file.
+/// Returns true if someone other than the owner can change a file or a folder's entries. A group with the owner's id is
+/// the owner's private group. In a folder with the sticky bit, such as `/tmp`, only the owner can replace a file.
 #[cfg(unix)]
 fn is_writable_by_others(found: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
