@@ -148,10 +148,13 @@ fn check_order(
     let can = |listing| kind.listing(listing) == listing;
     match listing {
         Some(listing) if !can(listing) => Err(CliError::Usage(format!(
-            "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing {only}`"
+            "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing \
+             {only}`"
         ))),
         None if !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
-            tracing::info!("{title} can only be read in chronological order: reading the newest posts");
+            tracing::info!(
+                "{title} can only be read in chronological order: reading the newest posts"
+            );
             Ok(())
         }
         _ => Ok(()),
