@@ -139,8 +139,8 @@ pub struct Calibration {
     pub held_out: Quality,
 }
 
-/// Fits the temperature, the background shift and the threshold, and measures their quality. `before` is the current
-/// setting; `wanted` is the target precision. Returns `None` if no row has a [loss](Evidence::loss).
+/// Fits the temperature, the background shift and the threshold, and measures the resulting quality. `before` is the
+/// current setting; `wanted` is the target precision. Returns `None` if no row has a [loss](Evidence::loss).
 pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<Calibration> {
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let (temperature, shift) = fit_scale(&all)?;

@@ -1,4 +1,4 @@
-//! Compares two label runs on the same posts: counts the posts that move between labels, and measures agreement.
+//! Compares two label runs on the same posts: counts the posts that move between labels and measures agreement.
 //!
 //! Labels are read from the store or computed from stored logits; no model runs.
 

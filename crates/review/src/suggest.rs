@@ -1,5 +1,4 @@
-//! Suggests new labels: clusters the stored vectors of posts without a label, and describes each cluster with its
-//! terms.
+//! Suggests new labels: clusters the stored vectors of posts without a label and describes each cluster with its terms.
 //!
 //! The input is a target and a model with stored text vectors; the output is clusters with terms and example posts,
 //! largest first. No model runs. Equal texts count once. If there are many posts, only a sample is clustered, and the

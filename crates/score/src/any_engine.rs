@@ -56,7 +56,7 @@ impl From<OpenVinoEngine> for AnyEngine {
 }
 
 impl AnyEngine {
-    /// Opens a folder with the graph for the device, and loads it.
+    /// Opens a folder with the graph for the device and loads the graph.
     ///
     /// # Errors
     /// See [`OnnxError`].

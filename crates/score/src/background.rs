@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::ModelKind;
 
-/// The built-in background: its name in a pipeline file, and its text.
+/// The built-in background: its name in a pipeline file and its text.
 pub const REDDIT: (&str, &str) = (
     "reddit",
     include_str!("../../../pipelines/background/reddit.toml"),

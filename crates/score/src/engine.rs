@@ -10,8 +10,8 @@ use super::batch::Batch;
 
 /// Output of a model for a batch: `rows` × `width` numbers, row by row.
 ///
-/// A row holds the logit of each class for an NLI model or a classifier, the logit of each label for a GLiClass model,
-/// and the vector of a text for an embedding model.
+/// A row contains the logit of each class for an NLI model or a classifier, the logit of each label for a GLiClass
+/// model, or the text's vector for an embedding model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
     /// Number of rows, the same as in the batch.
@@ -65,7 +65,7 @@ pub enum EngineError {
     /// The model returned infinities or NaN.
     #[error("use the model's output: {0} of the numbers are not finite")]
     NotFinite(usize),
-    /// The output does not have the shape that the model folder promises.
+    /// The output does not have the shape that the model folder declares.
     #[error(
         "use the model's output: {0}; the graph does not match its `config.json`, export the model again"
     )]
@@ -129,7 +129,7 @@ pub enum EngineName {
     OpenVino,
 }
 
-/// An error for text that is not the name of an engine.
+/// An error for text that is not an engine name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an engine: use `auto`, `onnxruntime` or `openvino`")]
 pub struct EngineNameError(String);
@@ -162,7 +162,7 @@ impl fmt::Display for EngineName {
     }
 }
 
-/// An error for text that is not the name of a device.
+/// An error for text that is not a device name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
 pub struct DeviceError(String);

@@ -49,7 +49,7 @@ pub enum PairState {
     Wanted,
     /// Computed earlier.
     Known(PairLogits),
-    /// Skipped by a shortlist: never computed, and its score is 0.
+    /// Skipped by a shortlist: it is never computed, and its score is 0.
     Skipped,
 }
 

@@ -57,7 +57,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// An error for text that is not the name of a mode.
+/// An error for text that is not a mode name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a mode: use `single`, `multi` or `raw`")]
 pub struct ModeError(String);

@@ -44,7 +44,7 @@
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
 //! - [`reddit`]: the text of a Reddit post as its readers see it.
-//! - [`batch`]: plans batches within a token budget. `contract`: builds the input tensors of a graph.
+//! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
 //!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
 //!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.

@@ -66,8 +66,8 @@ pub struct OnnxEngine {
 }
 
 impl OnnxEngine {
-    /// Opens a folder with the graph for the device, and loads it. [`Device::Auto`] uses the first GPU if it works and
-    /// there is a graph for it, otherwise the CPU.
+    /// Opens a folder with the graph for the device and loads the graph. [`Device::Auto`] uses the first GPU if it
+    /// works and there is a graph for it, otherwise the CPU.
     ///
     /// # Errors
     /// See [`OnnxError`].

@@ -2,8 +2,8 @@
 //!
 //! The reference tokenises every (post, label) pair. A pair consists of the ids of its two texts with special tokens
 //! around them, so here each post and each hypothesis is tokenised once, and pairs are spliced from the parts. The ids
-//! are the same, and are computed ten times faster. [`Encoder`] derives the positions of special tokens from the
-//! tokenizer's output, and verifies them.
+//! are the same but are computed ten times faster. [`Encoder`] derives the positions of special tokens from the
+//! tokenizer's output and verifies them.
 
 mod bounds;
 mod prompt;

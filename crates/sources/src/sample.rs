@@ -8,9 +8,9 @@
 //!
 //! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
 //!
-//! The posts are fictional and are stored in `sample/`, one per line. Each has an age instead of a time, and always has
-//! this age when the server starts. Ids are derived from the file and the line, so that a second run finds the same
-//! posts.
+//! The posts are fictional and are stored in `sample/`, one per line. Each has an age instead of a time: the post is
+//! always this old when the server starts. Ids are derived from the file and the line, so that a second run finds the
+//! same posts.
 
 mod posts;
 

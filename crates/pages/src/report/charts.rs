@@ -1,4 +1,4 @@
-//! The charts of the report. Each is drawn for wide and for narrow screens, and comes with a data table.
+//! The charts of the report. Each is drawn for wide and for narrow screens and has a data table.
 
 mod coverage;
 mod heat;

@@ -71,7 +71,7 @@ impl Distinct {
                 }
                 found.before.push(distance);
             }
-            // If the loop ended early, the vector is a near-duplicate, and its distances are dropped.
+            // If the loop ended early, the vector is a near-duplicate and its distances are dropped.
             if found.before.len() - at == found.places.len() {
                 found.places.push(place);
             } else {

@@ -39,7 +39,7 @@ const IDS: &str = "input_ids";
 const MAX_DIMENSIONS: usize = 64;
 /// Maximum number of padded tokens in a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
-/// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph depth 1.
+/// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph has depth 1.
 const OWN_DEPTH: u32 = 2;
 
 /// The fixed sizes of a batch; `None` for a dynamic size.

@@ -20,7 +20,7 @@ pub enum Rounding {
 }
 
 impl Rounding {
-    /// Supported group sizes: the most accurate, which `int8` stands for, and the fastest.
+    /// Supported group sizes: the most accurate, which is also called `int8`, and the fastest.
     pub const GROUPS: [u16; 2] = [32, 128];
 
     /// Returns the reduced-precision modes, from the most accurate to the fastest.
@@ -29,8 +29,8 @@ impl Rounding {
         std::iter::once(Self::Bf16).chain(groups)
     }
 
-    /// Returns the mode with this precision name. `int8` stands for the most accurate int8 mode; callers use it only if
-    /// the folder has no int8 graph.
+    /// Returns the mode with this precision name. `int8` means the most accurate int8 mode; callers use it only if the
+    /// folder has no int8 graph.
     pub fn from_name(precision: &str) -> Option<Self> {
         let [group, _] = Self::GROUPS;
         let int8 = (precision == "int8").then_some(Self::Int8 { group });

@@ -1,4 +1,4 @@
-//! Runs rows through the engine batch by batch, and recovers from failed batches.
+//! Runs rows through the engine batch by batch and recovers from failed batches.
 
 use std::collections::{HashSet, VecDeque};
 

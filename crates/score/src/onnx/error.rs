@@ -12,8 +12,8 @@ use crate::folder::{ModelError, Rounding};
 pub enum OnnxError {
     /// The library was not found anywhere.
     #[error(
-        "find {library}: no library in a `.venv` next to the program or in its repository, in the prefix of the \
-         program (Python packages, `lib/topicmill`), in this user's data folder, in the `.venv` of the current folder, \
+        "find {library}: no library in a `.venv` next to the program or in its repository, in the program's \
+         prefix (Python packages, `lib/topicmill`), in this user's data folder, in the `.venv` of the current folder, \
          or in the system's library path ({tried})"
     )]
     NotFound {

@@ -1,8 +1,8 @@
 //! The overview page: the report on all posts.
 //!
 //! Rendering takes seconds with a million posts, so a background task renders the report again after writes, and
-//! requests wait only for the first report. Each response omits quotes from posts that have since been purged or
-//! edited, and shows the current label quality.
+//! requests wait only for the first report. Each response omits quotes from posts that have since been purged or edited
+//! and shows the current label quality.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The filter of the review page: a label and a range of scores, as query parameters.
+//! The review page's filter: a label and a range of scores, as query parameters.
 
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ use topicmill_store::{FilterLabel, ReviewFilter};
 /// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
 pub const UNLABELLED: &str = "unlabelled";
 
-/// Query parameters of the filter. An empty parameter selects everything.
+/// The filter's query parameters. An empty parameter selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct FilterQuery {
     pub label: Option<String>,
@@ -53,7 +53,7 @@ impl FilterQuery {
         pairs.into_iter().filter(|(_, value)| !value.is_empty())
     }
 
-    /// Returns the query string, to append to the path of a form.
+    /// Returns the query string, to append to a form's path.
     pub fn query(&self) -> String {
         address("", self.pairs()).trim_start_matches('/').to_owned()
     }
