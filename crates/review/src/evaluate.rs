@@ -197,7 +197,7 @@ impl Difference {
 }
 
 /// Compares two label runs on the same posts, in the same order. Each run is passed with the size of its label set; the
-/// sets may differ. `same` returns true if both runs have the same outcome for the post at a position.
+/// sets may differ. `same` returns true if both runs have the same outcome for the post at this position.
 ///
 /// # Panics
 /// Panics if the runs have different numbers of posts.

@@ -113,7 +113,7 @@ pub enum LabelSetError {
     /// There are no labels.
     #[error("the label set has no labels: give at least one")]
     Empty,
-    /// The template has no `{}` for the label, or several.
+    /// The template contains no `{}` for the label, or more than one.
     #[error("the hypothesis template `{0}` needs exactly one `{{}}`, where the label goes")]
     Template(String),
     /// A label or its slug is empty.

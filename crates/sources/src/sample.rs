@@ -64,7 +64,7 @@ pub struct SampleReddit {
 }
 
 impl SampleReddit {
-    /// Starts serving on a free port of 127.0.0.1, with posts that have their ages at `now`.
+    /// Starts serving on a free port of 127.0.0.1, with posts that have their stated ages at `now`.
     ///
     /// Needs a tokio runtime, on which the server runs.
     ///

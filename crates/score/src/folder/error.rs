@@ -14,7 +14,7 @@ pub enum ModelError {
     #[error("the model folder `{0}` does not exist")]
     NoFolder(PathBuf),
     /// A required file is missing. Contains the folder and the file's name or glob pattern.
-    #[error("the model folder `{0}` has no `{1}`: copy it from the source of the model")]
+    #[error("the model folder `{0}` has no `{1}`: copy it from the model's source")]
     NoFile(PathBuf, String),
     /// There are several graphs, and nothing selects one.
     #[error("{0}")]

@@ -50,7 +50,7 @@ struct Row {
 pub async fn render_forever(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
-        // This cannot fail, because the sender has the same lifetime as the index.
+        // This cannot fail, because the sender lives as long as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
         match render(&serving).await {
@@ -90,7 +90,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
     let mut rendered = serving.overview.subscribe();
     let rendered = rendered.wait_for(Option::is_some).await;
     let rendered = rendered
-        .expect("the sender has the lifetime of the server")
+        .expect("the sender lives as long as the server")
         .clone();
     let rendered = rendered.expect("`wait_for` returned a value")?;
     let mut fresh = report::without_stale_quotes(&serving.store, &rendered.0).await?;

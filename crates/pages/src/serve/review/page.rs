@@ -27,7 +27,7 @@ const TITLE: usize = 300;
 const BODY: usize = 6_000;
 /// Maximum number of characters in a label's descriptions.
 const ABOUT: usize = 300;
-/// Maximum number of labels in one column, which has more room for their descriptions.
+/// Maximum number of labels in one column, which leaves more room for their descriptions.
 const FEW: usize = 8;
 
 /// Query parameters of the page.

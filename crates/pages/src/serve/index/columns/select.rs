@@ -105,7 +105,7 @@ impl Columns {
     /// Calls a function with each post, or with each post whose key is in `among`.
     fn for_each<'r>(&'r self, among: Option<&[i64]>, mut consider: impl FnMut(&'r Row)) {
         match among {
-            // Newer posts usually have higher keys, so reverse order needs fewer heap operations.
+            // Newer posts usually have higher keys, so iterating in reverse needs fewer heap operations.
             None => self.rows.iter().rev().for_each(consider),
             Some(among) => {
                 let place = |key| self.rows.binary_search_by_key(key, |row| row.key).ok();
