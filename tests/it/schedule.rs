@@ -242,7 +242,7 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
             scene.run_due(&mut one).await;
             scene.minutes(15);
             let first = RefCell::new(true);
-            // The first stage takes half an hour, in which another process polls twice.
+            // The first stage takes half an hour, during which a second process polls twice.
             let work = async |order: StageOrder<'_>| {
                 scene.note(order);
                 if first.replace(false) {
@@ -270,7 +270,7 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
     }
 }
 
-/// Renews the lease of a run instead of the heartbeat, which uses real time.
+/// Renews a run's lease in place of the heartbeat, which uses real time.
 async fn renew(scene: &Scene, name: &str) {
     let now = scene.clock.now().into();
     let state = scene
@@ -469,7 +469,7 @@ async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
         );
         assert_eq!(slow.outcomes.as_array().unwrap().len(), 1);
 
-        // A signal arrives in the second stage.
+        // A signal arrives during the second stage.
         let mut two = scene.scheduler("two", &entries[1..]);
         assert_eq!(scene.run_due(&mut two).await, 0);
         let now = scene.clock.now();

@@ -1,4 +1,4 @@
-//! Tests that the comments of the schema describe both databases: every table, view and column, its type and
+//! Tests that the comments in the schema describe both databases: every table, view and column, its type and
 //! nullability. docs/schema.md is generated from these comments.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ async fn stored(store: &Store) -> Vec<Vec<String>> {
     rows(store, sql).await
 }
 
-/// Returns the declared types that a type of the page stands for.
+/// Returns the declared types that a type on the page stands for.
 fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
     match (kind, postgres) {
         ("text", _) | ("time" | "day" | "JSON" | "numbers", false) => &["TEXT"],
@@ -91,7 +91,7 @@ async fn schema_comments_cover_every_column_of_both_databases() {
             );
             assert!(
                 null.is_empty() || (null == "YES") == *may_be_null,
-                "{at}: may it be NULL?"
+                "{at}: nullability"
             );
         }
         assert!(missing.is_empty(), "{}: {missing:?}", database.url);
@@ -135,7 +135,7 @@ fn section(relation: &Relation) -> String {
     text
 }
 
-/// Replaces page names by links: `(docs/label.md)` becomes `([label.md](label.md))`.
+/// Replaces page names with links: `(docs/label.md)` becomes `([label.md](label.md))`.
 fn linked(text: &str) -> String {
     let mut parts = text.split("(docs/");
     let mut linked = parts.next().unwrap_or_default().to_owned();

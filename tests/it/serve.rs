@@ -31,7 +31,7 @@ const FOOD: [&str; 3] = [
     "A soup of beans",
 ];
 
-/// Returns NDJSON of posts of two subreddits, one per hour, with ids in the order of their times.
+/// Returns NDJSON of posts from two subreddits, one per hour, with ids in chronological order.
 pub fn posts(n: usize) -> String {
     let post = |i: usize| {
         let is_game = i.is_multiple_of(2);
@@ -138,7 +138,7 @@ impl Served {
         serde_json::from_str(&self.page(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Requests a page until it is as expected, because lists show a write only after some seconds.
+    /// Requests a page until it is as expected, because lists show a write only after a few seconds.
     pub fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..300 {
             let value = self.json(path);
@@ -180,7 +180,7 @@ pub fn names(page: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Percent-encodes a text for a URL.
+/// Percent-encodes a string for a URL.
 pub fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

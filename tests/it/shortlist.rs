@@ -1,4 +1,4 @@
-//! Tests `--shortlist`: a small model selects labels, and the large one scores only those.
+//! Tests `--shortlist`: a small model selects labels, and the large one scores only those labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub struct Scene<'a> {
     pub database: &'a TestDatabase,
 }
 
-/// The scores of each post under a model, by label.
+/// Each post's scores from a model, by label.
 pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl<'a> Scene<'a> {
@@ -217,7 +217,7 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
                 WHERE m.name = 'tiny-bart-made+shortlist-3-minilm-reddit-topics'";
     assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
 
-    // A shortlist of every label excludes nothing and equals the model itself.
+    // A shortlist of every label excludes nothing and is the same as the model alone.
     let (counts, message) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
     assert_eq!(count(&counts, "posts"), 0);
     assert!(

@@ -1,5 +1,5 @@
-//! Tests a signal while another program holds a lock: the command exits soon and stores nothing of its current step.
-//! When it is run again after the lock is free, it completes.
+//! Tests a signal while another program holds a lock: the command exits soon and stores nothing from its current step.
+//! When it is run again once the lock is free, it completes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use topicmill_store::{Access, Store, is_cancelled};
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, RunOutput, finished};
 
-/// Another program's connection, which locks the table of posts on PostgreSQL, and all writes on SQLite.
+/// Another program's connection, which locks the `posts` table on PostgreSQL and blocks all writes on SQLite.
 enum Holder {
     Server(PgConnection),
     File(SqliteConnection),
@@ -58,7 +58,7 @@ fn has_open(child: &Child, file: &str) -> bool {
     open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(file)))
 }
 
-/// Returns when a program waits for the lock, as far as the database shows it.
+/// Returns once a program is waiting for the lock, as far as the database shows it.
 async fn wait_until_blocked(child: &mut Child, url: &str) {
     let clock = SystemClock::shared();
     let pause = Duration::from_millis(25);
@@ -104,7 +104,7 @@ async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     let ended = tokio::task::spawn_blocking(move || finished(child.wait_with_output().unwrap()));
     let Ok(ran) = tokio::time::timeout(Duration::from_mins(1), ended).await else {
         kill("-KILL");
-        panic!("{:?} still waits after {signal}", command.get_args());
+        panic!("{:?} is still waiting after {signal}", command.get_args());
     };
     ran.unwrap()
 }
@@ -165,7 +165,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
             (&["export", "posts.csv"], "-INT", 130),
         ];
         for (words, signal, code) in commands {
-            // Readers of SQLite do not wait for a writer.
+            // SQLite readers do not wait for a writer.
             if is_file && words[0] == "export" {
                 continue;
             }

@@ -27,7 +27,7 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
     for row in rows {
         assert!(
             recorded.contains(row),
-            "benches/results/scale.md lacks a row of these defaults: run `python3 benches/spot.py`: {row}"
+            "benches/results/scale.md lacks a row for these defaults: run `python3 benches/spot.py`: {row}"
         );
     }
 }

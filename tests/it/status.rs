@@ -78,7 +78,7 @@ fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
 }
 
 #[test]
-fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
+fn status_suggests_the_next_step_from_the_first_post_to_the_last_label() {
     for scene in Scene::each() {
         let empty = scene.status();
         assert_eq!(answer(&empty, "Posts"), Some("0"), "{empty}");

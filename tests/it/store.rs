@@ -328,7 +328,7 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
     let mut sockets = 0;
     for file in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = file.unwrap().file_name().into_string().unwrap();
-        #[expect(unsafe_code, reason = "sqlx does not give access to its socket")]
+        #[expect(unsafe_code, reason = "sqlx does not expose its socket")]
         // SAFETY: the number is not -1, and nothing is read, written or closed through it. If another thread closes it,
         // the calls fail.
         let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };

@@ -25,7 +25,7 @@ fn five(settings: &str) -> String {
     format!("name = \"five\"\n{settings}{}", topics.concat())
 }
 
-/// The program with a database of the sample posts of sixteen topics, labelled with five labels.
+/// The program with a database of the sample posts on sixteen topics, labelled with five labels.
 struct Scene {
     program: Program,
     /// The pipeline file.
@@ -132,7 +132,7 @@ fn topics_without_a_label_are_found_reproducibly_on_both_databases() {
         assert!(hidden.count() >= 8, "{topics:?}");
         assert_eq!(scene.suggest(&["--label-set", "five"]), found);
         assert_eq!(scene.suggest(&["--label-set", &scene.five]), found);
-        // The same posts give the same clusters, in any order of insertion.
+        // The same posts give the same clusters, in any insertion order.
         if let Some(before) = &before {
             assert_eq!(before["clusters"], found["clusters"]);
         }
@@ -217,7 +217,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     scene.ok(&[&ask[..], &["--out", out]].concat());
     let written = scene.json(&["labels", "validate", "--pipeline", out]);
     assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
-    // On a full disk, the advice is to free space, not to use another file.
+    // On a full disk, the advice is to free space, not to use a different file.
     scene
         .run(&[&ask[..], &["--out", "/dev/full"]].concat())
         .expect_exit(1, "free some space");
@@ -228,7 +228,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
         &[&ask[..], &["--out", out]].concat(),
         "below a line [[topic]]",
     );
-    // The file of the current labels is unknown.
+    // It is unknown which file the current labels came from.
     let ask = ["labels", "suggest", "--overwrite", "--out", out];
     scene.refused(&ask, "name it with --pipeline");
 }

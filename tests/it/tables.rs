@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::support::engine::repository;
 use crate::support::program::{Program, RunOutput, finished, run_limited};
 
-/// Flags of all runs, with two labels.
+/// Flags for all runs, with two labels.
 const LABELS: [&str; 6] = [
     "--label",
     "cooking",
@@ -207,7 +207,7 @@ fn a_localised_spreadsheet_is_read_and_written_unchanged() {
             ],
         );
         let rows = csv(text(&program, "u16.csv").as_bytes(), b',');
-        // Without a column `id`, rows are numbered.
+        // Without an `id` column, rows are numbered.
         assert_eq!(rows[0][..3], ["id", "Post ID", "Text of the post"]);
         assert_eq!(rows[1][..4], ["1", "7", "Chicken; with\r\nlemon", "1,5"]);
     }

@@ -137,7 +137,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
 }
 
 #[tokio::test]
-async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
+async fn missing_posts_in_a_time_range_are_a_gap_until_they_are_read() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         mount(&scene, 5_000..6_000).await;
@@ -156,7 +156,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
         let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
         assert_eq!(gaps(&scene).await, both);
 
-        // An archive has at first a part of the range, and later all of it.
+        // An archive at first contains part of the range, and later all of it.
         let archive = Archive::start(Bounds::Exclusive).await;
         let row = |minute: i64| {
             row_with(

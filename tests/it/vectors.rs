@@ -1,4 +1,4 @@
-//! Tests stored vectors: another label set needs no inference and matches a fresh database, and no post is labelled
+//! Tests stored vectors: a new label set needs no inference and matches a fresh database, and no post is labelled
 //! twice.
 
 use std::cell::Cell;
@@ -26,7 +26,7 @@ fn pipeline(description: &str) -> String {
 struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
-    /// The settings at the head of the pipeline files.
+    /// The settings at the top of the pipeline files.
     background: Cell<&'static str>,
 }
 
@@ -125,7 +125,7 @@ async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
         assert_eq!(scene.count("classifications"), (2 * POSTS).to_string());
         let stored = scene.scores();
 
-        // Without stored vectors, the same texts are embedded again, in other batches.
+        // Without stored vectors, the same texts are embedded again, in different batches.
         scene
             .database
             .run("DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications")
@@ -295,7 +295,7 @@ async fn an_invalid_stored_vector_is_reported() {
         let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
         ran.expect_exit(4, "read text_vectors row");
         ran.expect_stderr("delete the row");
-        // A vector of another length belongs to another model: the text is embedded again.
+        // A vector of a different length belongs to a different model: the text is embedded again.
         scene
             .database
             .run(&format!(

@@ -105,7 +105,7 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
             ]
             .concat(),
         );
-        // The program is started when a run is due, as a systemd timer does it.
+        // The program is started when a run is due, as a systemd timer does.
         let once = run(&["schedule", "run", "--once"]);
         assert_eq!(once.code, 1, "{}", once.stderr);
         assert!(

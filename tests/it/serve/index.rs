@@ -9,7 +9,7 @@ fn total(served: &Served, words: &str) -> u64 {
 }
 
 #[test]
-fn search_covers_the_newest_posts_that_have_a_text() {
+fn search_covers_the_newest_posts_that_have_text() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
         let served = Served::with(&program, &["--search-posts", "10"]);
@@ -22,7 +22,7 @@ fn search_covers_the_newest_posts_that_have_a_text() {
         assert_eq!((total(&served, "16"), total(&served, "10")), (1, 0));
         served.until("/api/overview", |overview| overview["searched"] == 10);
 
-        // Retention removes a text, and another one takes its place.
+        // Retention removes a text, and the text of an older post takes its place.
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(database.run(
             "UPDATE posts SET title = '', selftext = '', text_purged_at = created_at WHERE fullname = 't3_k00025'; \

@@ -82,7 +82,7 @@ async fn rate_limit_headers_set_the_pace() {
     for _ in 0..5 {
         read(&reddit).await.unwrap();
     }
-    // With much quota left, there is no wait. With ten requests left for a minute, the wait is 6 s. With none left, it
+    // With ample quota left, there is no wait. With ten requests left for a minute, the wait is 6 s. With none left, it
     // lasts until the reset, or 1 s if the reset is now.
     assert_eq!(clock.sleeps(), [secs(6), secs(54), secs(1)]);
 }

@@ -1,5 +1,4 @@
-//! Tests `status` in unusual cases: labels that the settings do not name, a wrong clock, no texts, many
-//! posts.
+//! Tests `status` in unusual cases: labels that the settings do not name, a wrong clock, no text, many posts.
 
 use serde_json::{Value, json};
 
@@ -42,7 +41,7 @@ fn a_backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
 }
 
 #[test]
-fn a_backlog_of_another_mode_or_model_gets_a_command_that_continues_it() {
+fn a_backlog_of_a_different_mode_or_model_gets_a_command_that_continues_it() {
     for scene in Scene::each() {
         scene.import(6);
         let large = model("tiny-bart-made");

@@ -137,7 +137,7 @@ async fn a_batch_of_any_size_round_trips() {
     }
 }
 
-/// Texts that could end a row or a value, and the extreme values of columns.
+/// Strings that could end a row or a value, and the extreme values of columns.
 #[tokio::test]
 async fn values_of_every_type_round_trip_in_a_large_batch() {
     let long = "é".repeat(2_000_000);
@@ -279,7 +279,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
     }
 }
 
-/// Returns the number of deadlocks. PostgreSQL counts those of a connection once it is closed.
+/// Returns the number of deadlocks. PostgreSQL counts a connection's deadlocks once the connection is closed.
 async fn deadlocks(url: &str) -> i64 {
     use sqlx::Connection;
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();

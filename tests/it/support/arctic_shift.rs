@@ -1,4 +1,4 @@
-//! A fake archive on a real socket. Its rows are in memory, and are selected by time.
+//! A fake archive on a real socket. Its rows are in memory and are selected by time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,20 +16,20 @@ pub const START: i64 = 1_789_000_000;
 /// The current time of the clients, in Unix seconds: long after the posts.
 pub const NOW: i64 = 1_790_000_000;
 
-/// The meaning of `after` and `before` for posts of exactly that second, which the archive does not document.
+/// The meaning of `after` and `before` for posts from exactly that second, which the archive does not document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounds {
     Inclusive,
     Exclusive,
 }
 
-/// The rows of the archive, and its behaviour.
+/// The archive's rows and its behaviour.
 pub struct ArchiveState {
     rows: Mutex<Vec<Value>>,
     /// Responses to send instead of rows, in order.
     troubles: Mutex<VecDeque<ResponseTemplate>>,
     bounds: Bounds,
-    /// The most rows of a page that was requested with `limit=auto`.
+    /// The most rows on a page that was requested with `limit=auto`.
     auto: usize,
     delay: Duration,
 }
@@ -146,7 +146,7 @@ impl Archive {
     }
 }
 
-/// Returns settings of a client for `base_url`.
+/// Returns client settings for `base_url`.
 pub fn settings(base_url: &str) -> ArcticShiftSettings {
     ArcticShiftSettings {
         api_url: base_url.to_owned(),
@@ -158,7 +158,7 @@ pub fn settings(base_url: &str) -> ArcticShiftSettings {
     }
 }
 
-/// Returns a client for `base_url`, and its clock.
+/// Returns a client for `base_url` and its clock.
 pub fn client(base_url: &str) -> (ArcticShift, Arc<ManualClock>) {
     let now = chrono::DateTime::from_timestamp(NOW, 0).expect("a valid time");
     let clock = ManualClock::at(now);

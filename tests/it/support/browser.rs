@@ -1,5 +1,5 @@
-//! Real Chromium, driven by chromedriver. It opens a page at a width and in a colour scheme, and fails the test if the
-//! console shows an error, if the page sends a request to another origin, or if text is cut off.
+//! Real Chromium, driven by chromedriver. It opens a page at a given width and in a given colour scheme, and fails the
+//! test if the console shows an error, if the page sends a request to another origin, or if text is cut off.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -166,7 +166,7 @@ impl Browser {
         let scheme =
             json!({"features": [{"name": "prefers-color-scheme", "value": scheme.as_str()}]});
         self.devtools("Emulation.setEmulatedMedia", scheme).await;
-        // Discard late entries of the previous page.
+        // Discard late entries from the previous page.
         self.driver().goto("about:blank").await.unwrap();
         self.take_log().await;
         *self.origin.lock().unwrap() = origin(url);
@@ -276,7 +276,7 @@ impl Browser {
         found.unwrap().len()
     }
 
-    /// Waits up to ten seconds until a JavaScript condition holds; meanwhile the browser may open another page.
+    /// Waits up to ten seconds until a JavaScript condition holds; in the meantime, the browser may open another page.
     pub async fn until(&self, condition: &str) {
         let script = format!("try {{ return !!({condition}); }} catch (_) {{ return false; }}");
         for _ in 0..500 {
@@ -290,8 +290,8 @@ impl Browser {
         panic!("still false after ten seconds: {condition}");
     }
 
-    /// Returns a screenshot of the whole page as PNG, and stores it in the folder `TOPICMILL_BROWSER_PICTURES` if
-    /// that is set.
+    /// Returns a screenshot of the whole page as PNG, and stores it in the folder that `TOPICMILL_BROWSER_PICTURES`
+    /// names, if set.
     pub async fn screenshot(&self, name: &str) -> Vec<u8> {
         let size =
             "const page = document.documentElement; return [page.clientWidth, page.scrollHeight]";
@@ -363,7 +363,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     wanted
 }
 
-/// Script that describes elements wider than the window, and chart texts that are cut off, too small or overlapping.
+/// Script that describes elements wider than the window, and chart text that is cut off, too small or overlapping.
 const FAULTS: &str = r#"
 const faults = [];
 const root = document.documentElement;

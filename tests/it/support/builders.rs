@@ -125,7 +125,7 @@ pub fn classified(
     }
 }
 
-/// Slugs and texts of the labels that fit the posts of [`lines`].
+/// Slugs and texts of the labels that fit the posts from [`lines`].
 pub const LABELS: [(&str, &str); 3] = [
     ("gaming", "video games"),
     ("food", "food and cooking"),

@@ -9,8 +9,8 @@ use topicmill_store::{Access, Store, Target};
 
 use super::engine::repository;
 
-/// The database of one test. A SQLite file is removed with its folder, and a PostgreSQL database with the temporary
-/// server.
+/// The database of one test. A SQLite file is removed with its folder, and a PostgreSQL database is removed with the
+/// temporary server.
 pub struct TestDatabase {
     pub url: String,
     _folder: TempDir,
@@ -32,8 +32,8 @@ pub fn sqlite() -> TestDatabase {
     }
 }
 
-/// Returns a new database on the server of `TEST_DATABASE_URL`; it is created when a store opens it. Without the
-/// variable, panics on CI, and prints a notice and returns `None` elsewhere.
+/// Returns a new database on the server that `TEST_DATABASE_URL` names; it is created when a store opens it. Without
+/// the variable, panics on CI, and prints a notice and returns `None` elsewhere.
 pub fn postgres() -> Option<TestDatabase> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
@@ -97,7 +97,7 @@ impl OwnServer {
         }
     }
 
-    /// Restarts the server in mode `fast`, or in mode `immediate`, which simulates a crash.
+    /// Restarts the server in `fast` mode, or in `immediate` mode, which simulates a crash.
     pub fn restart(&self, mode: &str) {
         let mut restart = Command::new(&self.control);
         let ended = restart.args(["restart", mode]).status().unwrap();

@@ -108,7 +108,7 @@ impl Program {
         run_limited(&self.command(args), "ulimit -f 0")
     }
 
-    /// Runs, and expects success.
+    /// Runs and expects success.
     pub fn ok(&self, args: &[&str]) -> RunOutput {
         let ran = self.run(args);
         assert_eq!(

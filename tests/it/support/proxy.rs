@@ -101,7 +101,7 @@ impl Gate {
         self.lock().let_pass.is_none()
     }
 
-    /// Drops the next statement that contains this part; its connection stays open and silent.
+    /// Drops the next statement that contains this part; its connection remains open and silent.
     pub fn lose(&self, part: &str) {
         self.lock().to_lose = Some(part.to_owned());
     }
@@ -111,7 +111,7 @@ impl Gate {
         self.lock().to_lose.is_none()
     }
 
-    /// Resumes the paused statement, and clears the pause.
+    /// Resumes the paused statement and clears the pause.
     pub fn resume(&self) {
         *self.lock() = State::default();
         self.opened.notify_waiters();

@@ -11,7 +11,7 @@ use topicmill_sources::reddit::{Reddit, RedditSettings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-/// Returns settings of a client for `base_url`.
+/// Returns client settings for `base_url`.
 pub fn settings(base_url: &str) -> RedditSettings {
     RedditSettings {
         auth_url: base_url.to_owned(),
@@ -36,7 +36,7 @@ pub fn settings(base_url: &str) -> RedditSettings {
     }
 }
 
-/// Returns a client for `base_url`, and its clock.
+/// Returns a client for `base_url` and its clock.
 pub fn client(base_url: &str) -> (Arc<Reddit>, Arc<ManualClock>) {
     client_with(settings(base_url))
 }

@@ -1,8 +1,8 @@
 //! Replays recorded exchanges: a loopback server sends each response, and the real client requests it.
 //!
-//! Input is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`. Output is the outcome
-//! in a few words, without any of the body. A test uses it with exchanges written for it, and
-//! `cargo run -p topicmill-sources --example replay FILE` with recorded ones.
+//! Input is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`. Output is the outcome in
+//! a few words, without any of the body. A test replays exchanges written for it; `cargo run -p topicmill-sources
+//! --example replay FILE` replays recorded ones.
 
 use std::sync::Arc;
 use std::time::Duration;

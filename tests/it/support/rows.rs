@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_store::{Access, Store};
 
-/// At least one row for every table except those of schedules, with posts of several sources, one of them removed.
+/// At least one row for every table except those of schedules, with posts from several sources, one of them removed.
 const ROWS: &str = "
 INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
   ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]',
@@ -120,7 +120,7 @@ fn backend(url: &str) -> &str {
     }
 }
 
-/// Runs statements in which `BYTES(…)` stands for a blob, and the first `SCORES(…)` for a list of numbers.
+/// Runs statements in which `BYTES(…)` stands for a blob and the first `SCORES(…)` stands for a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")

@@ -1,4 +1,4 @@
-//! A terminal of a given width, simulated by `script` of util-linux.
+//! A terminal of a given width, simulated by `script` from util-linux.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Tests failures: rows without scores, outputs that exist, damaged inputs, kills and full disks.
+//! Tests failures: rows without scores, existing outputs, damaged inputs, kills and full disks.
 
 use super::*;
 

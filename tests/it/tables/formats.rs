@@ -1,4 +1,4 @@
-//! Tests conversions of formats: types, digits, encodings, and files that select others.
+//! Tests format conversions: types, digits, encodings, and folders and globs that select files.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
         (&rows[1]["id"], &rows[1]["input_score"]),
         (&json!("x"), &json!(3))
     );
-    // A table has the columns of all objects.
+    // A table contains the columns of all objects.
     ok(&program, &["in.json", "out.csv", "--label-scores"]);
     let table = csv(text(&program, "out.csv").as_bytes(), b',');
     assert_eq!(
@@ -134,7 +134,7 @@ fn parquet_keeps_its_types_and_row_groups() {
         (&rows[1]["f32"], &rows[0]["input_score"]),
         (&json!(0.1), &Value::Null)
     );
-    // A row without a text has no score, but stays in its place.
+    // A row without text gets no score but keeps its place.
     assert_eq!(rows.len(), 20);
 }
 
@@ -171,7 +171,7 @@ fn json_converts_to_parquet_with_its_types() {
     );
 }
 
-/// An integer is written with the digits that were read, or as text, never as another number.
+/// An integer is written with the digits that were read, or as text, never as a different number.
 #[test]
 fn numbers_beyond_64_bits_keep_every_digit() {
     let program = Program::new();
