@@ -2,7 +2,7 @@
 """Times a post with 16 labels: the pipeline pair by pair, the exporter's graph, and the graphs of a model folder.
 
 Everything runs on one thread. The pipeline computes one pair at a time, its default; the graphs compute full batches.
-Pipeline and graphs alternate, so that other load affects them equally, and the shortest CPU time counts.
+The pipeline and the graphs alternate, so that other load affects them equally, and the shortest CPU time is reported.
 """
 
 import argparse
@@ -61,7 +61,7 @@ if __name__ == "__main__":
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of the Hugging Face NLI model")
     parser.add_argument("made", type=Path, metavar="FOLDER", help="the model folder made from it")
     parser.add_argument("--tokens", type=int, nargs="+", default=[24, 127], metavar="N", help="tokens per pair")
-    parser.add_argument("--batch-tokens", type=int, default=512, metavar="N", help="token budget of a graph's batch")
+    parser.add_argument("--batch-tokens", type=int, default=512, metavar="N", help="token budget per batch")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

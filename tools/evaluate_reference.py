@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the fixture of `labels evaluate`: random labels and gold labels, with scikit-learn's metrics for them.
+"""Writes the fixture for `labels evaluate`: random labels and gold labels, with scikit-learn's metrics.
 
     .venv-tools/bin/python tools/evaluate_reference.py      # writes crates/review/src/evaluate/reference.json
 
 A row is `[gold, best, score, abstained, best, score, abstained]`: the position of the right label (null: out of scope),
-and the predictions of two label runs. scikit-learn and SciPy compute all figures but the adjusted Wald interval. The
+and the predictions of two label runs. scikit-learn and SciPy compute all figures except the adjusted Wald interval. The
 bootstrap uses the random generator of `crates/review/src/evaluate/intervals.rs`, so its result is the same.
 """
 
@@ -67,7 +67,7 @@ def figures(gold: np.ndarray, given: np.ndarray, scores: np.ndarray, samples: li
 
 
 def share(which: np.ndarray) -> list:
-    """Returns count, total, share, and the Wilson interval."""
+    """Returns the count, the total, the share, and the Wilson interval."""
     test = binomtest(int(which.sum()), len(which))
     interval = test.proportion_ci(method="wilson")
     return [int(which.sum()), len(which), float(test.statistic), float(interval.low), float(interval.high)]
@@ -103,7 +103,7 @@ def middle(values: list) -> list:
 
 
 def resamples() -> list:
-    """Draws indices with replacement, by SplitMix64 with the seed 13."""
+    """Draws indices with replacement, using SplitMix64 with seed 13."""
     state, drawn = 13, []
     for _ in range(RESAMPLES):
         places = []

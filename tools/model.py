@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a topicmill model folder from the local folder of a Hugging Face model.
+"""Makes a topicmill model folder from a Hugging Face model in a local folder.
 
 The model is an NLI model, a classifier with its own labels, a GLiClass model, or an embedding model of
 sentence-transformers.
 
 Exit codes: 0 if the folder is written and every graph is verified against torch, 1 if a graph is wrong or cannot be
-stored, and 2 if the model or the arguments are unusable. Nothing is written unless the code is 0. tools/README.md has
-the details.
+stored, and 2 if the model or the arguments are unusable. Nothing is written unless the code is 0. See tools/README.md
+for details.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def make(arguments: argparse.Namespace) -> None:
         if scale is not None or most is not None:
             raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
         if kind == "gliclass" or (kind == "auto" and is_gliclass(arguments.model)):
-            from models.gliclass import read_gliclass  # imported here because the package `gliclass` loads slowly
+            from models.gliclass import read_gliclass  # imported here because the `gliclass` package loads slowly
 
             return make_folder(read_gliclass(arguments.model), arguments.out, names, say)
         return make_folder(read_source(arguments.model, kind), arguments.out, names, say)
@@ -67,9 +67,9 @@ def make(arguments: argparse.Namespace) -> None:
             f"an embedding model has one graph, `{EMBEDDING_GRAPH}`, which GPUs use too: leave out --graphs"
         )
     if scale is not None and not 0 < scale <= MOST_SCALE:
-        raise InputError(f"--scale is {scale:g}: give a number above 0, at most {MOST_SCALE:g}")
+        raise InputError(f"--scale is {scale:g}: set a number above 0, at most {MOST_SCALE:g}")
     if most is not None and most < FEWEST_TOKENS:
-        raise InputError(f"--max-tokens is {most}: give {FEWEST_TOKENS} or more")
+        raise InputError(f"--max-tokens is {most}: set it to {FEWEST_TOKENS} or more")
     return make_embedding(read_embedding(arguments.model, most), arguments.out, scale or SCALE, say)
 
 

@@ -6,10 +6,10 @@
 
 MODEL is a graph (MODEL.onnx), or a Hugging Face folder whose CUDA graphs are built first.
 
-ONNX Runtime places each node when it loads a graph, by the list of its kernels, before it computes anything. The script
-therefore loads ONNX Runtime's CUDA provider over stubs of NVIDIA's libraries, which report success and use CPU memory
-as GPU memory. Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt, as
-`make placement` does.
+ONNX Runtime places each node when it loads a graph, based on its list of kernels, before it computes anything. The
+script therefore loads ONNX Runtime's CUDA provider over stubs of NVIDIA's libraries, which report success and use CPU
+memory as GPU memory. Nothing is computed. `--write` writes the kernels of the placed nodes to models/cuda_kernels.txt,
+as `make placement` does.
 
 The script prints the placement of each graph. The exit code is 1 if a graph without the operators in `HOST_OPS` has a
 node on the CPU, and 2 if the provider is missing. Needs a C compiler, `nm` and `readelf`.
@@ -105,11 +105,11 @@ def main() -> int:
         for path in graphs_of(arguments.models, Path(scratch)):
             graph = onnx.load(path, load_external_data=False)
             whole = not HOST_OPS.intersection(node.op_type for node in graph.graph.node)
-            # The original graph has the declared types of each node; the optimised graph replaces some nodes.
+            # The original graph contains the declared types of each node; the optimised graph replaces some nodes.
             by_name = signature_of_each(graph)
             raw = placed(path, optimized=False, strict=False)
             kernels |= {by_name[name] for where, name, _ in raw if where == GPU and name in by_name}
-            print(f"{path.stem} of {path.parent.name}", flush=True)
+            print(f"{path.stem} in {path.parent.name}", flush=True)
             try:
                 runs = placed(path, optimized=True, strict=whole)
             except Exception as problem:  # the runtime raises many kinds of exceptions
@@ -135,7 +135,7 @@ def graphs_of(models: list[Path], folder: Path) -> list[Path]:
 
 
 def build(source: Path, folder: Path) -> list[Path]:
-    """Writes the CUDA graphs of a Hugging Face folder, and returns their paths."""
+    """Writes the CUDA graphs of a Hugging Face folder and returns their paths."""
     from models.make import built
     from models.source import read_source
     from training.mean import MEAN, POOLING
@@ -152,7 +152,7 @@ def build(source: Path, folder: Path) -> list[Path]:
 
 
 def write_stubs(provider: Path, folder: Path) -> None:
-    """Compiles and loads a stub of each NVIDIA library that the provider needs; the stubs stay loaded."""
+    """Compiles and loads a stub of each NVIDIA library that the provider needs; the stubs remain loaded."""
     listed = subprocess.run(["readelf", "-d", provider], check=True, capture_output=True, text=True).stdout
     needed = [name for name in re.findall(r"NEEDED.*\[(.*)\]", listed) if NVIDIA.match(name)]
     symbols = subprocess.run(["nm", "-D", "--undefined-only", provider], check=True, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def write_stubs(provider: Path, folder: Path) -> None:
 
 
 def is_nvidia(line: str) -> bool:
-    """True if a line of `nm` names a function of NVIDIA's libraries."""
+    """True if a line of `nm` names a function in NVIDIA's libraries."""
     return " w " not in line and re.match(r"(__)?(cu[A-Zdbf]|cudnn|nvrtc|nvJit)", line.split()[-1]) is not None
 
 
@@ -188,7 +188,7 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # TF32 is off, as topicmill sets it through the crate `ort`; the runtime's own default is on.
+    # TF32 is off, as topicmill sets it through the `ort` crate; the runtime's own default is on.
     session = onnxruntime.InferenceSession(path, options, providers=[(GPU, {"use_tf32": "false"})])
     if GPU not in session.get_providers():
         raise SystemExit("the provider was not loaded")

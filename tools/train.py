@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a model on posts from `topicmill export`, and makes a topicmill model folder.
+"""Trains a model on posts from `topicmill export` and makes a topicmill model folder.
 
 Exit codes: 0 if the folder is written, 1 if training stopped early (a loss of NaN, a full disk) and only checkpoints
 are written, and 2 if the posts, the base or the arguments are unusable. docs/train.md is the guide.
@@ -54,9 +54,9 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("posts", type=Path, metavar="TRAIN", help="file or folder written by `topicmill export`")
     add("out", type=Path, metavar="OUT", help="the model folder, new or empty")
     add("--base", type=Path, default=SHIPPED, help="Hugging Face folder, or the default model (default)")
-    add("--pipeline", type=Path, metavar="FILE", help="pipeline file with the words of the labels")
+    add("--pipeline", type=Path, metavar="FILE", help="pipeline file with the labels' words")
     add("--label-column", default="label", metavar="NAME", help="column with the label (default: %(default)s)")
-    add("--gold", type=Path, metavar="FILE", help="gold labels of `topicmill labels gold export`")
+    add("--gold", type=Path, metavar="FILE", help="gold labels from `topicmill labels gold export`")
     add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model (seconds)")
     add(
         "--keep-zero-shot",

@@ -1,6 +1,6 @@
 """BART for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R is the number of rows, W the width, D `d_model`. The layers are in the module `blocks`.
+R is the number of rows, W the width, D `d_model`. The layers are in the `blocks` module.
 
 | part | shape | computation |
 |---|---|---|
@@ -51,7 +51,7 @@ def build(config: BartConfig, tensors: Mapping[str, np.ndarray], device: str, pr
 
 
 def embedding(graph: Graph, config: BartConfig, name: str, ids: str, positions: str) -> str:
-    """Adds token and position embeddings of the encoder or the decoder."""
+    """Adds the token and position embeddings of the encoder or the decoder."""
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
     tokens = graph.op("Gather", graph.weight("model.shared.weight", lambda weight: weight * scale), ids)
     table = graph.weight(f"{name}.embed_positions.weight", lambda weight: weight[POSITION_OFFSET:])

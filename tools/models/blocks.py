@@ -1,7 +1,7 @@
 """The layers of BART, BERT and RoBERTa, each built from few nodes, for which ONNX Runtime has fast kernels.
 
-R is the number of rows, W the width of the batch, D that of the model, and F the inner width; N heads have H = D / N
-numbers each. A name is the prefix of a weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
+R is the number of rows, W the width of the batch, D the width of the model, and F the inner width; N heads have H = D /
+N numbers each. A name is the prefix of a weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
 
 | block | in | out | nodes |
 |---|---|---|---|

@@ -1,7 +1,7 @@
-"""Makes a model folder from an embedding model: a local folder of sentence-transformers, or an encoder with tokenizer.
+"""Makes a model folder from an embedding model: a local sentence-transformers folder, or an encoder with its tokenizer.
 
-Input is the path. Output is a folder with one float32 graph, which computes the vector of a text, and the block
-`zero_shot` of config.json, with which the program computes scores from cosines.
+Input is the path. Output is a folder with one float32 graph, which computes the vector of a text, and a config.json
+whose `zero_shot` block the program uses to compute scores from cosines.
 """
 
 import json
@@ -38,7 +38,7 @@ OUTPUT = "sentence_embedding"
 TEMPLATE = "This text is about {}."
 SCALE = 20.0  # the default of MultipleNegativesRankingLoss, with which sentence-transformers trains
 FEWEST_TOKENS = 3  # two special tokens and one of the text
-# Setting names of the module Transformer, in the order in which sentence-transformers looks for them.
+# Setting names in the Transformer module, in the order in which sentence-transformers looks for them.
 SETTINGS = [
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -67,9 +67,9 @@ Say = Callable[[str], None]
 class Embedding:
     """An encoder, its tokenizer, and the pooling that makes a text's vector from its states.
 
-    `root` has the licences and `folder` the encoder; they are often the same folder. `pooling` is `mean` (of the states
-    of all real tokens) or `cls` (the state of the first token). `lower` is true if sentence-transformers lower-cases a
-    text before it is tokenized. `notes` are lines for the user.
+    `root` contains the licences and `folder` contains the encoder; they are often the same folder. `pooling` is `mean`
+    (of the states of all real tokens) or `cls` (the state of the first token). `lower` is true if sentence-transformers
+    lower-cases a text before it is tokenized. `notes` are lines for the user.
     """
 
     root: Path
@@ -127,7 +127,7 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
     Without `modules.json`, the pooling is `mean`. Raises `InputError`.
     """
     if not folder.is_dir():
-        raise InputError(f"`{folder}` is not a folder: give the folder of a sentence-transformers model")
+        raise InputError(f"`{folder}` is not a folder: pass a sentence-transformers folder")
     if (folder / MODULES).is_file():
         encoder, pooling = read_modules(folder)
         notes = prompt_notes(folder)
@@ -139,7 +139,7 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
     check_vocabulary(tokenizer, config)
     model, lacking = load(encoder, AutoModel, trust_remote_code=False)
     if model.config.is_encoder_decoder:
-        raise InputError(f"`{encoder / 'config.json'}`: {config.get('model_type')!r} has a decoder; give an encoder")
+        raise InputError(f"`{encoder / 'config.json'}`: {config.get('model_type')!r} has a decoder; choose an encoder")
     # sentence-transformers does not use the pooler of BERT and related models.
     lacking = [name for name in lacking if not name.startswith("pooler.")]
     if lacking:
@@ -162,7 +162,7 @@ def read_modules(folder: Path) -> tuple[Path, str]:
     unknown = own + [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
     if unknown:
         raise InputError(
-            f"`{folder / MODULES}` has the module `{unknown[0]}`; take a model that has only Transformer, Pooling and "
+            f"`{folder / MODULES}` has the module `{unknown[0]}`; use a model that has only Transformer, Pooling and "
             "Normalize"
         )
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
@@ -198,7 +198,7 @@ def prompt_notes(folder: Path) -> list[str]:
     if default is not None and prompts.get(default) != "":
         raise InputError(
             f"`{folder / 'config_sentence_transformers.json'}` has the default prompt `{default}`, which is put before "
-            "every text, but topicmill adds no prompt: take another model, or set `default_prompt_name` to null to "
+            "every text, but topicmill adds no prompt: use a different model, or set `default_prompt_name` to null to "
             "use the model without one"
         )
     named = [name for name, prompt in prompts.items() if prompt]
@@ -210,27 +210,28 @@ def prompt_notes(folder: Path) -> list[str]:
     wants = f"has prompts ({', '.join(named)})" if named else f"mentions `{written[0]}` in its README.md"
     return [
         f"warning: `{folder}` {wants}: the model may need such a prompt before each text, but topicmill adds none. "
-        "Before you use the model, compare it with another by `topicmill labels evaluate`"
+        "Before you use the model, compare it with another using `topicmill labels evaluate`"
     ]
 
 
 def most_tokens(config: dict, tokenizer: PreTrainedTokenizerBase, settings: dict) -> int:
-    """Returns the most ids of a text: the minimum of `max_seq_length`, the tokenizer's limit, and usable positions."""
+    """Returns the maximum number of ids in a text: the minimum of `max_seq_length`, the tokenizer's limit, and usable
+    positions."""
     positions = config.get("max_position_embeddings") or 0
     if config.get("model_type") in OFFSET_FAMILIES:
         positions -= 2
     given = settings.get("max_seq_length")
     if given is not None and (not isinstance(given, int) or given < FEWEST_TOKENS):
-        raise InputError(f"`max_seq_length` of sentence_bert_config.json is {given!r}: give a number of tokens")
+        raise InputError(f"`max_seq_length` of sentence_bert_config.json is {given!r}: set a number of tokens")
     limits = [limit for limit in (given, tokenizer.model_max_length, positions) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=DEFAULT_MAX_TOKENS)
 
 
 def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None:
-    """Makes the folder `out` atomically; `scale` is the `softmax_scale` of the block `zero_shot`.
+    """Makes the folder `out` atomically; `scale` is the `softmax_scale` in the `zero_shot` block.
 
     Raises `GraphError` if the graph's vectors differ from torch's, and `InputError` if `out` is not empty or if
-    `tokenizer.json` gives other ids than sentence-transformers.
+    `tokenizer.json` yields different ids from sentence-transformers.
     """
     with new_folder(out) as folder:
         for note in source.notes:
@@ -253,7 +254,7 @@ def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None
 
 
 def block_of(source: Embedding, scale: float) -> dict:
-    """Returns the block `zero_shot` of config.json."""
+    """Returns the `zero_shot` block for config.json."""
     return {
         "mode": "embedding",
         "output": OUTPUT,
@@ -300,8 +301,8 @@ def built(source: Embedding) -> onnx.ModelProto:
 def verify(source: Embedding, folder: Path) -> float:
     """Compares the folder with torch: each text alone, then all but the longest in one padded batch.
 
-    The texts are those of the manifest, one with about a tenth of the maximum number of tokens, and one with all of
-    them. Returns the largest error of a component of a vector. Raises `GraphError` if this error is too large, and
+    The texts are the manifest's, one with about a tenth of the maximum number of tokens, and one with the maximum.
+    Returns the largest error of a component of a vector. Raises `GraphError` if this error is too large, and
     `InputError` if the ids differ.
     """
     embedder = Embedder(folder)
@@ -310,8 +311,8 @@ def verify(source: Embedding, folder: Path) -> float:
     for (text, _), row in zip([*VECTORS, (long, "")], [*rows, source.ids(long)], strict=True):
         if embedder.tokenizer.encode(text).ids != row:
             raise InputError(
-                f"`{source.folder}`: `tokenizer.json` gives other ids than sentence-transformers for {text[:40]!r}: "
-                "take a model whose `tokenizer.json` is complete"
+                f"`{source.folder}`: `tokenizer.json` and sentence-transformers differ in the ids for {text[:40]!r}: "
+                "use a model whose `tokenizer.json` is complete"
             )
     rows += [source.ids(long, min(source.max_tokens, source.max_tokens // 10 + 16)), source.ids(long)]
     expected = np.stack([source.vector(row) for row in rows])
@@ -322,7 +323,7 @@ def verify(source: Embedding, folder: Path) -> float:
         except Exception as problem:  # the runtime raises many kinds of exceptions
             raise GraphError(f"{GRAPH} does not run: {one_line(problem)}") from problem
         if found.shape != expected[batch].shape:
-            raise GraphError(f"{GRAPH} gives vectors {list(found.shape)}; torch gives {list(expected[batch].shape)}")
+            raise GraphError(f"{GRAPH}: vectors {list(found.shape)}, but torch's are {list(expected[batch].shape)}")
         error = max(error, float(np.nan_to_num(np.abs(found - expected[batch]), nan=np.inf).max()))
     if not error <= FP32_ERROR:
         raise GraphError(f"{GRAPH} is wrong: its vectors are {error:.2g} off torch's; the limit is {FP32_ERROR:.2g}")

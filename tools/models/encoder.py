@@ -1,6 +1,6 @@
 """BERT and RoBERTa for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
 
-R is the number of rows, W the width, D `hidden_size`. The layers are in the module `blocks`.
+R is the number of rows, W the width, D `hidden_size`. The layers are in the `blocks` module.
 
 | part | shape | computation |
 |---|---|---|
@@ -45,7 +45,7 @@ def build(
     """Builds the whole classifier for one device, with its weights in one precision."""
     graph = Graph(tensors, precision)
     batch = Batch.of(device, graph)
-    kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights have the names of RoBERTa's
+    kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights are named like RoBERTa's
 
     of_mean = getattr(config, POOLING, None) == MEAN
     values = embedding(graph, config, kind, batch)
@@ -68,7 +68,7 @@ def build(
 
 
 def embedding(graph: Graph, config: BertConfig | RobertaConfig, kind: str, batch: Batch) -> str:
-    """Adds token, position and type embeddings."""
+    """Adds the token, position and type embeddings."""
     name = f"{kind}.embeddings"
     tokens = graph.op("Gather", graph.weight(f"{name}.word_embeddings.weight"), batch.ids())
     table = graph.tensors[f"{name}.position_embeddings.weight"]

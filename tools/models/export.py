@@ -67,10 +67,10 @@ def exported_source(source: Source, precision: str) -> onnx.ModelProto:
 
 @contextmanager
 def constant_buckets(source: Source) -> Iterator[None]:
-    """Replaces DeBERTa's formula for the bucket of a distance by a table, while the model is exported.
+    """Replaces DeBERTa's formula for the bucket of a distance with a table while the model is exported.
 
-    The formula rounds up a logarithm: an engine whose logarithm differs in the last bit would use another bucket, and
-    return other logits.
+    The formula rounds up a logarithm: an engine whose logarithm differs in the last bit would use a different bucket
+    and return different logits.
     """
     config = getattr(source.config, "encoder_config", source.config)
     size, most = getattr(config, "position_buckets", -1), source.max_tokens
@@ -115,11 +115,11 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
 
 
 def trace(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path, output: str) -> None:
-    """Runs the legacy exporter, because ONNX Runtime's stock optimizer fuses only graphs of this exporter."""
+    """Runs the legacy exporter, because ONNX Runtime's stock optimizer fuses only graphs from this exporter."""
     names = list(example)
     axes = {name: {0: "batch_size", 1: "sequence_length"} for name in names}
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter warns that it is legacy, and of each traced shape
+        warnings.simplefilter("ignore")  # the exporter warns that it is legacy, and about each traced shape
         torch.onnx.export(
             module.eval(),  # a new module is in training mode, which the exporter would restore
             tuple(example.values()),

@@ -20,7 +20,7 @@ PRECISIONS = {"fp32": np.float32, "fp16": np.float16}
 class Graph:
     """Nodes and initializers in the order in which they were added.
 
-    `tensors` are the model's weights by their names in the Hugging Face checkpoint. The graph has only those that a
+    `tensors` are the model's weights by name in the Hugging Face checkpoint. The graph contains only the weights that a
     node uses.
     """
 
@@ -37,7 +37,7 @@ class Graph:
         return name
 
     def op(self, kind: str, *values: str, domain: str = "", name: str = "", **attributes: object) -> str:
-        """Adds a node with one output, and returns the output's name."""
+        """Adds a node with one output and returns the output's name."""
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, values, [f"{name}:0"], name=name, domain=domain, **attributes))
         return f"{name}:0"
@@ -47,7 +47,8 @@ class Graph:
         return self.op(kind, *values, domain=CONTRIB, **attributes)
 
     def weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None, mark: str = "") -> str:
-        """Adds a weight of the checkpoint in the graph's precision, after `change`; `mark` is appended to its name."""
+        """Adds a weight from the checkpoint in the graph's precision, after `change`; `mark` is appended to its
+        name."""
         stored = f"{name}{mark}"
         if stored not in self.initializers:
             tensor = self.tensors[name]
@@ -55,7 +56,7 @@ class Graph:
         return stored
 
     def made_weight(self, name: str, values: np.ndarray) -> str:
-        """Adds a weight computed from several weights of the checkpoint, in the graph's precision."""
+        """Adds a weight computed from several weights in the checkpoint, in the graph's precision."""
         if name not in self.initializers:
             self.add_initializer(name, values.astype(self.dtype))
         return name

@@ -1,4 +1,4 @@
-"""The inputs of a graph: the contract between the builders of graphs and the programs that run them.
+"""The inputs of a graph: the contract between the graph builders and the programs that run the graphs.
 
 A batch is `rows` pairs of token ids, each row padded on the right to `width`.
 
@@ -13,7 +13,7 @@ A batch is `rows` pairs of token ids, each row padded on the right to `width`.
 | `last` | int64 [rows] | row * width + length - 1: the index of the last real id in the flattened batch |
 | `mask` | float32 [rows, 1, width] | 0 for a real id, -10000 for padding |
 
-A graph for the CPU takes ids and lengths, and computes the rest. A graph for CUDA takes all inputs, because nodes that
+A graph for the CPU takes ids and lengths and computes the rest. A graph for CUDA takes all inputs, because nodes that
 compute indices or shapes run on the CPU, and the GPU would wait for each. An exported graph takes the model's own
 inputs: ids and attention mask.
 """
@@ -90,5 +90,5 @@ def padded(rows: list[list[int]], width: int, filler: int) -> np.ndarray:
 
 
 def shifted(ids: np.ndarray, start: int) -> np.ndarray:
-    """Puts the start token before each row, and drops the row's last id."""
+    """Puts the start token before each row and drops the row's last id."""
     return np.concatenate([np.full((len(ids), 1), start, np.int64), ids[:, :-1]], axis=1)

@@ -26,13 +26,13 @@ def signatures(graph: onnx.ModelProto) -> Counter[str]:
 
 
 def signature_of_each(graph: onnx.ModelProto) -> dict[str, str]:
-    """Returns operator and types of each node, by name."""
+    """Returns the operator and the types of each node, by name."""
     types = types_of(graph)
     found = {}
     for node in graph.graph.node:
         operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
         given, made = ([types.get(name, "none") for name in names] for names in (node.input, node.output))
-        while given and given[-1] == "none":  # optional inputs at the end that are not given
+        while given and given[-1] == "none":  # trailing optional inputs that are absent
             given.pop()
         found[node.name] = f"{operator} {' '.join(given)} -> {' '.join(made)}"
     return found
@@ -65,13 +65,13 @@ def cast_to(node: onnx.NodeProto) -> int:
 
 
 def read_list(path: Path = LIST) -> tuple[str, set[str]]:
-    """Returns the version of ONNX Runtime, and its kernels."""
+    """Returns the version of ONNX Runtime and its kernels."""
     lines = path.read_text(encoding="utf-8").splitlines()
     version = next(line.removeprefix(VERSION).split(",")[0] for line in lines if line.startswith(VERSION))
     return version, {line for line in lines if line and not line.startswith("#")}
 
 
 def without_kernel(graph: onnx.ModelProto) -> list[str]:
-    """Returns the nodes of a graph without a CUDA kernel, according to the list."""
+    """Returns the nodes of a graph that have no CUDA kernel, according to the list."""
     _, kernels = read_list()
     return sorted(set(signatures(graph)) - kernels)

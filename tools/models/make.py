@@ -40,11 +40,11 @@ def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """Yields an empty folder that is renamed to `out` at the end, unless an exception is raised.
 
-    The parent of the yielded folder is for intermediate files. Raises `InputError` if `out` exists and is not an empty
+    The yielded folder's parent is for intermediate files. Raises `InputError` if `out` exists and is not an empty
     folder.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"`{out}` exists and is not an empty folder: give another path, or remove it")
+        raise InputError(f"`{out}` exists and is not an empty folder: choose a different path, or remove it")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
@@ -54,7 +54,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copies the named files that `source` has."""
+    """Copies the named files that `source` contains."""
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

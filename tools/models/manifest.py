@@ -79,7 +79,7 @@ def write_manifest(folder: Path, source: Source, entries: list[Entry], proof: Pr
 
 
 def input_table(name: str) -> dict:
-    """Returns type and shape of an input."""
+    """Returns the type and shape of an input."""
     entry = INPUTS[name]
     return {"type": np.dtype(entry.kind).name, "shape": list(entry.shape)}
 

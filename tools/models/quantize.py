@@ -12,10 +12,10 @@ GLICLASS_HEADS = ("_projector/", "/scorer/", "/calibrator/")
 
 
 def quantized(path: Path) -> onnx.ModelProto:
-    """Returns the graph of `path` with int8 weights.
+    """Returns the graph at `path` with int8 weights.
 
-    These stay in float32: the head, which is cheap and sensitive to errors; weights that are not matrices, because they
-    have no columns to scale; and products of two activations.
+    The following remain in float32: the head, which is cheap and sensitive to errors; weights that are not matrices,
+    because they have no columns to scale; and products of two activations.
     """
     graph = onnx.load(path, load_external_data=False)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -37,7 +37,7 @@ def quantized(path: Path) -> onnx.ModelProto:
 
 
 def left_alone(graph: onnx.ModelProto) -> list[str]:
-    """Returns the names of the products that stay in float32."""
+    """Returns the names of the products that remain in float32."""
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.graph.initializer}
     nodes = graph.graph.node
     products = [node for node in nodes if node.op_type == "MatMul"]

@@ -58,7 +58,7 @@ class Source:
 
     @property
     def family(self) -> str:
-        """`model_type` of the configuration."""
+        """The configuration's `model_type`."""
         return self.config.model_type
 
     @property
@@ -90,7 +90,7 @@ class Source:
         return Pair(encoded["input_ids"], encoded["token_type_ids"])
 
     def proof_pairs(self) -> list[Pair]:
-        """Returns the pairs of the manifest, one with about a tenth of `max_tokens`, and one with `max_tokens`."""
+        """Returns the manifest's pairs, one with about a tenth of `max_tokens`, and one with `max_tokens`."""
         pairs = [self.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
         limits = (self.max_tokens // 10 + 16, self.max_tokens)
         return pairs + [self.pair(FILLER * 200, HYPOTHESIS, limit) for limit in limits]
@@ -123,7 +123,7 @@ def read_source(folder: Path, kind: str = "auto") -> Source:
 def read_config(folder: Path) -> dict:
     """Reads config.json, which must be an object."""
     if not folder.is_dir():
-        raise InputError(f"`{folder}` is not a folder: give the folder of a Hugging Face model")
+        raise InputError(f"`{folder}` is not a folder: pass a Hugging Face model folder")
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def read_config(folder: Path) -> dict:
 
 
 def is_gliclass(folder: Path) -> bool:
-    """True if the configuration is that of a GLiClass model."""
+    """True if the configuration describes a GLiClass model."""
     return read_config(folder).get("model_type") == "GLiClass"
 
 
@@ -157,7 +157,7 @@ def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
         return "classifier", names
     if not entailed:
         raise InputError(
-            f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI, or give "
+            f"none of the classes ({', '.join(names)}) is the entailment: use a model trained on NLI, or pass "
             "`--kind classifier` if the classes are labels"
         )
     if len(names) not in (2, 3):
@@ -177,7 +177,7 @@ def class_names(config: dict, kind: str) -> list[str]:
         if kind == "classifier":
             return [f"LABEL_{index}" for index in range(config.get("num_labels") or 2)]
         raise InputError(
-            "`config.json` has no `label2id`, so the class of each logit is unknown: name the classes, or give "
+            "`config.json` has no `label2id`, so the class of each logit is unknown: name the classes, or pass "
             "`--kind classifier` to name them LABEL_0, LABEL_1, …"
         )
     try:
@@ -197,7 +197,8 @@ def class_names(config: dict, kind: str) -> list[str]:
 
 
 def check_shape(config: dict) -> None:
-    """Rejects configurations that the graph builders do not support: these need Gelu by erf and absolute positions."""
+    """Rejects configurations that the graph builders do not support: they require erf-based Gelu and absolute
+    positions."""
     family = config["model_type"]
     if family not in BUILT:
         return
@@ -227,23 +228,23 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
     size, highest = config.get("vocab_size"), max(tokenizer.get_vocab().values())
     if size is not None and highest >= size:
         raise InputError(
-            f"`tokenizer.json` belongs to another model: its ids go up to {highest}, but `vocab_size` is {size}"
+            f"`tokenizer.json` belongs to a different model: its ids go up to {highest}, but `vocab_size` is {size}"
         )
 
 
 def read_model(folder: Path, classes: int, shape: type[PreTrainedModel] | None = None) -> PreTrainedModel:
-    """Returns the classifier in float32 and in evaluation mode; the folder must have every weight.
+    """Returns the classifier in float32 and in evaluation mode; the folder must contain every weight.
 
     `shape` is the Python class, if transformers has none for this model.
     """
     model, lacking = load(folder, shape or AutoModelForSequenceClassification, num_labels=classes)
     if lacking:
-        raise InputError(f"the weights lack {count_of(lacking)}: take a trained classifier, not its base model")
+        raise InputError(f"the weights lack {count_of(lacking)}: use a trained classifier, not its base model")
     return model
 
 
 def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel, list[str]]:
-    """Returns a model of the class `shape` in float32 and in evaluation mode, and the names of missing weights.
+    """Returns a model of class `shape` in float32 and in evaluation mode, and the names of missing weights.
 
     Raises `InputError` if the weights cannot be read, or if a shape differs from `config.json`.
     """
@@ -264,12 +265,12 @@ def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel,
         raise InputError(f"the weights of `{folder}` cannot be read: {one_line(problem)}") from None
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     if mismatched:
-        raise InputError(f"the weights do not have the shape that `config.json` says: {count_of(mismatched)}")
+        raise InputError(f"the weights do not have the shape that `config.json` specifies: {count_of(mismatched)}")
     return model.eval(), sorted(report["missing_keys"])
 
 
 def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Returns the most ids of a pair: the minimum of the tokenizer's limit and the usable positions."""
+    """Returns the maximum number of ids in a pair: the minimum of the tokenizer's limit and the usable positions."""
     positions = config.get("max_position_embeddings")
     if positions and config["model_type"] in ("roberta", "xlm-roberta"):
         positions -= 2

@@ -13,7 +13,7 @@ from models.inputs import Pair, feed
 from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
 
-# The largest error of a logit that is allowed when a graph is made. In float32, only the order of additions differs.
+# The largest logit error that is allowed when a graph is made. In float32, only the order of additions differs.
 # For fewer bits, the limit is in standard deviations of torch's logits. The error of an int8 graph does not show
 # whether the graph is slightly wrong, but int8 graphs are made from the float32 graph, which has been verified.
 FP32_ERROR = 1e-4
@@ -24,7 +24,7 @@ SPREADS = {"fp16": 0.05, "int8": 1.5}
 class Proof:
     """Pairs, and the float32 logits that torch computes for each pair alone.
 
-    The first pairs are those of the manifest; `logits` is [pairs, classes].
+    The manifest's pairs come first; `logits` is [pairs, classes].
     """
 
     pairs: list[Pair]
@@ -85,7 +85,7 @@ def batch_error(source: Source, session: onnxruntime.InferenceSession, proof: Pr
     (found,) = session.run(["logits"], inputs)
     expected = proof.logits[batch]
     if found.shape != expected.shape:
-        raise GraphError(f"the graph gives logits {list(found.shape)}; torch gives {list(expected.shape)}")
+        raise GraphError(f"the graph returns logits {list(found.shape)}; torch returns {list(expected.shape)}")
     return float(np.nan_to_num(np.abs(found - expected), nan=np.inf).max())
 
 
@@ -95,5 +95,5 @@ def op_counts(graph: onnx.ModelProto) -> dict[str, int]:
 
 
 def host_ops(graph: onnx.ModelProto) -> list[str]:
-    """Returns the operators for which a GPU would wait."""
+    """Returns the operators that would make a GPU wait."""
     return sorted(HOST_OPS.intersection(op_counts(graph)))

@@ -123,13 +123,13 @@ class Case:
 def boundary_texts(window: int, prefix: Callable[[int], str]) -> dict[str, str]:
     """Returns texts that just fit the window with short labels and are truncated with long ones.
 
-    `prefix(n)` is the longest run of whole words of `LONG` that has at most n tokens.
+    `prefix(n)` is the longest run of whole words from `LONG` with at most n tokens.
     """
     return {f"{window - left} tokens": prefix(window - left) for left in range(10, 22, 3)}
 
 
 def tiny_cases(window: int, prefix: Callable[[int], str]) -> list[Case]:
-    """Returns all cases of a model that truncates pairs at `window` tokens."""
+    """Returns all cases for a model that truncates pairs at `window` tokens."""
     texts = TEXTS | boundary_texts(window, prefix)
     return [
         *grid(texts, "16 labels", SIXTEEN, ABOUT, ["single"]),

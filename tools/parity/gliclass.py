@@ -1,4 +1,4 @@
-"""Random GLiClass checkpoints, as the package `gliclass` saves them, and the package's scores for a few texts."""
+"""Random GLiClass checkpoints, as the `gliclass` package saves them, and the package's scores for a few texts."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -164,7 +164,7 @@ def wrapped(inner: Tokenizer) -> PreTrainedTokenizerBase:
 def golden(folder: Path) -> list[dict]:
     """Returns texts with the package's scores in both modes, for 1 to 40 labels.
 
-    The package reads other ids if a text has a special token, or if it must be truncated before its labels. In these
+    The package reads different ids if a text contains a special token or must be truncated before its labels. In these
     cases, the scores are those of the package's model for the ids that topicmill uses.
     """
     source = read_gliclass(folder)

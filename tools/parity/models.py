@@ -169,7 +169,8 @@ def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
 def wordpiece_vocabulary() -> dict[str, int]:
     """Returns a lower-cased WordPiece vocabulary of the corpus: special tokens, characters, frequent words and endings.
 
-    The pieces are counted here, because the library's WordPieceTrainer gives another vocabulary each time it runs.
+    The pieces are counted here, because the library's WordPieceTrainer produces a different vocabulary each time it
+    runs.
     """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     words = [word for line in LINES for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line))]
@@ -277,7 +278,7 @@ def fill_weights(model: PreTrainedModel, seed: int) -> None:
 
 
 def distribution(name: str, weight: torch.Tensor) -> tuple[float, float]:
-    """Returns mean and standard deviation of a weight's values, by its name and shape."""
+    """Returns the mean and standard deviation of a weight's values, based on its name and shape."""
     if weight.dim() == 1:
         return (1.0, 0.1) if "norm" in name.lower() and name.endswith("weight") else (0.0, 0.1)
     if "position" in name or "token_type" in name:
@@ -302,7 +303,7 @@ def level_logits(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]])
 
 
 def save_folder(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Writes config and tokenizer files into `folder`; `export` writes the graph."""
+    """Writes the config and tokenizer files into `folder`; `export` writes the graph."""
     folder.mkdir(parents=True, exist_ok=True)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
@@ -312,7 +313,7 @@ def save_folder(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
 
 
 def set_own_limits(path: Path) -> None:
-    """Adds truncation and padding to tokenizer.json, as sentence models on the Hugging Face Hub have."""
+    """Adds truncation and padding to tokenizer.json, as sentence models on the Hugging Face Hub do."""
     content = json.loads(path.read_text(encoding="utf-8"))
     content["truncation"] = {"direction": "Right", "max_length": 32, "strategy": "LongestFirst", "stride": 0}
     content["padding"] = {

@@ -1,4 +1,4 @@
-"""Golden scores of transformers' pipelines zero-shot-classification and text-classification."""
+"""Golden scores from transformers' zero-shot-classification and text-classification pipelines."""
 
 import json
 import platform
@@ -29,7 +29,7 @@ class Reference:
     """The zero-shot pipeline with a model in memory and the tokenizer of its saved folder."""
 
     def __init__(self, model: PreTrainedModel, folder: Path):
-        # split_special_tokens: a `</s>` in a text stays four characters of text.
+        # split_special_tokens: a `</s>` in a text remains four characters of text.
         self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
         self.pipe: ZeroShotClassificationPipeline = pipeline(
             "zero-shot-classification", model=model, tokenizer=self.tokenizer, device="cpu"
@@ -97,7 +97,7 @@ class Reference:
         return self.plain.encode(text, add_special_tokens=False).ids
 
     def prove_ids(self, text: str, hypothesis: str, ids: list[int]) -> None:
-        """Checks that the ids are those of both texts, encoded separately, the first truncated, with special tokens."""
+        """Checks that the ids equal both texts' ids, encoded separately, the first truncated, with special tokens."""
         sep, cls = self.tokenizer.sep_token_id, self.tokenizer.cls_token_id
         specials = self.plain.num_special_tokens_to_add(True)
         second = self.content_ids(hypothesis)
@@ -111,7 +111,7 @@ class ClassifierReference:
     """The text-classification pipeline with a model in memory and the tokenizer of its saved folder."""
 
     def __init__(self, model: PreTrainedModel, folder: Path, spec: Spec):
-        # split_special_tokens: a `</s>` in a text stays four characters of text.
+        # split_special_tokens: a `</s>` in a text remains four characters of text.
         self.tokenizer = AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
         self.pipe: TextClassificationPipeline = pipeline(
             "text-classification", model=model, tokenizer=self.tokenizer, device="cpu"
@@ -167,7 +167,7 @@ class ClassifierReference:
         return {name: encoded[name] for name in names}
 
     def prove_ids(self, text: str, ids: list[int]) -> None:
-        """Checks that the ids are those of the text, truncated at its end, between special tokens."""
+        """Checks that the ids equal the text's ids, truncated at the end, between special tokens."""
         content = self.plain.encode(text, add_special_tokens=False).ids
         content = content[: self.tokenizer.model_max_length - self.plain.num_special_tokens_to_add(False)]
         wanted = [self.tokenizer.cls_token_id, *content, self.tokenizer.sep_token_id]
@@ -207,8 +207,8 @@ def plain_tokenizer(path: Path) -> Tokenizer:
 def scores_from_logits(logits: np.ndarray, label2id: dict[str, int], mode: str) -> np.ndarray:
     """Applies the pipeline's rule in double precision: logits [labels, classes] in, scores [labels] out.
 
-    The contradiction is not found by name: it is class 0, or the last class if class 0 is the entailment. A single
-    label is scored as in mode `multi`.
+    The contradiction is not identified by name: it is class 0, or the last class if class 0 is the entailment. A single
+    label is scored as in `multi` mode.
     """
     entailment = next(index for label, index in label2id.items() if label.lower().startswith("entail"))
     contradiction = -1 if entailment == 0 else 0

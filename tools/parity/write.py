@@ -52,7 +52,7 @@ def write_fixtures(root: Path) -> None:
 
 
 def write_gliclass(spec: gliclass.Spec, root: Path) -> None:
-    """Writes the model folder of a GLiClass checkpoint, and its golden file."""
+    """Writes the model folder of a GLiClass checkpoint and its golden file."""
     folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -118,7 +118,7 @@ def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenize
     exported, spoiled = root / "models" / spec.name / spec.onnx_file, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
     heads, size = model.config.encoder_attention_heads, model.config.d_model
     optimizer = optimize_model(str(exported), model_type="bert", num_heads=heads, hidden_size=size)
-    assert optimizer.get_fused_operator_statistics()["Attention"] > 0, "the stock optimizer fuses no attention any more"
+    assert optimizer.get_fused_operator_statistics()["Attention"] > 0, "the stock optimizer no longer fuses attention"
     spoiled.parent.mkdir(exist_ok=True)
     for node in optimizer.model.graph.node:
         node.doc_string = ""

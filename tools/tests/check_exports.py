@@ -4,7 +4,7 @@
 
 Labels the sample posts, exports them in each format, and compares what pandas, polars and DuckDB read from Parquet,
 pandas from CSV, and `datasets.load_dataset` from a folder with splits. Datasette opens each view of the database.
-Prints a line for each check, and exits with 1 at the first failure.
+Prints a line for each check and exits with 1 at the first failure.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ def check(what, is_so, found=""):
 
 
 def same(left, right):
-    """True if two values are equal; null, NaN and the empty text count as equal, because formats differ in them."""
+    """True if two values are equal; null, NaN and the empty string count as equal, because formats store them
+    differently."""
     nothing = (None, "")
     if isinstance(left, float) and math.isnan(left):
         left = None
@@ -86,7 +87,7 @@ def of_folders(out, rows):
 
     whole = load_dataset(str(out / "whole"), cache_dir=str(out / "cache"))
     check("load_dataset opens the folder", list(whole) == ["train"] and whole["train"].num_rows == len(rows), whole)
-    check("the folder has the texts of the JSON file", list(whole["train"]["title"]) == [row["title"] for row in rows])
+    check("the folder has the JSON file's texts", list(whole["train"]["title"]) == [row["title"] for row in rows])
     classes = whole["train"].features["outcome"]
     outcomes = [classes.int2str(number) for number in whole["train"]["outcome"]]
     check("the folder's outcomes are classes", outcomes == [row["outcome"] for row in rows], classes)
@@ -102,7 +103,7 @@ def of_folders(out, rows):
             if check_once != name:
                 sys.exit(f"FAILED: the text of {fullname} is in {name} and in {check_once}")
     sizes = {name: part.num_rows for name, part in parts.items()}
-    check("each post is in one part, and no text in two", sum(sizes.values()) == len(rows), sizes)
+    check("each post is in one part, and no text is in two", sum(sizes.values()) == len(rows), sizes)
     print(f"    {sizes}")
     unchecked = load_dataset(str(out / "unchecked"), cache_dir=str(out / "cache"))
     check("load_dataset opens `--split gold` without gold labels", list(unchecked) == ["train"], list(unchecked))

@@ -3,12 +3,12 @@
     sudo python3 tools/tests/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
 
 PROGRAM is a built topicmill. Three network namespaces are three hosts, each with its own address, host name and process
-ids; a fourth has the server. The packet filter disconnects host `cut` while it works, and reconnects it after other
-hosts have reclaimed its posts. On host `dead`, the program is killed with SIGKILL. Each packet from host `far` is
-delayed by 200 ms. The clock of `cut` is five minutes fast, and that of `far` five minutes slow (libfaketime).
+ids; a fourth contains the server. The packet filter disconnects host `cut` while it is working, and reconnects it after
+other hosts have reclaimed its posts. On host `dead`, the program is killed with SIGKILL. Each packet from host `far` is
+delayed by 200 ms. The clock of `cut` is five minutes fast; the clock of `far` is five minutes slow (libfaketime).
 
-In the end, each post must have one label, written once, with the scores of a single process, and late results of `cut`
-must be rejected and counted. With `--broken`, the server also closes the connections of `cut` while `cut` is
+In the end, each post must have one label, written once, with the scores of a single process, and late results from
+`cut` must be rejected and counted. With `--broken`, the server also closes the connections of `cut` while `cut` is
 disconnected, so `cut` must detect the loss itself.
 
 Needs root, Linux, and on Debian: apt install iproute2 nftables faketime
@@ -38,7 +38,7 @@ WORDS = (TOP / "LICENSE-APACHE").read_text(encoding="utf-8").split()
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
 DELAY_SECS = 0.2
-# How much the other texts of a batch may change a score (docs/python.md).
+# How much the other texts in a batch may change a score (docs/python.md).
 CLOSE = 1e-5
 TUNSETIFF, IFF_TUN, IFF_NO_PI, CLONE_NEWNET = 0x400454CA, 1, 0x1000, 0x40000000
 
@@ -223,7 +223,7 @@ class Hosts:
                 if code is not None and self.unlabelled():
                     self.start(host)
             if time.monotonic() > ends:
-                sys.exit(f"still at work after {secs:.0f} s: " + self.report())
+                sys.exit(f"still working after {secs:.0f} s: " + self.report())
             time.sleep(0.3)
 
     def report(self) -> str:
@@ -242,7 +242,7 @@ def posts(count: int, file: Path) -> None:
 
 
 def forget(hosts: Hosts) -> None:
-    """Terminates the sessions of `cut`, and makes the kernel soon stop retransmitting to `cut`."""
+    """Terminates the sessions of `cut` and makes the kernel soon stop retransmitting to `cut`."""
     Path("/proc/sys/net/ipv4/tcp_orphan_retries").write_text("1", encoding="utf-8")
     whose = f"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE client_addr = '{address('cut')}'"
     call("psql", "--quiet", "--tuples-only", hosts.urls["hosts"], "--command", whose)
@@ -262,7 +262,7 @@ def disturb(hosts: Hosts) -> dict:
         host: hosts.asked(f"SELECT MIN(EXTRACT(EPOCH FROM started_at)) FROM runs WHERE worker LIKE '{host}:%'")[0][0]
         for host in HOSTS
     }
-    # The runs began within seconds of each other, so their recorded starts show the clocks of the hosts.
+    # The runs began within seconds of each other, so their recorded starts reveal the hosts' clocks.
     seen["clocks_secs"] = {host: round(behind[host] - behind["dead"]) for host in HOSTS}
     for host, clock in CLOCKS.items():
         assert abs(seen["clocks_secs"][host] - int(clock[:-1])) < 60, seen
@@ -293,7 +293,7 @@ def disturb(hosts: Hosts) -> dict:
 
 
 def check(hosts: Hosts, seen: dict) -> None:
-    """Compares the labels of the hosts with those of a single process, and with the run records."""
+    """Compares the hosts' labels with a single process's labels and with the run records."""
     statement = "SELECT fullname, label, score FROM post_scores ORDER BY fullname, label"
     best = "SELECT fullname, label FROM classifications ORDER BY fullname"
     single, found = (hosts.rows(hosts.urls[name], statement) for name in ("single", "hosts"))

@@ -4,8 +4,8 @@
 
 PROGRAM is a built topicmill. Needs promtool and prometheus (Debian: apt install prometheus). The script runs a worker
 and a web server on a database of sample posts. It checks that promtool accepts their metrics, that Prometheus scrapes
-both, that the numbers of posts are right, and that every query of the dashboard and of the alert rules is valid. It
-lists the queries without a result.
+both, that the numbers of posts are right, and that every query in the dashboard and in the alert rules is valid. It
+lists the queries that return no result.
 """
 
 import json
@@ -44,7 +44,7 @@ def started(command: list[str], says: str, log: pathlib.Path) -> tuple[subproces
 
 
 def expressions(rules: str, dashboard: dict) -> list[str]:
-    """Returns every query: of the panels, and of the rules as Prometheus lists them."""
+    """Returns every query: from the panels, and from the rules as Prometheus lists them."""
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     fill = lambda text: text.replace('job=~"$job"', 'job=~".*"').replace("$__rate_interval", "1m")
     listed = [rule["query"] for group in json.loads(rules)["data"]["groups"] for rule in group["rules"]]
@@ -80,7 +80,7 @@ def main() -> None:
             if checked.returncode != 0 or said.strip():
                 sys.exit(f"promtool check metrics: {said}")
             series = sum(1 for line in text.splitlines() if not line.startswith("#"))
-            print(f"promtool check metrics: {address}: {series} series, no complaint")
+            print(f"promtool check metrics: {address}: {series} series, no complaints")
         config = (MONITORING / "prometheus.yml").read_text()
         config = config.replace("alerts.yml", str(MONITORING / "alerts.yml")).replace("15s", "1s")
         config = config.replace("127.0.0.1:9187", worker_at).replace("127.0.0.1:9188", server_at)
@@ -114,7 +114,7 @@ def main() -> None:
                     empty.append(query)
             except urllib.error.HTTPError as error:
                 sys.exit(f"{query}: {error.read().decode()}")
-        print(f"Prometheus scrapes both; {len(empty)} of {len(queries)} queries of dashboard and rules have no result")
+        print(f"Prometheus scrapes both; {len(empty)} of {len(queries)} dashboard and rule queries return nothing")
         for query in empty:
             print(f"  no result: {query}")
     finally:

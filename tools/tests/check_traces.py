@@ -1,4 +1,4 @@
-"""Checks that a topicmill built with the feature `otel` sends traces to a receiver of OTLP over HTTP.
+"""Checks that a topicmill built with the `otel` feature sends traces to an OTLP receiver over HTTP.
 
     python3 tools/tests/check_traces.py PROGRAM
 """
@@ -47,7 +47,7 @@ def main() -> None:
     runs, requests, children = body.count(b"\x2a\x03run"), body.count(b"\x2a\x07request"), body.count(b"\x22\x08")
     print(f"{len(received)} requests; spans: {runs} run, {requests} request, {children} with a parent")
     if runs != 1 or requests < 10 or children < 10:
-        sys.exit("expected one run with its requests below it")
+        sys.exit("expected one run with its requests nested in it")
     if not all(b"mill-7" in one for one in received):
         sys.exit("a request does not name the service `mill-7`")
 

@@ -56,7 +56,7 @@ def change_json(path: Path, **fields: object) -> None:
 
 
 def run(*words: object) -> tuple[int, str]:
-    """Runs tools/model.py in this process; returns exit code and stderr."""
+    """Runs tools/model.py in this process; returns the exit code and stderr."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = model.main([str(word) for word in words])

@@ -16,7 +16,7 @@ class Classifiers(unittest.TestCase):
     """Classifiers are distinguished from NLI models by their labels."""
 
     def test_each_family_is_made_with_vectors_of_single_texts(self):
-        """Kind, classes and vectors of the manifest; every graph is verified when it is made."""
+        """The manifest's kind, classes and vectors; every graph is verified when it is made."""
         for shape, labels in [
             ("tiny-bart", ("joy", "anger")),
             ("tiny-bert", ("one", "two", "three", "four")),

@@ -86,7 +86,7 @@ class Default(unittest.TestCase):
         self.assertEqual((out / "config.json").read_text(encoding="utf-8"), json.dumps(config, indent=1))
 
     def test_the_same_seed_gives_the_same_weights(self):
-        """The weights are equal to the last bit, and are stored after each step; only the last two layers change."""
+        """The weights are equal to the last bit and are stored after each step; only the last two layers change."""
         for dtype in (torch.float32, torch.bfloat16):
             with self.subTest(dtype):
                 one, other = trainer(dtype), trainer(dtype)
@@ -102,7 +102,7 @@ class Default(unittest.TestCase):
                         moved.add(name.split(".")[2] if name.startswith("encoder") else name)
                 self.assertEqual(moved, {"4", "5"})
 
-    def test_packed_layers_give_the_vectors_of_the_network(self):
+    def test_packed_layers_return_the_networks_vectors(self):
         """Texts of different lengths, from ids or from the states of a lower layer; bf16 differs little."""
         model, texts = read_shipped(SHIPPED), ["soup", "night train to a lake " * 9, "a", "garlic and onion soup"]
         ids = topics.encoded(tokenizer(), texts, 128)
@@ -127,7 +127,7 @@ class Default(unittest.TestCase):
         self.assertAlmostEqual(topics.mixed(one, mean, 0.6)["w"].item(), 1.6, places=5)
 
     def test_a_post_counts_once(self):
-        """The same id, or the same text under another id, is the same post; removed bodies are no text."""
+        """The same id, or the same text under a different id, is the same post; removed bodies do not count as text."""
         one = post(1, "food", "food", "[removed]")
         posts = read([one], [one, one | {"id": "other", "title": "FOOD  food 1"}, post(2, "soup", "food", "hot")])
         self.assertEqual(posts.ids, ["food1", "soup2"])
@@ -135,7 +135,7 @@ class Default(unittest.TestCase):
         self.assertEqual(posts.titles, ["food food 1", "food soup 2"])
         self.assertEqual(posts.known.tolist(), [True, False])
 
-    def test_topics_are_drawn_equally_often_and_subreddits_left_out_never(self):
+    def test_topics_are_drawn_equally_often_and_left_out_subreddits_never(self):
         """A subreddit's weight is the square root of its number of posts, times four if it is well known."""
         posts = some_posts()
         left_out = posts.subreddits == "food3"

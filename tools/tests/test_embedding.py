@@ -117,7 +117,7 @@ def changed(family: str = "bert") -> Path:
 
 
 def by_hand(folder: Path, text: str, first: bool = False) -> np.ndarray:
-    """Computes the vector of a text by the formula of sentence-transformers, with the files in its folder."""
+    """Computes the vector of a text with sentence-transformers' formula and the files in its folder."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     encoded = tokenizer(text, truncation=True, max_length=MOST, return_tensors="pt")
     with torch.no_grad():
@@ -129,7 +129,7 @@ def by_hand(folder: Path, text: str, first: bool = False) -> np.ndarray:
 class Folder(unittest.TestCase):
     """Contents of the model folder."""
 
-    def test_vectors_are_those_of_the_formula_alone_and_in_a_padded_batch(self):
+    def test_vectors_equal_the_formula_alone_and_in_a_padded_batch(self):
         """For each family, with texts shorter and longer than the token limit."""
         for family in FAMILIES:
             with self.subTest(family):
@@ -155,7 +155,7 @@ class Folder(unittest.TestCase):
             self.assertGreater(np.abs(found - Embedder(made_of("mpnet")).vectors(TEXTS)).max(), 0.01)
 
     def test_config_manifest_and_files(self):
-        """The block `zero_shot`, hashes, the licence, and the model's inputs."""
+        """The `zero_shot` block, hashes, the licence, and the model's inputs."""
         for family in FAMILIES:
             with self.subTest(family):
                 out = made_of(family)
@@ -203,7 +203,7 @@ class Folder(unittest.TestCase):
                 config = json.loads((folder.parent / "out" / "config.json").read_text())
                 self.assertEqual(config["zero_shot"]["max_length"], most)
 
-    def test_the_scale_is_as_given_and_without_modules_the_mean_is_taken(self):
+    def test_the_scale_is_as_given_and_without_modules_the_mean_is_used(self):
         """The command reports that the mean is used."""
         folder = changed()
         (folder / "modules.json").unlink()
@@ -215,8 +215,8 @@ class Folder(unittest.TestCase):
         same = (folder.parent / "out" / "model.onnx").read_bytes() == (made_of("bert") / "model.onnx").read_bytes()
         self.assertTrue(same)
 
-    def test_the_bias_lies_between_related_and_unrelated_texts(self):
-        """Shifting all vectors in one direction increases the cosines, and so the bias."""
+    def test_the_bias_is_between_related_and_unrelated_texts(self):
+        """Shifting all vectors in one direction increases the cosines and therefore the bias."""
         folder = changed("roberta")
         weights = load_file(folder / "model.safetensors")
         weights["encoder.layer.1.output.LayerNorm.bias"] += 3
@@ -228,7 +228,7 @@ class Folder(unittest.TestCase):
         )
         self.assertGreater(after, max(before, 0.7))
 
-    def test_prompts_that_are_not_the_default_are_a_warning(self):
+    def test_prompts_that_are_not_the_default_cause_a_warning(self):
         """A prefix in the settings, or only on the model's page as for E5."""
         folder = changed()
         write(folder / PROMPTS, {"prompts": {"query": "query: "}, "default_prompt_name": None})
@@ -256,10 +256,10 @@ class Refused(unittest.TestCase):
             (cut("tokenizer.json"), "the tokenizer of"),
             (cut("modules.json"), "modules.json` cannot be read"),
             (less_weights, "lack `encoder.layer.0.attention.self.query.weight`"),
-            (wider, "do not have the shape that `config.json` says"),
+            (wider, "do not have the shape that `config.json` specifies"),
             (with_json("modules.json", []), "there must be Transformer, Pooling, Normalize"),
             (with_json("modules.json", {"type": 1}), "is not a list of modules"),
-            (another_module("sentence_transformers.models.Dense"), "has the module `Dense`; take a model"),
+            (another_module("sentence_transformers.models.Dense"), "has the module `Dense`; use a model"),
             (another_module("custom_st.Pooling"), "has the module `custom_st.Pooling`"),
             (with_json("1_Pooling/config.json", pooling("max_tokens")), "the pooling is pooling_mode_max_tokens; use"),
             (with_json("1_Pooling/config.json", pooling("cls_token") | pooling("") | BOTH), "the pooling is cls, mean"),
@@ -267,7 +267,7 @@ class Refused(unittest.TestCase):
             (without("1_Pooling/config.json"), "has no `config.json`"),
             (with_json("sentence_bert_config.json", {"max_seq_length": "long"}), "`max_seq_length`"),
             (with_json(PROMPTS, DEFAULT_PROMPT), "the default prompt `query`, which is put before"),
-            (foreign_tokenizer, "belongs to another model: its ids go up to"),
+            (foreign_tokenizer, "belongs to a different model: its ids go up to"),
         ):
             with self.subTest(expected):
                 folder = changed()
@@ -278,7 +278,7 @@ class Refused(unittest.TestCase):
         """sentence-transformers would lower-case the texts, but RoBERTa's tokenizer does not."""
         folder = changed("roberta")
         change_json(folder / "sentence_bert_config.json", do_lower_case=True)
-        self.refused(folder, 2, "gives other ids than sentence-transformers")
+        self.refused(folder, 2, "and sentence-transformers differ in the ids for")
 
     def test_arguments(self):
         """Exit code 2, before the model is read."""
@@ -287,7 +287,7 @@ class Refused(unittest.TestCase):
         self.refused(folder, 2, "`half` is not a graph", "--graphs", "half")
         self.refused(folder, 2, "--scale is 0", "--scale", 0)
         self.refused(folder, 2, "--scale is nan", "--scale", "nan")
-        self.refused(folder, 2, "--max-tokens is 2: give 3 or more", "--max-tokens", 2)
+        self.refused(folder, 2, "--max-tokens is 2: set it to 3 or more", "--max-tokens", 2)
         self.refused(source_folder("tiny-bert"), 2, "are for an embedding model", "--scale", 20)
         self.refused(source_folder("tiny-bert"), 2, "are for an embedding model", "--max-tokens", 20)
         self.refused(source_folder("tiny-bart"), 2, "has a decoder", "--kind", "embedding")
@@ -326,7 +326,7 @@ class Training(unittest.TestCase):
     """train.py with the folder of an embedding model as its base."""
 
     def test_label_vectors_are_learned_for_any_family(self):
-        """The graph stays; the labels of the pipeline file have vectors."""
+        """The graph is kept; the labels in the pipeline file have vectors."""
         words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file())
         code, said, out = train(written(posts()), *words, base=made_of("mpnet"))
         self.assertEqual(code, 0, said)
@@ -349,7 +349,7 @@ class Training(unittest.TestCase):
                     self.assertFalse(out.exists())
 
     def test_large_weights_are_stored_next_to_the_graph(self):
-        """The manifest has their hash."""
+        """The manifest contains their hash."""
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             folder = changed("mpnet")
             self.assertEqual(run(folder, folder.parent / "out")[0], 0)

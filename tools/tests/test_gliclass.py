@@ -67,7 +67,7 @@ def changed(change: Callable[[Path], object]) -> Path:
 
 
 def graph_logits(source: GliclassSource, graph: Path, rows: list[list[int]]) -> np.ndarray:
-    """Returns the graph's logits of one padded batch."""
+    """Returns the graph's logits for one padded batch."""
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     inputs = feed(["input_ids", "attention_mask"], [Pair(row, [0] * len(row)) for row in rows], source.filling)
     return session.run(["logits"], inputs)[0]
@@ -96,7 +96,7 @@ class Parity(unittest.TestCase):
                     found = graph_logits(source, graph, [rows[place] for place in short])
                     np.testing.assert_allclose(found, expected, atol=3e-4, rtol=1e-5)
 
-    def test_a_text_is_cut_and_the_labels_stay(self):
+    def test_a_text_is_truncated_and_the_labels_are_kept(self):
         """Even if the labels follow the text: the package would then truncate the labels."""
         for name in ("simple", "mlp"):
             source = read_gliclass(checkpoint("bert", name))
@@ -106,7 +106,7 @@ class Parity(unittest.TestCase):
             self.assertEqual(ids[-1], source.tokenizer.sep_token_id)
 
     def test_special_tokens_in_a_text_are_text(self):
-        """A literal `<<LABEL>>` is no label."""
+        """A literal `<<LABEL>>` is not a label."""
         source = read_gliclass(checkpoint())
         ids = source.prompt.ids(["food"], "<<LABEL>> is text, and <<SEP>>, [SEP] and [CLS]", source.max_tokens)
         for token, count in [("<<LABEL>>", 1), ("<<SEP>>", 1), ("[SEP]", 1), ("[CLS]", 1)]:
@@ -130,7 +130,7 @@ class Folders(unittest.TestCase):
         whole = [node.op_type for node in onnx.load(folder / "cpu-int8.onnx").graph.node]
         self.assertEqual(whole.count("MatMulInteger"), 12)
 
-    def test_the_most_tokens_are_those_of_the_package_or_of_the_positions(self):
+    def test_the_token_limit_comes_from_the_package_or_the_positions(self):
         """An encoder with relative positions has the limit of the package's pipeline."""
         self.assertEqual(read_gliclass(checkpoint("deberta", "simple")).max_tokens, 1024)
         self.assertEqual(read_gliclass(checkpoint()).max_tokens, 256)
@@ -140,7 +140,7 @@ class Refusals(unittest.TestCase):
     """Exit code 2, with one line that names the problem."""
 
     def test_each_is_refused_in_one_line(self):
-        """Each change of a valid checkpoint, with words of the error."""
+        """Each change to a valid checkpoint, with words from the error."""
         config = lambda **fields: lambda folder: change_json(folder / "config.json", **fields)  # noqa: E731
         cases: list[tuple[Callable[[Path], object], str]] = [
             (config(architecture_type="bi-encoder"), "`architecture_type` is 'bi-encoder'; known are uni-encoder"),
@@ -165,7 +165,7 @@ class Refusals(unittest.TestCase):
                 self.assertRegex(said, r"^cannot make a model folder: [^\n]+\n$")
                 self.assertFalse((folder.parent / "made").exists())
 
-    def test_another_model_is_rejected(self):
+    def test_a_different_kind_of_model_is_rejected(self):
         """With `--kind gliclass`."""
         folder = changed(lambda folder: change_json(folder / "config.json", model_type="bert"))
         code, said = run(folder, folder.parent / "made", "--kind", "gliclass")

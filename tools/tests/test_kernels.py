@@ -19,7 +19,7 @@ class Kernels(unittest.TestCase):
     """The list of kernels, and the graphs of every supported family."""
 
     def test_each_node_has_a_kernel(self):
-        """In float16, and in float32, in which a float16 graph is verified."""
+        """In float16, and in float32, the precision used to verify a float16 graph."""
         for shape in BUILT:
             source = read_source(source_folder(shape))
             for precision in ("fp16", "fp32"):
@@ -29,7 +29,7 @@ class Kernels(unittest.TestCase):
                     self.assertEqual(sum(kernels.signatures(graph).values()), len(graph.graph.node))
 
     def test_a_type_without_a_kernel_is_found(self):
-        """The same operator with other types needs another kernel."""
+        """The same operator with different types needs a different kernel."""
         graph = copy.deepcopy(onnx.load(model_folder("tiny-bart") / "cuda-fp16.onnx"))
         graph.graph.node.append(helper.make_node("Tanh", ["last"], ["odd"], name="odd"))
         graph.graph.node.append(helper.make_node("Det", ["mask"], ["even"], name="even"))
@@ -43,7 +43,7 @@ class Kernels(unittest.TestCase):
         self.assertIn("Det float -> float", said)
         self.assertFalse((ROOT / "host").exists())
 
-    def test_the_list_is_of_this_version(self):
+    def test_the_list_is_for_this_version(self):
         """The list names the pinned runtime and the builders' opset."""
         version, listed = kernels.read_list()
         self.assertEqual(version, onnxruntime.__version__)

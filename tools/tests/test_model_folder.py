@@ -19,7 +19,7 @@ KINDS = {"int64": np.int64, "int32": np.int32, "float32": np.float32}
 class ModelFolder(unittest.TestCase):
     """Every family, every graph."""
 
-    def test_the_files_are_those_of_the_manifest(self):
+    def test_the_files_match_the_manifest(self):
         """Names and hashes."""
         for shape in SHAPES:
             with self.subTest(shape):
@@ -31,7 +31,7 @@ class ModelFolder(unittest.TestCase):
                     (folder / "config.json").read_bytes(), (source_folder(shape) / "config.json").read_bytes()
                 )
 
-    def test_each_graph_gives_the_vectors_of_the_manifest(self):
+    def test_each_graph_returns_the_manifests_vectors(self):
         """Each vector alone, and all padded in one batch, using only the manifest."""
         for shape in SHAPES:
             manifest = manifest_of(model_folder(shape))
@@ -60,7 +60,7 @@ class ModelFolder(unittest.TestCase):
                 self.assertEqual(manifest_of(model_folder(shape))["graphs"]["cuda-fp16"]["host_ops"], [])
 
     def test_half_precision_holds_the_weights_but_not_the_head(self):
-        """The matrices of the layers are float16, those of the head float32."""
+        """The layers' matrices are float16; the head's are float32."""
         for shape in BUILT:
             with self.subTest(shape):
                 weights = onnx.load(model_folder(shape) / "cuda-fp16.onnx").graph.initializer
@@ -68,7 +68,7 @@ class ModelFolder(unittest.TestCase):
                 self.assertEqual(len(full), 4, full)
 
     def test_eight_bits_leave_head_and_heads_alone(self):
-        """In the last layer, three-dimensional products stay in float32; so does the head."""
+        """In the last layer, three-dimensional products remain in float32; so does the head."""
         graph = onnx.load(model_folder("tiny-bart") / "cpu-int8.onnx").graph
         left = {node.name for node in graph.node if node.op_type == "MatMul"}
         last = "model.decoder.layers.1"
@@ -88,7 +88,7 @@ class ModelFolder(unittest.TestCase):
             self.assertGreater((folder / graph["data"][0]).stat().st_size, (folder / graph["file"]).stat().st_size)
 
     def test_the_order_of_the_classes_is_the_model_s_own(self):
-        """The same weights under other names give the same logits and other classes."""
+        """The same weights under different names return the same logits and different classes."""
         folder = copy_of("tiny-bart")
         change_json(folder / "config.json", label2id={"Entailment": 0, "other": 2, "NEUTRAL": 1}, id2label=None)
         self.assertEqual(run(folder, folder.parent / "made", "--graphs", "cpu-fp32")[0], 0)

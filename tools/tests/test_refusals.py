@@ -71,8 +71,8 @@ class WrongGraphs(unittest.TestCase):
 class OddShapes(unittest.TestCase):
     """Differences within a family."""
 
-    def test_bart_of_uneven_halves(self):
-        """Other numbers of layers, heads and inner width in the decoder, and scaled embeddings."""
+    def test_bart_with_uneven_halves(self):
+        """A decoder with a different number of layers and heads and a different inner width; scaled embeddings."""
         folder = copy_of("tiny-bart")
         fields = {"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 48, "scale_embedding": True}
         change_json(folder / "config.json", **fields)
@@ -90,7 +90,7 @@ class OddShapes(unittest.TestCase):
         code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32,cuda-fp16")
         self.assertEqual(code, 0, said)
 
-    def test_weights_of_the_older_kind(self):
+    def test_weights_in_the_older_format(self):
         """`pytorch_model.bin` gives the same result as safetensors."""
         folder = copy_of("tiny-roberta")
         torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
@@ -101,7 +101,7 @@ class OddShapes(unittest.TestCase):
         for one, other in zip(made, own, strict=True):  # the last digits depend on where torch finds its weights
             np.testing.assert_allclose(one["logits"], other["logits"], atol=1e-5)
 
-    def test_bert_of_one_layer(self):
+    def test_bert_with_one_layer(self):
         """The only layer is the last."""
         folder = copy_of("tiny-bert")
         change_json(folder / "config.json", num_hidden_layers=1)
@@ -113,7 +113,7 @@ class UnusableModels(unittest.TestCase):
     """Exit code 2, with one line that names the problem."""
 
     def test_each_is_refused_in_one_line(self):
-        """Each change of a valid folder, with words of the error."""
+        """Each change to a valid folder, with words from the error."""
         cases: list[tuple[str, str, Callable[[Path], object], str]] = [
             ("no classes", "tiny-bart", set_config(label2id=None, id2label=None), "has no `label2id`"),
             ("unnamed classes", "tiny-bart", set_classes("LABEL_0", "LABEL_1", "LABEL_2"), "is the entailment"),
@@ -122,16 +122,16 @@ class UnusableModels(unittest.TestCase):
             ("a gap", "tiny-bart", set_config(label2id={"entailment": 3, "b": 1}, id2label=None), "numbered from 0"),
             ("names for names", "tiny-bart", set_config(label2id={"a": "b"}), "does not map"),
             ("fewer names", "tiny-bart", set_classes("entailment", "not_entailment"), "do not have the shape"),
-            ("another family", "tiny-bart", set_config(model_type="gpt2"), "`model_type` is 'gpt2'; known are bart"),
+            ("unknown family", "tiny-bart", set_config(model_type="gpt2"), "`model_type` is 'gpt2'; known are bart"),
             ("another activation", "tiny-bart", set_config(activation_function="relu"), "only 'gelu'"),
             ("relative positions", "tiny-bert", set_config(position_embedding_type="relative_key"), "only 'absolute'"),
             (
                 "a small vocabulary",
                 "tiny-bart",
                 set_config(vocab_size=300),
-                "belongs to another model: its ids go up to",
+                "belongs to a different model: its ids go up to",
             ),
-            ("a foreign tokenizer", "tiny-bart", shrink_vocabulary, "belongs to another model"),
+            ("a foreign tokenizer", "tiny-bart", shrink_vocabulary, "belongs to a different model"),
             ("no config", "tiny-bart", remove("config.json"), "has no `config.json`"),
             ("no tokenizer", "tiny-bart", remove("tokenizer.json"), "has no `tokenizer.json`"),
             ("no weights", "tiny-bart", remove("model.safetensors"), "has no weights"),
@@ -140,7 +140,7 @@ class UnusableModels(unittest.TestCase):
             ("half the weights", "tiny-bart", halve("model.safetensors"), "cannot be read"),
             ("a part lost", "tiny-bart", lose_shard, "cannot be read"),
             ("no head", "tiny-bart", drop_weights("classification_head"), "the weights lack"),
-            ("a layer less", "tiny-bert", drop_weights("bert.encoder.layer.1"), "the weights lack"),
+            ("one layer fewer", "tiny-bert", drop_weights("bert.encoder.layer.1"), "the weights lack"),
             ("no numbers", "tiny-bart", spoil_weights, "cannot hold"),
         ]
         for name, shape, change, words in cases:

@@ -62,12 +62,12 @@ def written(rows: list[dict], ending: str = ".ndjson") -> Path:
 
 
 def another_precision() -> None:
-    """Resets accelerate, so that the next training in this process can use another precision."""
+    """Resets accelerate, so that the next training run in this process can use a different precision."""
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
-    """Runs tools/train.py in this process; returns exit code, stderr and OUT."""
+    """Runs tools/train.py in this process; returns the exit code, stderr and OUT."""
     another_precision()
     out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
     said = io.StringIO()
@@ -111,7 +111,7 @@ class TheWholeWay(unittest.TestCase):
             self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"])
 
     def test_a_linear_head_on_the_default_model_learns(self):
-        """Frozen vectors suffice for these posts; the classes have the words of the pipeline file."""
+        """Frozen vectors suffice for these posts; the classes are named by the words in the pipeline file."""
         pipeline = written([{}]).with_name("mine.toml")
         topics = [f'[[topic]]\nslug = "{slug}"\nlabel = "{slug} and more"\n' for slug in WORDS]
         pipeline.write_text("\n".join(topics))
@@ -121,8 +121,8 @@ class TheWholeWay(unittest.TestCase):
         record = json.loads((out.with_name("out.train") / "train.json").read_text())
         self.assertGreater(record["held_out"]["accuracy"], 0.8)
 
-    def test_the_weights_read_back_are_those_of_the_graph(self):
-        """The torch network gives the vectors of the ONNX file."""
+    def test_the_weights_read_back_match_the_graph(self):
+        """The torch network returns the same vectors as the ONNX file."""
         ids = np.array([[101, 7592, 2088, 102]])
         session = onnxruntime.InferenceSession(SHIPPED / "model.onnx", providers=["CPUExecutionProvider"])
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -142,7 +142,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertEqual((labels["t3_food0"], labels["t3_food1"]), ("music", "food"))
         self.assertTrue(any("contradict" in note for note in corpus.notes), corpus.notes)
 
-    def test_a_post_that_fits_no_label_by_its_gold_is_not_trained_on(self):
+    def test_a_post_that_fits_no_label_according_to_gold_is_not_trained_on(self):
         """A label rejected by an annotator is not a target."""
         rows = posts()
         gold = written([{"id": "t3_food0", "label": ""}, {"id": "t3_food1", "label": "music"}], ".csv")
@@ -153,7 +153,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertTrue(any("none of the labels fits" in note for note in corpus.notes), corpus.notes)
 
     def test_teachers_are_averaged(self):
-        """The scores of a teacher add up to one."""
+        """A teacher's scores add up to one."""
         rows = posts()
         other = [row | {"score_food": 0.1, "score_travel": 0.1, "score_music": 0.8} for row in rows]
         wishes = Wishes(soft=True, teachers=(written(other),), both_forms=False)
@@ -191,7 +191,7 @@ class Measures(unittest.TestCase):
         self.assertTrue(any("layer.5" in name for name in moved))
         self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
 
-    def test_bf16_is_taken_where_the_device_is_faster_in_it(self):
+    def test_bf16_is_used_where_the_device_is_faster_in_it(self):
         """CPUs with bf16 instructions, an Intel CPU without AMX, a CPU without bf16, GPUs, and an explicit choice."""
         for on_gpu, known, wanted in [
             (False, {"cpu_name": "AMD EPYC", "avx512_bf16": True}, "bf16"),
@@ -248,8 +248,8 @@ class Stops(unittest.TestCase):
     def setUp(self):
         another_precision()
 
-    def test_a_run_that_goes_on_gives_the_same_weights_to_the_bit(self):
-        """Interrupted after the first epoch, and resumed with another random state."""
+    def test_a_resumed_run_gives_the_same_weights_to_the_bit(self):
+        """Interrupted after the first epoch and resumed with a different random state."""
         for precision in ("fp32", "bf16"):
             with self.subTest(precision):
                 self.goes_on(precision)
@@ -274,7 +274,7 @@ class Stops(unittest.TestCase):
         torch.manual_seed(99)
         code, said, _ = run(*words, "--out", out, "--resume")
         self.assertEqual(code, 0, said)
-        self.assertIn("going on at step", said)
+        self.assertIn("resuming at step", said)
         first, second = (
             load_file(folder.with_name("out.train") / "hugging-face/model.safetensors")
             for folder in (whole, out)
@@ -303,7 +303,7 @@ class Stops(unittest.TestCase):
         for name, gradient in gradients[0].items():
             torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-3)
 
-    def test_no_number_for_a_loss_stops_and_the_best_weights_stay(self):
+    def test_a_nan_loss_stops_and_the_best_weights_are_kept(self):
         """Exit code 1, and the message names the step."""
         once, steps = Fit.loss_of, []
 
@@ -328,7 +328,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
 
     def test_a_full_disk_at_the_end_says_so(self):
-        """Writing the best weights fails, but the checkpoint still has them."""
+        """Writing the best weights fails, but the checkpoint still contains them."""
         full = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         with mock.patch("transformers.modeling_utils.safe_save_file", side_effect=full):
             code, said, out = run(written(posts()), "--epochs", 1, "--batch", 8)
@@ -337,17 +337,17 @@ class Stops(unittest.TestCase):
         self.assertIn("add --resume", said)
         self.assertFalse(out.exists())
 
-    def test_a_checkpoint_of_something_else_is_refused(self):
-        """Other settings, other posts, another model, and another precision."""
+    def test_a_checkpoint_from_something_else_is_refused(self):
+        """Different settings, posts, model and precision."""
         path = written(posts())
         code, said, out = run(path, "--epochs", 1, "--batch", 8, "--precision", "bf16")
         self.assertEqual(code, 0, said)
         shutil.rmtree(out)
         for change, words in [
-            ((path, "--epochs", 2, "--batch", 8), "other settings"),
-            ((written(posts(13)), "--epochs", 1, "--batch", 8), "other posts"),
-            ((path, "--epochs", 1, "--batch", 8, "--base", source_folder("tiny-roberta")), "another model"),
-            ((path, "--epochs", 1, "--batch", 8, "--precision", "fp32"), "other precision"),
+            ((path, "--epochs", 2, "--batch", 8), "different settings"),
+            ((written(posts(13)), "--epochs", 1, "--batch", 8), "different posts"),
+            ((path, "--epochs", 1, "--batch", 8, "--base", source_folder("tiny-roberta")), "a different model"),
+            ((path, "--epochs", 1, "--batch", 8, "--precision", "fp32"), "different precision"),
         ]:
             with self.subTest(words):
                 given = () if "--precision" in change else ("--precision", "bf16")
@@ -357,7 +357,7 @@ class Stops(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    """Each invalid input has a message, and exit code 2."""
+    """Each invalid input has a message and exit code 2."""
 
     def refused(self, *words: object, base: Path | None = None) -> str:
         """Runs with invalid input and returns the message."""
@@ -368,14 +368,14 @@ class Refusals(unittest.TestCase):
         return said
 
     def test_posts_that_cannot_be_learned_from(self):
-        """Too few posts, one label only, no posts."""
+        """Too few posts, only one label, no posts."""
         few = [row for row in posts() if row["label"] != "food"] + posts()[:3]
         for rows, words in [
             (few, "the label `food` has 3 posts"),
             (posts()[:12], "all posts have the same label"),
             ([row | {"label": None} for row in posts()], "all posts have the same label, or none"),
             ([row | {"title": " ", "selftext": ""} for row in posts()], "all posts have the same label, or none"),
-            ([{"x": 1}], "neither a column `title` nor `text`"),
+            ([{"x": 1}], "neither a `title` nor a `text` column"),
             ([row | {"label": [row["label"]]} for row in posts()], "row 1 of"),
             ([row | {"selftext": {}} for row in posts()], "has a dict in the column `selftext`"),
             ([], "has no posts"),
@@ -409,7 +409,7 @@ class Refusals(unittest.TestCase):
         """The error comes before training."""
         path = written(posts())
         for words, said in [
-            (("--soft", 2), "--soft is 2.0: give 0 to 1"),
+            (("--soft", 2), "--soft is 2.0: set it to 0 to 1"),
             (("--teacher", "x.csv"), "add --soft"),
             (("--graphs", "tpu"), "`tpu` is not a graph"),
             (("--label-column", "mood"), "has no column `mood`"),

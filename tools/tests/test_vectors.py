@@ -46,7 +46,7 @@ def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, 
 
 
 def base_block() -> dict:
-    """Returns the block `zero_shot` of the default model's configuration."""
+    """Returns the `zero_shot` block of the default model's configuration."""
     return json.loads((SHIPPED / "config.json").read_text())["zero_shot"]
 
 
@@ -56,7 +56,7 @@ def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> f
 
 
 def pipeline_file(text: str = PIPELINE) -> Path:
-    """Writes a pipeline file, and returns its path."""
+    """Writes a pipeline file and returns its path."""
     path = Path(tempfile.mkdtemp(dir=ROOT)) / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -87,7 +87,7 @@ class Learning(unittest.TestCase):
         again = learn(vectors[:300], labels[:300], start, SCALES)
         self.assertEqual(found.tobytes(), again.tobytes())
 
-    def test_few_labels_leave_the_words_near_and_none_leave_them_as_they_are(self):
+    def test_few_labels_change_the_words_little_and_none_change_nothing(self):
         """With a single row, no row can be held out."""
         vectors, labels, start = made_up(60)
         few = learn(vectors[:4], labels[:4], start, SCALES)
@@ -108,7 +108,7 @@ class Learning(unittest.TestCase):
         self.assertLess(pulls[1], pulls[0])
         self.assertLess(pulls[1], WORDS)
 
-    def test_what_is_no_number_is_refused(self):
+    def test_what_is_not_a_number_is_refused(self):
         """Checked before training."""
         vectors, labels, start = made_up(9)
         vectors[3, 3] = np.nan
@@ -120,7 +120,7 @@ class Learning(unittest.TestCase):
             learn(vectors[:5], labels, start, SCALES)
 
     def test_posts_without_a_label_help(self):
-        """Without any labelled post, and with 30."""
+        """Without any labelled posts, and with 30."""
         vectors, labels, start = made_up(600, noise=1.2, seed=3)
         before = share_right(vectors, labels, start)
         known = np.full(600, UNKNOWN)
@@ -129,7 +129,7 @@ class Learning(unittest.TestCase):
             found = self_taught(vectors, known, start, SCALES, np.arange(600), np.full(600, True))
             self.assertGreater(share_right(vectors, labels, found), before, count)
 
-    def test_balanced_scores_have_the_means_that_are_wanted(self):
+    def test_balanced_scores_have_the_wanted_means(self):
         """Rows still add up to one."""
         logits = np.random.default_rng(0).normal(size=(50, 3)) + [3.0, 0.0, 0.0]
         wanted = np.array([0.2, 0.3, 0.5])
@@ -139,7 +139,7 @@ class Learning(unittest.TestCase):
 
 
 class Words(unittest.TestCase):
-    """Texts of labels, as the program makes them."""
+    """Label texts, as the program makes them."""
 
     def test_a_pipeline_file_is_read_as_the_program_reads_it(self):
         """The template once, descriptions trimmed, empty ones omitted, a slug made from the words."""
@@ -152,7 +152,7 @@ class Words(unittest.TestCase):
         self.assertEqual(listed[0].slug, "food-and-cooking")
         self.assertEqual(listed[0].texts, ["This text is about Food & cooking."])
 
-    def test_slugs_are_those_of_the_program(self):
+    def test_slugs_match_the_programs(self):
         """The cases of src/pipeline_file/slug.rs."""
         source = (Path(__file__).resolve().parents[2] / "src/pipeline_file/slug.rs").read_text(encoding="utf-8")
         cases = source[source.index("for (label, made) in [") :].split("] {")[0]
@@ -166,7 +166,8 @@ class Folder(unittest.TestCase):
     """`tools/train.py --head-only --keep-zero-shot`."""
 
     def test_the_folder_takes_any_labels_and_carries_the_vectors(self):
-        """The graph equals the base's byte for byte; label_vectors.json has each label's texts and a unit vector."""
+        """The graph equals the base's byte for byte; label_vectors.json contains each label's texts and a unit
+        vector."""
         code, said, out = run(
             written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
         )
@@ -192,7 +193,7 @@ class Folder(unittest.TestCase):
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
 
     def test_fine_tuning_keeps_other_labels_too(self):
-        """The graph has a share of the new weights; with a share of zero, it equals the base's."""
+        """The graph contains a share of the new weights; with a share of zero, it equals the base's."""
         words = ("--keep-zero-shot", "--pipeline", pipeline_file(), "--epochs", 1, "--batch", 12)
         code, said, out = run(written(posts()), *words, base=SHIPPED)
         self.assertEqual(code, 0, said)
@@ -238,7 +239,7 @@ class Folder(unittest.TestCase):
         twins = pipeline_file("".join(f'[[topic]]\nslug = "{slug}"\nlabel = "x"\n' for slug in TOPICS))
         few = pipeline_file('labels = ["food"]')
         for words, said in [
-            (("--keep-zero-shot", "--pipeline", pipeline, "--mix", 2), "--mix is 2.0: give 0 to 1"),
+            (("--keep-zero-shot", "--pipeline", pipeline, "--mix", 2), "--mix is 2.0: set it to 0 to 1"),
             (("--keep-zero-shot", "--pipeline", pipeline, "--base", source_folder("tiny-bert")), "an embedding model"),
             (("--keep-zero-shot", "--head-only"), "add --pipeline"),
             (("--keep-zero-shot", "--head-only", "--pipeline", twins), "have the same texts"),
@@ -302,7 +303,7 @@ class Vectors(unittest.TestCase):
         alone = np.concatenate([embedder.vectors([text]) for text in texts])
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
-    def test_a_folder_that_is_no_embedding_model_is_refused(self):
+    def test_a_folder_that_is_not_an_embedding_model_is_refused(self):
         """The error names the file."""
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)

@@ -1,4 +1,4 @@
-"""Reads the base of a training, and writes its result, without a download.
+"""Reads the base model for training and writes the result, without a download.
 
 Input is a Hugging Face folder, or the default model. Output is a classifier with a new head for the labels. After
 training, `leave` writes the Hugging Face folder from which tools/model.py makes a model folder.
@@ -50,7 +50,7 @@ class Base:
         except InputError as problem:
             raise InputError(
                 f"the encoder of `{self.folder}` cannot be trained, only label vectors for it: add --head-only "
-                f"--keep-zero-shot --pipeline FILE, or give a Hugging Face folder as --base ({problem})"
+                f"--keep-zero-shot --pipeline FILE, or pass a Hugging Face folder as --base ({problem})"
             ) from None
 
     def classifier(self, labels: list[str], seed: int) -> PreTrainedModel:
@@ -86,7 +86,7 @@ def read_base(folder: Path) -> Base:
     """Reads and checks the folder. Raises `InputError`."""
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(f"`{folder}` has no `config.json`: give a Hugging Face folder, or models/minilm-reddit-topics")
+        raise InputError(f"`{folder}` has no `config.json`: pass a Hugging Face folder, or models/minilm-reddit-topics")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         family = config.get("model_type")
@@ -119,7 +119,7 @@ def cool(model: PreTrainedModel, temperature: float) -> None:
 
 
 def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> None:
-    """Writes the Hugging Face folder: weights, configuration, tokenizer, and the licences of the base."""
+    """Writes the Hugging Face folder: weights, configuration, tokenizer, and the base's licences."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if base.is_shipped:

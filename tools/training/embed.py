@@ -19,7 +19,7 @@ from training.vectors import unit
 Say = Callable[[str], None]
 
 TOKENS = 1536  # padded tokens in a batch; larger batches do not fit a core's cache
-SOON = 20.0  # seconds between two lines of progress
+SOON = 20.0  # seconds between two progress lines
 LETTERS = 20  # characters per token that are tokenized: the tokenizer truncates only after reading everything
 GROWTH = 1.3  # on a CPU, padding costs more than another batch
 
@@ -49,7 +49,7 @@ class Embedder:
     def __init__(self, folder: Path, threads: int | None = None, optimized: bool = True):
         graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
         if graph is None:
-            raise InputError(f"`{folder}` has no `model.onnx`: give the folder of an embedding model")
+            raise InputError(f"`{folder}` has no `model.onnx`: pass an embedding model folder")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3
@@ -83,7 +83,7 @@ class Embedder:
             done += len(batch)
             if time.monotonic() - shown > SOON:
                 shown = time.monotonic()
-                say(f"read {done} of {len(ids)} texts, the short ones first")
+                say(f"read {done} of {len(ids)} texts, the shortest first")
         return np.empty((0, 0), np.float32) if vectors is None else vectors
 
     def raw(self, rows: list[list[int]]) -> np.ndarray:
@@ -103,7 +103,7 @@ class Embedder:
         return {name: array for name, array in feed.items() if name in self.inputs}
 
     def of_labels(self, texts: list[list[str]]) -> np.ndarray:
-        """Returns a vector for each label: the mean of the vectors of its texts, scaled to length 1."""
+        """Returns a vector for each label: the mean of its texts' vectors, scaled to length 1."""
         flat = self.vectors([text for of_one in texts for text in of_one]).astype(np.float64)
         ends = np.cumsum([len(of_one) for of_one in texts])
         return unit(np.stack([flat[end - len(one) : end].mean(0) for end, one in zip(ends, texts, strict=True)]))

@@ -1,8 +1,8 @@
 """Fine-tuning: from rows to weights, with a record of each step.
 
 A step always takes `batch` rows. They are sorted by length and split into micro-batches of `tokens` padded tokens,
-which fit into memory, and whose gradients are summed. The size of the memory therefore does not change the result. All
-randomness of a step follows from the seed and the step, so a resumed run gives the same weights.
+which fit into memory; the gradients are summed. The size of the memory therefore does not change the result. All
+randomness in a step follows from the seed and the step, so a resumed run gives the same weights.
 """
 
 import json
@@ -26,11 +26,11 @@ from training.report import Meter
 
 Say = Callable[[str], None]
 
-CPU_TOKENS = 1536  # larger batches do not fit a core's cache, and have more padding
+CPU_TOKENS = 1536  # larger batches do not fit a core's cache and contain more padding
 GPU_TOKENS = 8192  # halved if the memory is too small
 # On a CPU, torch's fused attention takes three to four times as long in bf16, forward and backward, as plain products.
 CPU_ATTENTION = "eager"
-NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's names, and those of --precision
+NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's names, and --precision's
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """Progress of a run, and its history."""
+    """A run's progress and history."""
 
     step: int = 0
     best: float = -1.0
@@ -120,7 +120,7 @@ class Fit:
         return self.progress
 
     def once_in_memory(self) -> tuple[float, int]:
-        """Makes one step, in smaller micro-batches if the GPU runs out of memory."""
+        """Takes one step, in smaller micro-batches if the GPU runs out of memory."""
         while True:
             try:
                 return self.once()
@@ -132,7 +132,7 @@ class Fit:
                 torch.cuda.empty_cache()
 
     def once(self) -> tuple[float, int]:
-        """Makes one step; returns its loss and the number of tokens read, padding included."""
+        """Takes one step; returns its loss and the number of tokens read, including padding."""
         plan, step = self.plan, self.progress.step
         torch.manual_seed(plan.seed * 1_000_003 + step)
         epoch, place = divmod(step, self.an_epoch)
@@ -211,7 +211,7 @@ class Fit:
         return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
 
     def judge(self, loss: float, speed: float) -> float:
-        """Evaluates the held-out rows, and stores the weights if they are the best so far; returns macro-F1."""
+        """Evaluates the held-out rows and stores the weights if they are the best so far; returns macro-F1."""
         logits = self.logits()
         target = np.array([row.label for row in self.corpus.held_out])
         found = logits.argmax(1)
@@ -258,7 +258,7 @@ class Fit:
         self.write("checkpoint.pt", content)
 
     def write(self, name: str, content: dict) -> None:
-        """Writes a file atomically; the previous one stays if the disk is full."""
+        """Writes a file atomically; the previous one is kept if the disk is full."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f"{name}.partial"
         try:
@@ -271,7 +271,7 @@ class Fit:
             ) from None
 
     def load(self) -> None:
-        """Resumes from a checkpoint. Raises `InputError` if it belongs to another training."""
+        """Resumes from a checkpoint. Raises `InputError` if it belongs to a different training run."""
         path = self.folder / "checkpoint.pt"
         if not path.is_file():
             self.say(f"`{self.folder}` has no checkpoint yet: beginning at step 0")
@@ -283,14 +283,14 @@ class Fit:
             raise InputError(f"`{path}` cannot be read ({problem}): run again without --resume") from None
         for key, what in (("posts", "posts"), ("labels", "labels"), ("plan", "settings"), ("precision", "precision")):
             if stored[key] != wanted[key]:
-                raise InputError(f"`{path}` belongs to other {what}: run without --resume, or with the original ones")
+                raise InputError(f"`{path}` was made with different {what}: restore them, or run without --resume")
         try:
             self.plain().load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
         except (RuntimeError, ValueError):
-            raise InputError(f"`{path}` belongs to another model: run without --resume, or give its --base") from None
+            raise InputError(f"`{path}` is for a different model: run without --resume, or with its --base") from None
         self.progress = Progress(**content["progress"])
-        self.say(f"going on at step {self.progress.step} of {self.steps}")
+        self.say(f"resuming at step {self.progress.step} of {self.steps}")
 
     def take_best(self) -> None:
         """Restores the best weights; the model computes in float32 from here on."""
@@ -301,7 +301,8 @@ class Fit:
 
 
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
-    """Disables dropout, and freezes the token embeddings: each token is in few posts, and all need the most memory."""
+    """Disables dropout, and freezes the token embeddings: each token is in few posts, and the embeddings need the most
+    memory."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -314,7 +315,7 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
         if freeze is None:
             raise InputError("--freeze-layers works with the default model as a base: leave it out")
         if plan.freeze_layers >= layers:
-            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: give fewer")
+            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: lower it")
         freeze(plan.freeze_layers)
 
 
@@ -341,7 +342,7 @@ def share_of_rate(warmup: float, step: int, steps: int) -> float:
 
 
 def precision_of(wish: str) -> str:
-    """Returns accelerate's name of a precision; `auto` is bf16 where it is faster, else fp16 on a GPU, else float32.
+    """Returns accelerate's name for a precision; `auto` is bf16 where it is faster, else fp16 on a GPU, else float32.
 
     Raises `InputError`.
     """
@@ -356,7 +357,7 @@ def precision_of(wish: str) -> str:
 def has_fast_bf16() -> bool:
     """True if the device multiplies bf16 numbers faster than float32.
 
-    A CPU without instructions for bf16 emulates them, and is slower. Intel's CPUs need AMX, which a virtual machine may
+    A CPU without bf16 instructions emulates them and is slower. Intel's CPUs need AMX, which a virtual machine may
     hide: a Xeon with only `avx512_bf16` multiplied bf16 at 0.6 times the speed of float32
     (benches/results/training.md).
     """

@@ -1,7 +1,7 @@
-"""Makes the result of `--keep-zero-shot`: the embedding folder of the base, with learned label vectors.
+"""Makes the result of `--keep-zero-shot`: the base's embedding folder, with learned label vectors.
 
-Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base, which
-assigns the learned labels better, and accepts any other labels like the base. After fine-tuning, `shipped.py` has
+Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base. It
+assigns the learned labels better and accepts any other labels as the base does. After fine-tuning, `shipped.py` has
 written a new graph.
 """
 
@@ -27,7 +27,7 @@ from training.words import Label
 Say = Callable[[str], None]
 
 FILE = "label_vectors.json"
-# The base's manifest has the hash of config.json, which changes, so a new manifest is written.
+# The base's manifest contains the hash of config.json, which changes, so a new manifest is written.
 LEFT_OUT = (".*", "manifest.toml", FILE)
 DIGITS = 9  # significant digits of a number, which distinguish each float32 from its neighbours
 
@@ -42,7 +42,7 @@ def keep_zero_shot(
 ) -> None:
     """Learns the vectors, compares them with the base's, and writes the folder.
 
-    `tuned` is the base after fine-tuning, and `curve` the curve of the fine-tuning. Raises `InputError`, and `OSError`
+    `tuned` is the base after fine-tuning, and `curve` is the fine-tuning curve. Raises `InputError`, and `OSError`
     if the disk is full.
     """
     begun = time.monotonic()
@@ -118,7 +118,7 @@ def check_texts(texts: list[list[str]], labels: list[Label]) -> None:
         other = seen.setdefault(tuple(of_one), label.slug)
         if other != label.slug:
             raise InputError(
-                f"the labels `{other}` and `{label.slug}` have the same texts: give one another description"
+                f"the labels `{other}` and `{label.slug}` have the same texts: change one description"
             )
 
 
@@ -148,7 +148,7 @@ def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarr
 
 
 def write_vectors(folder: Path, labels: list[Label], vectors: np.ndarray) -> None:
-    """Adds vectors to a folder, and their file name to its `config.json`."""
+    """Adds vectors to a folder and their file name to its `config.json`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["zero_shot"]["label_vectors"] = FILE
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

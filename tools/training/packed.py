@@ -24,7 +24,7 @@ STEP = 6000  # tokens that are embedded together
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of texts in the packed matrix: block by block, each text padded to the longest of its block."""
+    """Positions of texts in the packed matrix: block by block, each text padded to the longest of its block."""
 
     blocks: list[list[int]]
     shapes: list[tuple[int, int]]

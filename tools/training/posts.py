@@ -1,6 +1,6 @@
 """Reads and checks the output of `topicmill export`: training rows, held-out rows, and label names.
 
-Input is a file or a folder of an export. Output is a `Corpus`, or an `InputError` that describes the problem.
+Input is a file or a folder from an export. Output is a `Corpus`, or an `InputError` that describes the problem.
 """
 
 import csv
@@ -19,7 +19,7 @@ from training.text import post_text
 from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
-FEWEST = 5  # posts of a label: with fewer, too few could be held out
+FEWEST = 5  # posts per label: with fewer, too few could be held out
 HELD_OUT = 0.1
 SCORE = "score_"
 TEXTS = ("title", "selftext", "text")
@@ -43,8 +43,8 @@ class Row:
 class Corpus:
     """Training rows, held-out rows, the labels in the order of their numbers, and a hash of the files.
 
-    `words` are the labels of the pipeline file, in the same order, or empty without a file. `test` has the slug of each
-    post of the part `test`, which training does not use.
+    `words` are the labels of the pipeline file, in the same order, or empty without a file. `test` contains the slug of
+    each post in the `test` part, which training does not use.
     """
 
     train: list[Row]
@@ -82,7 +82,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
             f"`{path}` has no posts: see `topicmill export --help`, or label some with `topicmill classify`"
         )
     if not {"title", "text"} & records[0].keys():
-        raise InputError(f"`{path}` has neither a column `title` nor `text`; it has {', '.join(records[0])}")
+        raise InputError(f"`{path}` has neither a `title` nor a `text` column; it has {', '.join(records[0])}")
     notes: list[str] = []
     gold = read_gold(wishes.gold, notes) if wishes.gold else {}
     known = read_labels(wishes.pipeline) if wishes.pipeline else []
@@ -104,12 +104,12 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Returns the files of an export."""
+    """Returns the files in an export."""
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and not file.name.startswith("."))
         if not found:
             raise InputError(
-                f"`{path}` has no file of an export: make it with `topicmill export {path} --split 80/10/10`"
+                f"`{path}` contains no export: make it with `topicmill export {path} --split 80/10/10`"
             )
         return found
     if not path.is_file():
@@ -177,7 +177,7 @@ def as_text(records: list[dict], columns: tuple[str, ...], path: Path) -> list[d
                 record[column] = str(value)
             elif value is not None and not isinstance(value, str):
                 kind = type(value).__name__
-                raise InputError(f"row {place} of `{path}` has a {kind} in the column `{column}`: give text there")
+                raise InputError(f"row {place} of `{path}` has a {kind} in the column `{column}`: write text there")
     return records
 
 
@@ -255,7 +255,7 @@ def rows_of(
     soft: dict[str, np.ndarray],
     notes: list[str],
 ) -> list[Row]:
-    """Returns a row for each post with a text and a label; a gold label takes precedence over a model's."""
+    """Returns a row for each post with text and a label; a gold label takes precedence over a model's."""
     rows, seen, without = [], set(), Counter()
     for record in records:
         name = name_of(record)
@@ -301,7 +301,7 @@ def check_counts(rows: list[Row], slugs: list[str], fewest: int) -> None:
 
 
 def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
-    """Returns training and held-out rows. The part `test` is for `labels evaluate` and is never read."""
+    """Returns training and held-out rows. The `test` part is for `labels evaluate` and is never read."""
     if any(row.part == "validation" for row in rows):
         train = [row for row in rows if row.part == "train"]
         held = [row for row in rows if row.part == "validation"]
@@ -312,23 +312,23 @@ def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
     if not train or not held:
         raise InputError("there are no training posts or no held-out posts: export more posts")
     if not some_may_lack and {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
-        raise InputError("a label has no training post: export more posts, or another --split")
+        raise InputError("a label has no training post: export more posts, or use a different --split")
     return train, held
 
 
 def is_held_out(row: Row) -> bool:
-    """True for a tenth of the posts, by the hash of the name, so that both forms of a post are on one side."""
+    """True for a tenth of the posts, based on the hash of the name, so that both forms of a post are on one side."""
     number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
     return number / 2**64 < HELD_OUT
 
 
 def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:
-    """Returns the labels of the pipeline file that posts have, or with `whole_set` all; empty without a file."""
+    """Returns the pipeline file's labels that posts have, or all of them with `whole_set`; empty without a file."""
     by_slug = {label.slug: label for label in known}
     lacking = [slug for slug in slugs if known and slug not in by_slug]
     if lacking:
         raise InputError(
-            f"`{wishes.pipeline}` has no topic `{lacking[0]}`: give the pipeline file that the labels come from"
+            f"`{wishes.pipeline}` has no topic `{lacking[0]}`: pass the pipeline file that the labels come from"
         )
     if not known or wishes.whole_set:
         return known

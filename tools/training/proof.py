@@ -1,7 +1,7 @@
 """`manifest.toml` of an embedding folder: the hash of each file, and texts with their vectors.
 
 Input is a finished folder. Output is its manifest, with which the program detects a changed or damaged file, a
-tokenizer that gives other ids, and a processor or library with other results. The vectors are those of the stored
+tokenizer that yields different ids, and a processor or library with different results. The vectors come from the stored
 graph, without ONNX Runtime's optimizations.
 """
 
@@ -58,7 +58,7 @@ def write_proof(folder: Path, base: Path) -> float | None:
     error = float(np.nan_to_num(np.abs(found[0] - vectors), nan=np.inf).max())
     error = max(error, *(float(np.abs(one - vectors[place]).max()) for place, one in enumerate(found[1:])))
     if not error <= TOLERANCE:
-        raise GraphError(f"`{folder / GRAPH}`: ONNX Runtime gives vectors that are {error:.2g} off the graph's own")
+        raise GraphError(f"`{folder / GRAPH}`: ONNX Runtime returns vectors that are {error:.2g} off the graph's own")
     content = {
         "format": FORMAT,
         "kind": "embedding",
@@ -87,12 +87,12 @@ def write_proof(folder: Path, base: Path) -> float | None:
 
 
 def most_tokens(embedder: Embedder, config: dict) -> int:
-    """Returns the maximum ids for the graph; topicmill uses fewer if another file of the folder has a lower limit."""
+    """Returns the maximum ids for the graph; topicmill uses fewer if another file in the folder sets a lower limit."""
     return int(embedder.head.get("max_length") or config.get("max_position_embeddings") or 512)
 
 
 def outside_of(graph: onnx.ModelProto) -> set[str]:
-    """Returns the names of the graph's weight files. Raises `InputError` if one is in another folder."""
+    """Returns the names of the graph's weight files. Raises `InputError` if one is in a different folder."""
     outside = {
         entry.value
         for tensor in graph.graph.initializer
@@ -100,12 +100,12 @@ def outside_of(graph: onnx.ModelProto) -> set[str]:
         if entry.key == "location"
     }
     if any("/" in name for name in outside):
-        raise InputError(f"`{GRAPH}` has weights in another folder: put them next to it")
+        raise InputError(f"`{GRAPH}` has weights in a different folder: put them next to it")
     return outside
 
 
 def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: float) -> dict:
-    """Returns the table of the graph on one device."""
+    """Returns the manifest table for the graph on one device."""
     return {
         "file": GRAPH,
         "data": sorted(outside_of(graph)),

@@ -1,4 +1,4 @@
-"""Reports of a training: `train.json`, `curves.csv`, `test.csv`, metrics of held-out rows."""
+"""Training reports: `train.json`, `curves.csv`, `test.csv`, and metrics for the held-out rows."""
 
 import argparse
 import csv
@@ -15,7 +15,7 @@ from training.posts import Corpus
 
 BINS = 15
 TEST = "test.csv"
-SOON = 30.0  # seconds between two lines of progress
+SOON = 30.0  # seconds between two progress lines
 
 Say = Callable[[str], None]
 
@@ -63,7 +63,7 @@ def figures(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
 def write_report(
     arguments: argparse.Namespace, corpus: Corpus, begun: float, found: dict, curve: list[dict] | None
 ) -> None:
-    """Writes `train.json`, and the curve of a fine-tuning as a table."""
+    """Writes `train.json`, and the fine-tuning curve as a table."""
     folder = arguments.work
     folder.mkdir(parents=True, exist_ok=True)
     content = {
@@ -104,11 +104,11 @@ class Meter:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second since the start, or since the training was resumed."""
+        """Tokens per second since the start, or since training was resumed."""
         return self.tokens / max(time.monotonic() - self.begun, 1e-9)
 
     def after(self, step: int, loss: float, tokens: int) -> None:
-        """Counts a step, and reports progress if the last report is old enough."""
+        """Counts a step and reports progress if the last report is old enough."""
         self.tokens += tokens
         if time.monotonic() - self.shown < SOON:
             return

@@ -1,7 +1,7 @@
 """Reads the weights of a topicmill embedding model from its ONNX graph.
 
 Input is the folder of the default model. Output is the same network in torch, ready for training, without a download.
-Int8 weights become the numbers with which the graph computes: the integer times its scale.
+Int8 weights become the numbers that the graph computes with: the integer times its scale.
 """
 
 import json
@@ -26,11 +26,11 @@ def read_shipped(folder: Path) -> BertModel:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         graph = onnx.load(path).graph
     except FileNotFoundError as problem:
-        raise InputError(f"`{folder}` has no `{Path(problem.filename).name}`: give the folder of a model") from None
+        raise InputError(f"`{folder}` has no `{Path(problem.filename).name}`: pass a model folder") from None
     except Exception as problem:  # protobuf raises its own exceptions
         raise InputError(f"`{path}` cannot be read: {problem}") from None
     if config.get("model_type") != "bert" or "zero_shot" not in config:
-        raise InputError(f"`{folder}` is not an embedding model of the BERT family: give a Hugging Face folder instead")
+        raise InputError(f"`{folder}` is not an embedding model of the BERT family: pass a Hugging Face folder instead")
     model = BertModel(BertConfig(**config), add_pooling_layer=False)
     wanted = dict(model.named_parameters())
     weights = weights_of(graph)
@@ -42,7 +42,7 @@ def read_shipped(folder: Path) -> BertModel:
 
 
 def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Returns weights by their names in torch. The exporter only numbers matrices; the nodes have their names."""
+    """Returns weights by their torch names. The exporter only numbers matrices; the nodes have their names."""
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     made = dict(stored)
     for node in graph.node:
@@ -70,7 +70,7 @@ def graph_inputs(graph: onnx.GraphProto) -> set[str]:
 def write_shipped(model: BertModel, template: Path, out: Path) -> None:
     """Writes a folder like `template` with the weights of `model`, with matrices in int8.
 
-    The graph is that of `template`: each column of a matrix and each row of an embedding has one scale.
+    The graph is the one in `template`: each column of a matrix and each row of an embedding has one scale.
     """
     content = onnx.load(template / "model.onnx")
     graph = content.graph
@@ -90,7 +90,7 @@ def write_shipped(model: BertModel, template: Path, out: Path) -> None:
             rounded = np.rint(array / scales).astype(np.int8)
             array = rounded if tensor.name.endswith("_q") else scales.astype(np.float32)
         if list(array.shape) != list(tensor.dims):
-            raise InputError(f"`{tensor.name}` has another shape than in `{template}`: train with the same base")
+            raise InputError(f"`{tensor.name}` has a different shape in `{template}`: train with the same base")
         tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
     out.mkdir(parents=True, exist_ok=True)
     onnx.save(content, out / "model.onnx")

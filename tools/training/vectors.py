@@ -1,13 +1,13 @@
 """Learned label vectors: trained on labelled posts, and compared with posts by an embedding model.
 
 Input is vectors of texts, their labels, and the vectors of the labels' words. Output is a normalized vector for each
-label. The encoder and its scales stay unchanged, so scores are still softmax(scale x cosine) and
-sigmoid(scale x (cosine - bias)), and any other labels still work by their words.
+label. The encoder and its scales remain unchanged, so scores are still softmax(scale x cosine) and
+sigmoid(scale x (cosine - bias)), and any other labels still work through their words.
 
 The loss has three terms. The cross-entropy of the softmax makes the right label win. The binary cross-entropy of the
-sigmoid keeps the mode `multi` calibrated. A pull towards the vectors of the labels' words matters most where there are
-few posts; cross-validation chooses its strength. If no learned vectors are better than those of the words, the latter
-are kept.
+sigmoid keeps `multi` mode calibrated. A pull towards the vectors of the labels' words matters most where there are few
+posts; cross-validation chooses its strength. If no learned vectors are better than the vectors of the words, the
+vectors of the words are kept.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ WORDS = float("inf")  # the pull that leaves the words as they are
 
 @dataclass(frozen=True)
 class Scales:
-    """The function from cosines to scores: the block `zero_shot` of config.json."""
+    """The function from cosines to scores: the `zero_shot` block of config.json."""
 
     softmax: float
     sigmoid: float
@@ -65,9 +65,9 @@ def learn(
 ) -> np.ndarray:
     """Returns vectors of labels [k, D] of length 1.
 
-    `vectors` [n, D] are those of the texts, and `start` [k, D] those of the labels' words, all of length 1. `labels`
-    [n] are label numbers. Rows of one group, such as both forms of a post, are in the same fold. Without `pull`,
-    cross-validation chooses the pull.
+    `vectors` [n, D] are the texts' vectors and `start` [k, D] are the vectors of the labels' words, all of length 1.
+    `labels` [n] are label numbers. Rows of one group, such as both forms of a post, are in the same fold. Without
+    `pull`, cross-validation chooses the pull.
     """
     shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
     if vectors.shape != (len(shares), start.shape[1]):

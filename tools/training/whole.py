@@ -43,7 +43,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     say(f"{len(corpus.train)} texts to train with, {len(corpus.held_out)} held out, {len(corpus.labels)} labels")
     test = write_test(arguments.work, corpus.test)
     if test:
-        say(f"{len(corpus.test)} posts of the part `test` are kept for: topicmill labels evaluate --gold {test}")
+        say(f"{len(corpus.test)} posts in the `test` part are kept for: topicmill labels evaluate --gold {test}")
     if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
@@ -79,7 +79,7 @@ def base_of(arguments: argparse.Namespace) -> Base:
 def check(arguments: argparse.Namespace) -> None:
     """Rejects contradictory arguments before hours are spent."""
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise InputError(f"`{arguments.out}` exists and is not an empty folder: give another path, or remove it")
+        raise InputError(f"`{arguments.out}` exists and is not an empty folder: choose a different path, or remove it")
     unknown = [name for name in arguments.graphs.split(",") if name not in GRAPHS]
     if unknown:
         raise InputError(f"`{unknown[0]}` is not a graph: choose from {', '.join(GRAPHS)}")
@@ -97,7 +97,7 @@ def check(arguments: argparse.Namespace) -> None:
     ):
         given = getattr(arguments, name)
         if given is not None and not least <= given <= most:
-            raise InputError(f"--{name.replace('_', '-')} is {given}: give {least} to {most}")
+            raise InputError(f"--{name.replace('_', '-')} is {given}: set it to {least} to {most}")
     if arguments.teacher and not arguments.soft:
         raise InputError("--teacher needs a share of the loss: add --soft 0.5")
     precision_of(arguments.precision)
@@ -166,7 +166,7 @@ def fit_head(fit: Fit) -> float:
         tried.append((log_loss(held_target, head.predict_proba(held), labels=classes), strength, head))
     _, strength, head = min(tried, key=lambda one: one[0])
     matrix, bias = head.coef_, head.intercept_
-    if len(matrix) == 1:  # for two labels, scikit-learn has one row, that of the second
+    if len(matrix) == 1:  # for two labels, scikit-learn has one row, for the second label
         matrix, bias = np.concatenate([-matrix, matrix]) / 2, np.concatenate([-bias, bias]) / 2
     with torch.no_grad():
         layer = fit.plain().classifier
@@ -187,7 +187,7 @@ def vectors_of(fit: Fit, ids: list[list[int]]) -> np.ndarray:
 
 
 def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np.ndarray:
-    """Returns the vectors [labels, D] with which the base labels posts now, times its scale: an initial head."""
+    """Returns the vectors [labels, D] that the base now uses to label posts, times its scale: an initial head."""
     embedder = Embedder(base.folder, threads)
     found = vectors_in(base.folder, texts)
     return Scales.of(embedder.head).softmax * (embedder.of_labels(texts) if found is None else found)

@@ -40,7 +40,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def label_of(topic: dict, template: str) -> Label:
-    """Parses one topic of the file; its descriptions are a text or a list of texts."""
+    """Parses one topic of the file; its descriptions are a string or a list of strings."""
     words, said = topic["label"], topic.get("descriptions", [])
     descriptions = [said] if isinstance(said, str) else said
     texts = [template.replace("{}", words, 1), *(text.strip() for text in descriptions)]
