@@ -133,7 +133,7 @@ class Soak:
         subprocess.run([self.control, "start"], check=True)
 
     def run(self) -> None:
-        """Runs the test, and exits."""
+        """Runs the test and exits."""
         arguments = self.arguments
         self.call("db", "create")
         log = (arguments.folder / "classify.log").open("w")

@@ -4,7 +4,7 @@
     python3 benches/spot.py [--check]
 
 The simulation reads the program's constants from its source; the rest is arithmetic with fixed seeds. It needs only the
-standard library. `--check` simulates only the defaults, and exits with 1 if the worst run wastes 5 % or more.
+standard library. `--check` simulates only the defaults and exits with 1 if the worst run wastes 5 % or more.
 
 A machine is paid for from its start to its end, or to the end of the job. All paid time is waste, except for computing
 posts that are in the result. Waste has three parts: `start` is the time until a machine's first post, `again` is the

@@ -126,7 +126,7 @@ def main() -> int:
 
 
 def graphs_of(models: list[Path], folder: Path) -> list[Path]:
-    """Returns the given graphs, and the CUDA graphs of the Hugging Face folders in both precisions."""
+    """Returns the given graphs and the Hugging Face folders' CUDA graphs in both precisions."""
     graphs = [path for path in models if not path.is_dir()]
     folders = [path for path in models if path.is_dir()]
     # In a separate process, because torch loads NVIDIA's own libraries, which would take precedence over the stubs.

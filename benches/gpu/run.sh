@@ -40,7 +40,7 @@ step() {
     fi
 }
 
-# Runs a step, and appends mean GPU utilisation, peak memory and mean power to the summary, excluding idle samples.
+# Runs a step and appends mean GPU utilisation, peak memory and mean power to the summary, excluding idle samples.
 watched() {
     local name=$1 watch=
     shift

@@ -8,8 +8,8 @@ among these runs. The texts arrive in blocks of one window: short ones, long one
 every second: on a GPU, what NVML lists for the process, or the memory in use if it lists none; on a CPU, resident
 memory. On a CPU, scoring the texts that were already read takes a few more minutes, so use small models.
 
-The script prints a table. The exit code is 1 if the peak memory of a run's last third exceeds that of its second third
-by more than 2 % plus 32 MiB, or if a text has no score.
+The script prints a table. The exit code is 1 if a run's peak memory in the last third exceeds its peak in the second
+third by more than 2 % plus 32 MiB, or if a text has no score.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ sed 's/Global warming/Global warming, heat/' pipelines/sixteen-topics.toml > "$f
 "$topicmill" -q db create --database "$url"
 "$topicmill" -q import "$folder/posts.ndjson" --database "$url"
 TOPICMILL__CLASSIFY__BATCH_TOKENS=1024 "$topicmill" -q classify --limit 3 --database "$url"
-# Inserts vectors of 384 random 16-bit numbers. Their four-byte scale gives them a length of about 1.
+# Inserts vectors of 384 random 16-bit numbers. Their four-byte scale makes their length about 1.
 case $url in
 sqlite:*)
     python3 - "${url#sqlite:}" <<'PYTHON'

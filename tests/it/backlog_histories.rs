@@ -170,7 +170,7 @@ impl Model {
         self.leases.get(&lease)?;
         let mut stored = 0;
         for (post, text) in done {
-            // An edited post stays in the backlog to be scored again.
+            // An edited post remains in the backlog to be scored again.
             let is_same = self.posts.get(post) == Some(text);
             if is_same
                 && self
@@ -386,7 +386,7 @@ struct Seen {
     stale: usize,
 }
 
-/// Applies one step to the model and the database, and compares the results.
+/// Applies one step to the model and the database and compares the results.
 #[expect(clippy::too_many_lines, reason = "one arm per event")]
 async fn happen(
     event: &Event,

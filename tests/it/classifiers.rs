@@ -414,7 +414,7 @@ fn a_classifier_assigns_its_own_labels() {
         let labels: Vec<&Value> = scores.iter().map(|row| &row["label"]).collect();
         assert_eq!(labels, ["anger", "joy", "sadness"]);
         assert!(scores.iter().all(|row| row["posts"] == 21));
-        // `score` gives the same labels and scores for a file of these texts.
+        // `score` returns the same labels and scores for a file of these texts.
         let text = |i: usize| json!({"id": words(i), "text": words(i)}).to_string() + "\n";
         let texts: String = (0..20).map(text).collect();
         scene.program.write("texts.ndjson", texts);
@@ -462,7 +462,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
     let slugs = scene.sql("SELECT DISTINCT label FROM post_scores ORDER BY label");
     assert_eq!(slugs[0]["label"], "angry");
-    // Stored logits give the same labels.
+    // Stored logits yield the same labels.
     let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
     let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
     assert!(found.to_string().contains("21"), "{found}");

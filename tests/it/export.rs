@@ -352,7 +352,7 @@ fn labels_of_another_set_come_from_the_model_that_produced_them() {
     let rows = scene.jsonl("also.jsonl");
     assert_eq!(rows.len(), 12);
     assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
-    // With labels of both models, the current model's are exported unless the other one is named.
+    // With labels from both models, the current model's are exported unless the other model is named.
     scene.ok(&["classify", "--pipeline", &other]);
     for (args, model) in [
         (&[][..], "tiny-bart-mnli"),

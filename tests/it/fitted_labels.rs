@@ -86,7 +86,7 @@ async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         );
         assert!(["1", "true"].contains(&label[0].as_str()), "{label:?}");
 
-        // The engine and the stored vector give the same score.
+        // The engine and the stored vector yield the same score.
         let stored = csv(&scene, LABEL_OF);
         database
             .run("DELETE FROM classifications WHERE fullname = 't3_k00025'")
@@ -99,12 +99,12 @@ async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         assert_eq!(counts["posts"], 1, "{counts}");
         assert_eq!(csv(&scene, LABEL_OF), stored);
 
-        // A fit always starts from the label texts, so a fit to the same answers gives the same version.
+        // A fit always starts from the label texts, so a fit to the same answers produces the same version.
         let again = scene.json(&fit);
         assert_eq!(again["hash"], found["hash"]);
         assert_eq!(again["before"], found["before"]);
 
-        // Once the labels of the file change, the fit no longer applies.
+        // Once the labels in the file change, the fit no longer applies.
         let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
         let changed = scene.write("first.toml", changed);
         let ran = scene.ok(&["classify", "--pipeline", &changed]);
@@ -217,7 +217,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         ran.expect_stderr_all(&["answers=23", "`first-fit25` keeps what it learned"]);
         assert_eq!(names(), json!(["ben"]));
         assert_eq!(scene.run(&remove).code, 2, "nothing is left to remove");
-        // The labels and the version of the label set are the same.
+        // The label set's labels and version are the same.
         assert_eq!(labels(), before);
         let all = scene.gold("all.csv", not_games);
         assert_eq!(scene.evaluate(&all, &[])["label_set"]["hash"], version);

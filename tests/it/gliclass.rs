@@ -59,7 +59,7 @@ fn off(found: &[f64], wanted: &[f64]) -> f64 {
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Returns the largest score and logit errors over a model's cases, in batches with the texts of other cases.
+/// Returns the largest score and logit errors over a model's cases, in batches with texts from other cases.
 fn largest_errors(labeler: &mut Labeler, golden: &Golden, seed: u64) -> (f64, f64) {
     let mut largest = (0.0f64, 0.0f64);
     for case in &golden.cases {
@@ -299,7 +299,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         let (of, pairs) = scene.classify("background = \"reddit\"", &LABELS);
         assert_eq!((of, pairs), (posts, 4 * TEXTS));
 
-        // `score` gives the same labels and scores for a file of these texts, in different batches.
+        // `score` returns the same labels and scores for a file of these texts, in different batches.
         let file = scene.pipeline("", &LABELS);
         assert_eq!(scene.classify("", &LABELS), (0, 0));
         let rows = scene.json(&[
@@ -352,7 +352,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
             "the fit labels stored logits"
         );
 
-        // Dropping a label set drops its logits, but not those of others. Purging all posts with a text drops all of
+        // Dropping a label set drops its logits but not other sets' logits. Purging all posts with a text drops all of
         // its logits.
         let pair_logits = || scene.count("SELECT COUNT(*) AS n FROM pair_logits");
         assert_eq!(pair_logits(), (3 + 4 + 3 + 4) * TEXTS);

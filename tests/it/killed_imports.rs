@@ -102,7 +102,7 @@ fn compare(calm: &[Vec<Value>], found: &[Vec<Value>], what: &str) {
     assert_eq!(calm.len(), found.len(), "{what}");
 }
 
-/// Kills the program on some databases, and compares each with an undisturbed one.
+/// Kills the program on some databases and compares each with an undisturbed one.
 ///
 /// `until` is one more than the latest progress at which it is killed; `tables` are compared at the end.
 async fn kill_and_compare(

@@ -149,7 +149,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&json!(31), &json!(0))
         );
 
-        // Versions by name, by the prefix of the hash, and by file.
+        // Versions by name, by hash prefix, and by file.
         let hash = diff["a"]["label_set"]["hash"].as_str().unwrap();
         let by_name = scene.json(&["labels", "diff", "first", "changed"]);
         assert_eq!(
@@ -159,7 +159,7 @@ fn diff_predicts_the_cost_of_classify() {
         let moved = &by_name["moved"];
         assert_eq!(
             moved, found,
-            "the stored labels are those that `diff` predicted"
+            "the stored labels are the ones that `diff` predicted"
         );
         assert_eq!(moved["posts"], 31);
         let to_travel = moved["moves"].as_array().unwrap().iter();

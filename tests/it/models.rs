@@ -39,7 +39,7 @@ fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) ->
     }
 }
 
-/// Replaces a part of a text file, which must occur.
+/// Replaces a string in a text file; the string must occur.
 fn replace(dir: &Path, file: &str, old: &str, new: &str) {
     let path = dir.join(file);
     let text = fs::read_to_string(&path).unwrap();

@@ -60,7 +60,7 @@ impl Watched {
         read(&body)
     }
 
-    /// Waits until the metrics satisfy a condition, and returns them.
+    /// Waits until the metrics satisfy a condition and returns them.
     fn until(
         &self,
         condition: impl Fn(&BTreeMap<String, Family>) -> bool,

@@ -85,7 +85,7 @@ fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
     for (seed, budget) in [(0, 1), (1, 150), (2, 1024), (3, 50_000)] {
         let mut labeler = labeler(folder, budget);
         for ((labels, template, mode), cases) in &groups {
-            // Texts of other cases fill the batch; only a few, since a debug build is slow.
+            // Texts from other cases fill the batch, but only a few, because a debug build is slow.
             let mut texts = shuffled(others.iter().map(|text| (*text).clone()).collect(), seed);
             texts.truncate(5);
             texts.extend(cases.iter().map(|case| case.text.clone()));

@@ -1,4 +1,4 @@
-//! Tests that models read the same text as a reader of the post, and that posts without text get no label.
+//! Tests that models read the same text as the post's readers, and that posts without text get no label.
 
 use serde_json::{Value, json};
 use topicmill_score::reddit::TEXT_RULE;

@@ -190,7 +190,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
         }
-        // A process with a slightly slow clock waits longer by the difference, and never reserves a time twice.
+        // A process with a slightly slow clock waits longer by the difference and never reserves a time twice.
         let slow = start() - TimeDelta::seconds(5);
         let wait = take(&store, slow).await.wait.as_secs();
         assert!((9..=20).contains(&wait), "{wait}");

@@ -45,7 +45,7 @@ pub struct Scene<'a> {
     pub database: &'a TestDatabase,
 }
 
-/// Each post's scores from a model, by label.
+/// Each post's scores from one model, by label.
 pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl<'a> Scene<'a> {

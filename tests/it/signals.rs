@@ -90,7 +90,7 @@ async fn wait_until_blocked(child: &mut Child, url: &str) {
     }
 }
 
-/// Runs a command that waits for a lock, sends it one signal, and returns its output.
+/// Runs a command, sends it one signal while it is waiting for the lock, and returns its output.
 async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     let mut child = command
         .stdout(Stdio::piped())
@@ -145,7 +145,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing() {
+async fn one_signal_cancels_a_command_that_is_waiting_for_a_lock_and_stores_nothing() {
     for database in databases() {
         let is_file = database.url.starts_with("sqlite:");
         let scene = Scene {
@@ -220,7 +220,7 @@ async fn a_signal_lets_a_running_server_statement_finish() {
 }
 
 #[test]
-fn a_signal_cancels_a_command_that_waits_for_input() {
+fn a_signal_cancels_a_command_that_is_waiting_for_input() {
     let program = Program::new();
     program.ok(&["db", "create"]);
     let fifo = &program

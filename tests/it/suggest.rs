@@ -132,7 +132,7 @@ fn topics_without_a_label_are_found_reproducibly_on_both_databases() {
         assert!(hidden.count() >= 8, "{topics:?}");
         assert_eq!(scene.suggest(&["--label-set", "five"]), found);
         assert_eq!(scene.suggest(&["--label-set", &scene.five]), found);
-        // The same posts give the same clusters, in any insertion order.
+        // The same posts yield the same clusters, in any insertion order.
         if let Some(before) = &before {
             assert_eq!(before["clusters"], found["clusters"]);
         }

@@ -141,7 +141,7 @@ async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
     }
 }
 
-/// A background has a vector for each of its topics; stored and fresh vectors give the same scores.
+/// A background has a vector for each of its topics; stored and fresh vectors yield the same scores.
 #[tokio::test]
 async fn a_background_over_stored_vectors_matches_a_fresh_database() {
     for database in databases() {
@@ -205,7 +205,7 @@ async fn vectors_are_deleted_with_their_texts() {
         assert_eq!(scene.count("text_vectors"), (POSTS - 3).to_string());
         scene.classify("Recipes and kitchens.");
         assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
-        // Retention keeps labels, but nothing from which a text could be reconstructed.
+        // Retention keeps labels, but nothing that could be used to reconstruct a text.
         scene
             .database
             .run("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'")

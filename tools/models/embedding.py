@@ -171,7 +171,7 @@ def read_modules(folder: Path) -> tuple[Path, str]:
 
 
 def read_pooling(path: Path) -> str:
-    """Returns `mean` or `cls`. Raises `InputError` for any other pooling, and for several combined."""
+    """Returns `mean` or `cls`. Raises `InputError` for any other pooling and for combined poolings."""
     config = read_json(path)
     if not isinstance(config, dict):
         raise InputError(f"`{path}` is not a JSON object: copy it from the model's source")

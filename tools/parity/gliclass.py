@@ -165,7 +165,7 @@ def golden(folder: Path) -> list[dict]:
     """Returns texts with the package's scores in both modes, for 1 to 40 labels.
 
     The package reads different ids if a text contains a special token or must be truncated before its labels. In these
-    cases, the scores are those of the package's model for the ids that topicmill uses.
+    cases, the scores come from the package's model, run on the ids that topicmill uses.
     """
     source = read_gliclass(folder)
     tokenizer = type(source.tokenizer).from_pretrained(folder)

@@ -89,7 +89,7 @@ class Reference:
         return {name: encoded[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded}
 
     def prefix(self, text: str, tokens: int) -> str:
-        """Returns the longest prefix of whole words of `text` that has at most `tokens` tokens."""
+        """Returns the longest prefix of whole words from `text` with at most `tokens` tokens."""
         return prefix(self.plain, text, tokens)
 
     def content_ids(self, text: str) -> list[int]:
@@ -189,7 +189,7 @@ def classifier_texts(reference: ClassifierReference) -> dict[str, str]:
 
 
 def prefix(tokenizer: Tokenizer, text: str, tokens: int) -> str:
-    """Returns the longest prefix of whole words of `text` that has at most `tokens` tokens."""
+    """Returns the longest prefix of whole words from `text` with at most `tokens` tokens."""
     words = text.split(" ")
     length = lambda n: len(tokenizer.encode(" ".join(words[:n]), add_special_tokens=False).ids)  # noqa: E731
     return " ".join(words[: max(n for n in range(len(words) + 1) if length(n) <= tokens)])

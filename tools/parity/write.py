@@ -21,7 +21,7 @@ from parity.cases import ABOUT, DISCUSSED, LONG, POST, SIXTEEN, TEXTS, TITLE, pi
 from parity.models import CLASSIFIERS, TINY, Spec, level_logits, make_model, make_tokenizer, save_folder
 from parity.reference import ClassifierReference, Reference, classifier_texts, versions, write_golden
 
-# The first model has the text after the labels, and reads the text from the row's first state. The second has the text
+# The first model puts the text after the labels and reads the text from the row's first state. The second puts the text
 # before the labels, averages the states, and has a tokenizer that marks the start of a text.
 GLICLASS = [
     gliclass.Spec("tiny-gliclass-bert", "bert", 21, graphs=["cpu-fp32", "cpu-int8"]),
@@ -81,7 +81,7 @@ def text_batches(reference: ClassifierReference) -> list[dict[str, torch.Tensor]
 
 
 def write(spec: Spec, root: Path, refer: Callable, samples: Callable, proofs: Callable, golden_of: Callable) -> None:
-    """Writes the folder and the golden file of one model, and compares its graph with torch."""
+    """Writes the folder and the golden file of one model and compares its graph with torch."""
     folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = make_tokenizer(spec)

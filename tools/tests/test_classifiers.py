@@ -34,7 +34,7 @@ class Classifiers(unittest.TestCase):
                     self.assertEqual(len(vector["logits"]), len(labels))
 
     def test_unnamed_labels_need_kind_classifier(self):
-        """Default names may be those of an NLI model; a regression has one class, which needs no name."""
+        """Default names may belong to an NLI model; a regression has one class, which needs no name."""
         folder = source("labels-unnamed", "tiny-bert", ("LABEL_0", "LABEL_1"))
         code, said = run(folder, ROOT / "made-unnamed", "--graphs", "cpu-fp32")
         self.assertEqual(code, 2)

@@ -77,7 +77,7 @@ class Parity(unittest.TestCase):
     """Compares the graph with the package, which reads each text alone."""
 
     def test_logits_equal_the_package_in_any_batch_and_for_any_number_of_labels(self):
-        """The graph finds labels by their token, so one graph accepts 1 to 40 labels."""
+        """The graph identifies labels by their token, so one graph accepts 1 to 40 labels."""
         names = ("title", "post", "empty", "blanks around", "emoji", "japanese", "decomposed", "invisible")
         texts = [TEXTS[name] for name in names]
         for encoder, name in PAIRS:

@@ -1,4 +1,4 @@
-"""Tests of a model folder's contents, using only the manifest, as another program would."""
+"""Tests of a model folder's contents, using only the manifest, as a third-party program would."""
 
 import hashlib
 import tomllib

@@ -91,7 +91,7 @@ class OddShapes(unittest.TestCase):
         self.assertEqual(code, 0, said)
 
     def test_weights_in_the_older_format(self):
-        """`pytorch_model.bin` gives the same result as safetensors."""
+        """`pytorch_model.bin` produces the same result as safetensors."""
         folder = copy_of("tiny-roberta")
         torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()

@@ -175,7 +175,7 @@ class Measures(unittest.TestCase):
         another_precision()
 
     def test_frozen_layers_are_computed_once_and_do_not_change(self):
-        """The logits equal those of the whole network up to half precision, and only the upper layers train."""
+        """The logits equal the whole network's up to half precision, and only the upper layers train."""
         corpus = read_corpus(written(posts()), Wishes())
         base = read_base(SHIPPED)
         model = base.classifier(corpus.labels, 1)

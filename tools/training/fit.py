@@ -2,7 +2,7 @@
 
 A step always takes `batch` rows. They are sorted by length and split into micro-batches of `tokens` padded tokens,
 which fit into memory; the gradients are summed. The size of the memory therefore does not change the result. All
-randomness in a step follows from the seed and the step, so a resumed run gives the same weights.
+randomness in a step follows from the seed and the step, so a resumed run produces the same weights.
 """
 
 import json

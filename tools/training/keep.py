@@ -1,8 +1,8 @@
 """Makes the result of `--keep-zero-shot`: the base's embedding folder, with learned label vectors.
 
-Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base. It
-assigns the learned labels better and accepts any other labels as the base does. After fine-tuning, `shipped.py` has
-written a new graph.
+Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base. The
+resulting model assigns the learned labels better and accepts any other labels as the base does. After fine-tuning,
+`shipped.py` has written a new graph.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def groups_of(rows: list[Row]) -> np.ndarray:
 
 
 def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:
-    """Copies the folder `source`, which was made from `base`, to `out` with these vectors, atomically."""
+    """Atomically copies the `source` folder, which was made from `base`, to `out` with these vectors."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"

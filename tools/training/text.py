@@ -1,4 +1,4 @@
-"""The text of a post as the program reads it, by the rule in crates/score/src/reddit_text.toml."""
+"""The text of a post as the program reads it, according to the rule in crates/score/src/reddit_text.toml."""
 
 import html
 import re

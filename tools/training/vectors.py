@@ -183,6 +183,6 @@ def shares_of(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1; zeros stay zeros."""
+    """Scales vectors to length 1; zeros remain zeros."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths > 0, lengths, 1)

@@ -21,7 +21,7 @@ RANGES = ((0x2000, 0x200B), (0x2010, 0x206F), (0x3000, 0x303F))  # general punct
 
 @dataclass(frozen=True)
 class Label:
-    """A label: its slug, its words, and the texts of its vector."""
+    """A label: its slug, its words, and the texts for its vector."""
 
     slug: str
     words: str

@@ -5,7 +5,7 @@ use crate::support::program::{Program, RunOutput, finished, on_reddit};
 /// The secret that no output may contain.
 const SENTINEL: &str = "hush0sentinel";
 
-/// Runs several commands with one setting, and returns everything that they printed and recorded.
+/// Runs several commands with one setting and returns everything that they printed and recorded.
 fn shown(variable: &str, value: &str) -> String {
     let mut all = String::new();
     for args in [

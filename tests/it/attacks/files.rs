@@ -123,7 +123,8 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     };
     assert!(scene.purge(&left).await.lingers);
     let program = Program::new();
-    // A rewrite needs a WAL as large as the remaining data, half of the file; the limit is a quarter of the file.
+    // A rewrite needs a WAL as large as the remaining data, which is half of the file; the limit is a quarter of the
+    // file.
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
     let command = program.command(&["--database", &database.url, "db", "vacuum"]);
     run_limited(&command, &format!("ulimit -f {kib}")).expect_exit(4, "ulimit");

@@ -201,7 +201,7 @@ impl Place<'_> {
                 files_of(file.parent().unwrap())
             }
             Self::Postgres(_, database) => {
-                // A checkpoint removes truncated files, and writes memory to disk.
+                // A checkpoint removes truncated files and writes memory to disk.
                 database.run("CHECKPOINT").await;
                 let mut connection = PgConnection::connect(&database.url).await.unwrap();
                 let folder: String = sqlx::query_scalar(

@@ -1,4 +1,4 @@
-//! Races between two stages: one is paused before each statement of its transactions while the other one runs.
+//! Races between two stages: one is paused before each statement of its transactions while the other is running.
 //!
 //! A stage is represented by its calls to the store. On PostgreSQL, a proxy pauses one stage before its first
 //! statement, then before its second, and so on, until it finishes without a pause; during each pause, the other stage

@@ -50,7 +50,7 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
         scene.collect_one(new_climate(10)).await;
         let known = watermark(&scene.context, SourceKind::Reddit).await;
         assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
-        // The post is stored with the time that the source gives.
+        // The post is stored with the time that the source reports.
         let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
         assert_eq!(scene.rows(dates).await, ["1"]);
 

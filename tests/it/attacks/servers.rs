@@ -95,7 +95,7 @@ async fn made(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
 }
 
-/// Runs a command whose database is rejected, and returns its message.
+/// Runs a command whose database is rejected and returns its message.
 fn refused(url: &str, words: &[&str]) -> String {
     let ran = Program::new().run(&[&["--database", url], words].concat());
     assert_eq!(ran.code, 4, "{words:?}: {}", ran.stderr);

@@ -84,7 +84,7 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
                 assert_eq!(row[column], shown[column], "{column}");
             }
         }
-        // An answer about an earlier text of the post does not count.
+        // An answer about the post's earlier text does not count.
         let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k3') WHERE \
             fullname = 't3_k2'";
         database.run(edited).await;

@@ -54,7 +54,7 @@ async fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         scene.ok(&["labels", "drop", "first-fit24", "--yes"]);
         assert_eq!(names(), ["first"]);
 
-        // A damaged fit can be replaced by the same fit or by the labels of the file, and dropped while it is current.
+        // A damaged fit can be replaced by the same fit or by the labels in the file, and dropped while it is current.
         scene.ok(&fit);
         database.run(damage).await;
         scene.ok(&[&fit[..], &["--label-set", "first"]].concat());

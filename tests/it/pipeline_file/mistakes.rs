@@ -87,7 +87,7 @@ fn all_mistakes_are_reported_together_with_line_and_nearest_key() {
     }
     assert_eq!(lines.next(), None);
 
-    // Commands that only read labels and those that collect report the same mistakes.
+    // Commands that only read labels and commands that collect report the same mistakes.
     let path = program.write("bad.toml", BAD);
     for args in [
         &["classify", "--pipeline", &path][..],

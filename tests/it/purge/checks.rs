@@ -109,7 +109,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
         assert_eq!(counts["requests"], 2);
         assert_eq!(
             counts["reddit"]["requests"], 4,
-            "a token, one request by the first run, and two by this one"
+            "a token, one request from the first run, and two from this one"
         );
     }
 }

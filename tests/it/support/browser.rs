@@ -154,7 +154,7 @@ impl Browser {
         done.unwrap().value().unwrap()
     }
 
-    /// Opens a page in a window of this width, and checks it.
+    /// Opens a page in a window of this width and checks it.
     pub async fn open(&self, url: &str, width: u32, scheme: Scheme) {
         self.go(url, width, scheme).await;
         self.check().await;
@@ -290,7 +290,7 @@ impl Browser {
         panic!("still false after ten seconds: {condition}");
     }
 
-    /// Returns a screenshot of the whole page as PNG, and stores it in the folder that `TOPICMILL_BROWSER_PICTURES`
+    /// Returns a screenshot of the whole page as PNG and stores it in the folder that `TOPICMILL_BROWSER_PICTURES`
     /// names, if set.
     pub async fn screenshot(&self, name: &str) -> Vec<u8> {
         let size =

@@ -1,4 +1,4 @@
-//! Parses the Prometheus text format, and rejects violations of its rules:
+//! Parses the Prometheus text format and rejects violations of its rules:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -93,7 +93,7 @@ impl Program {
         finished(self.command(args).output().unwrap())
     }
 
-    /// Runs with settings, each given by a name such as `classify.workers`.
+    /// Runs with settings, each identified by a name such as `classify.workers`.
     pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> RunOutput {
         let mut command = self.command(args);
         for (key, value) in settings {

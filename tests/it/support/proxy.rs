@@ -159,7 +159,7 @@ async fn pass_on(client: TcpStream, server: &str, gate: &Gate) {
 }
 
 /// Forwards a client's messages in groups that end with a `Query`, a `Sync`, or another message that the server handles
-/// immediately. Only a group that executes a statement passes through the gate, and is counted.
+/// immediately. Only a group that executes a statement passes through the gate and is counted.
 /// See <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
 async fn statements(
     mut client: OwnedReadHalf,

@@ -1,9 +1,9 @@
-//! Inserts rows into every table, and reads a whole database, without the store.
+//! Inserts rows into every table and reads a whole database, without the store.
 
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_store::{Access, Store};
 
-/// At least one row for every table except those of schedules, with posts from several sources, one of them removed.
+/// At least one row for every table except the schedule tables, with posts from several sources, one of them removed.
 const ROWS: &str = "
 INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
   ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]',

@@ -14,11 +14,11 @@ use topicmill_core::clock::SystemClock;
 pub enum Act {
     /// Sends these bytes and closes the connection.
     Answer(Vec<u8>),
-    /// Sends these bytes, and then nothing while the client waits.
+    /// Sends these bytes, and then nothing while the client is waiting.
     Silence(Vec<u8>),
     /// Sends these bytes, and then spaces, up to a gigabyte.
     Endless(Vec<u8>),
-    /// Sends these bytes, and then an occasional space while the client waits.
+    /// Sends these bytes, and then an occasional space while the client is waiting.
     Drip(Vec<u8>),
     /// Resets the connection without a response.
     Reset,
@@ -50,7 +50,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Starts a server that answers a POST with an access token, and any other request with `act(n, head)`, where `n`
+    /// Starts a server that answers a POST with an access token and any other request with `act(n, head)`, where `n`
     /// counts these requests from 0.
     pub async fn start(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
