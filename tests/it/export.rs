@@ -336,8 +336,8 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
 }
 
 #[test]
-fn labels_of_another_set_come_from_the_model_that_produced_them() {
-    if !has_onnx_runtime("labels_of_another_set_come_from_the_model_that_produced_them") {
+fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
+    if !has_onnx_runtime("labels_of_a_different_set_come_from_the_model_that_produced_them") {
         return;
     }
     let database = sqlite();

@@ -73,7 +73,7 @@ fn scored(
 }
 
 #[test]
-fn fixed_gpu_shapes_give_the_same_scores() {
+fn fixed_gpu_shapes_produce_the_same_scores() {
     if !has_onnx_runtime("scores with few shapes") {
         return;
     }

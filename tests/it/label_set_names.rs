@@ -165,7 +165,7 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
 }
 
 #[test]
-fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
+fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let before = scene.dump();

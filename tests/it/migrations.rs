@@ -132,7 +132,7 @@ async fn an_upgrade_changes_no_grants() {
 }
 
 #[tokio::test]
-async fn a_database_of_an_earlier_build_is_rejected_with_instructions() {
+async fn a_database_from_an_earlier_build_is_rejected_with_instructions() {
     for database in databases() {
         fill(&database.url).await;
         execute(

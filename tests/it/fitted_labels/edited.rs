@@ -17,7 +17,7 @@ fn exported(scene: &Scene<'_>) -> (Value, String) {
 const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exported_fit_gives_the_same_labels_in_another_database_and_without_one() {
+async fn an_exported_fit_assigns_the_same_labels_in_another_database_and_without_one() {
     for (database, other) in databases().iter().zip(databases().iter().rev()) {
         let (scene, there) = (Scene::new(database), Scene::unlabelled(other));
         let (fitted, file) = exported(&scene);

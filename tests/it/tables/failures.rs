@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_failed_row_keeps_its_id_and_gives_a_reason() {
+fn a_failed_row_keeps_its_id_and_has_a_reason() {
     let program = Program::new();
     let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
     program.write("in.csv", bad);
