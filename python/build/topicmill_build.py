@@ -43,7 +43,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 def stage_data(options):
-    """Builds the program, and copies it and the default model to the data folder."""
+    """Builds the program and copies it and the default model to the data folder."""
     shutil.rmtree(DATA, ignore_errors=True)
     shutil.copytree(
         REPOSITORY / MODEL,

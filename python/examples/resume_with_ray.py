@@ -1,4 +1,4 @@
-"""Ray Data: python resume_with_ray.py IN OUT DONE labels a folder of Parquet files, and can resume after a crash.
+"""Ray Data: python resume_with_ray.py IN OUT DONE labels a folder of Parquet files and can resume after a crash.
 
 DONE is a checkpoint folder, in which Ray stores the ids of the rows in OUT. Run the same command again to score the
 rest.

@@ -1,4 +1,4 @@
-"""Daft: python with_daft.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
+"""Daft: python with_daft.py IN OUT labels Parquet files and writes the rows with a score of at least 0.7."""
 
 import sys
 

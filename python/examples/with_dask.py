@@ -1,4 +1,4 @@
-"""Dask: python with_dask.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
+"""Dask: python with_dask.py IN OUT labels Parquet files and writes the rows with a score of at least 0.7."""
 
 import sys
 

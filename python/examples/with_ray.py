@@ -1,4 +1,4 @@
-"""Ray Data: python with_ray.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
+"""Ray Data: python with_ray.py IN OUT labels Parquet files and writes the rows with a score of at least 0.7."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Spark: python with_spark.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
+"""Spark: python with_spark.py IN OUT labels Parquet files and writes the rows with a score of at least 0.7."""
 
 import sys
 

@@ -20,7 +20,7 @@ pyo3::create_exception!(
     topicmill,
     Error,
     pyo3::exceptions::PyRuntimeError,
-    "The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."
+    "The model or the inference library cannot be used, or a text cannot be scored; the message says how to fix it."
 );
 
 /// Joins the parts of a text with blank lines, without placeholders for removed parts.
@@ -37,7 +37,7 @@ fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     }
 }
 
-/// The module `topicmill._native`.
+/// The `topicmill._native` module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

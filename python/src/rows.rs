@@ -80,7 +80,7 @@ impl Rows {
     }
 }
 
-/// Vectors of texts, text by text. A text without words has NaN.
+/// Vectors of texts, text by text. A text without a vector has NaN.
 pub struct Vectors {
     pub numbers: Vec<f32>,
     /// Rows that could not be computed, with the reason.

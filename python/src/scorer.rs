@@ -36,7 +36,7 @@ struct About {
     reason: String,
     engine: &'static str,
     threads: usize,
-    /// Numbers in the vector of a text; `None` if the model is not an embedding model.
+    /// Length of a text's vector; `None` if the model is not an embedding model.
     dimensions: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ impl Scorer {
         let Some(dimensions) = self.about.dimensions else {
             let About { model, kind, .. } = &self.about;
             return Err(Error::new_err(format!(
-                "the model `{model}` is of the kind `{kind}`, which computes no vectors of texts: give an embedding \
+                "the model `{model}` is of the kind `{kind}`, which computes no text vectors: use an embedding \
                     model"
             )));
         };
@@ -283,6 +283,6 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
 /// each call.
 fn forked(process: u32) -> PyErr {
     Error::new_err(format!(
-        "the model was loaded by process {process}: make a new Labeler in this one"
+        "the model was loaded by process {process}: create a new Labeler in this one"
     ))
 }

@@ -1,4 +1,4 @@
-//! Converts the settings of a Python `Labeler` to those of the scoring crate.
+//! Converts the settings of a Python `Labeler` to settings of the scoring crate.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ impl Settings {
         let engine: EngineName = self.engine.parse().map_err(value_error)?;
         if self.threads == Some(0) {
             return Err(PyValueError::new_err(
-                "`threads` is 0: give a number from 1 on, or None for one per core",
+                "`threads` is 0: use 1 or more, or None for one per core",
             ));
         }
         Ok(EngineOptions {
@@ -66,7 +66,7 @@ impl Settings {
         let mut set = match (&self.pipeline, &self.labels, folder.kind.head()) {
             (Some(text), _, head) => {
                 let mut set = label_file::read(text, "", no_file).map_err(value_error)?;
-                // A classifier keeps its own mode if that of the file is single, the default of a file.
+                // A classifier keeps its own mode if the file's mode is single, which is the default.
                 if let Some(head) = head.filter(|_| set.mode == Mode::Single) {
                     set.mode = head.function.into();
                 }
@@ -164,14 +164,14 @@ pub fn onnx_error(error: &OnnxError) -> PyErr {
         OnnxError::NotFound {
             library: Library::OpenVino,
             ..
-        } => "; install topicmill[openvino], or give engine=\"onnxruntime\"",
+        } => "; install topicmill[openvino], or use engine=\"onnxruntime\"",
         OnnxError::NotFound { .. } => {
             "; install the package `onnxruntime` in the same environment as topicmill"
         }
-        OnnxError::CpuOnly(_) => "; give device=\"cpu\", or engine=\"onnxruntime\"",
-        OnnxError::UnsupportedPrecision(_) => "; give engine=\"openvino\", or precision=\"fp32\"",
+        OnnxError::CpuOnly(_) => "; use device=\"cpu\", or engine=\"onnxruntime\"",
+        OnnxError::UnsupportedPrecision(_) => "; use engine=\"openvino\", or precision=\"fp32\"",
         OnnxError::Cuda { .. } => {
-            "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
+            "; install topicmill[cuda] in an environment without `onnxruntime`, or use device=\"cpu\""
         }
         _ => "",
     };

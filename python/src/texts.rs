@@ -30,7 +30,7 @@ impl Texts {
     pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err(
-                "one text was given where a list of texts is expected: put it into a list",
+                "a single text was passed where a list of texts is expected: put it into a list",
             ));
         }
         if given.hasattr("__arrow_c_stream__")? || given.hasattr("__arrow_c_array__")? {
@@ -81,7 +81,7 @@ fn object(row: usize, item: &Bound<'_, PyAny>) -> PyResult<Object> {
     } else {
         let kind = item.get_type().name()?;
         Err(PyTypeError::new_err(format!(
-            "row {row} is of type `{kind}`, which is not text: give str, UTF-8 bytes, or None"
+            "row {row} is of type `{kind}`, which is not text: use str, UTF-8 bytes, or None"
         )))
     }
 }
@@ -100,7 +100,7 @@ fn append_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> Py
         DataType::Dictionary(_, _) => return append_dictionary(array, texts),
         other => {
             return Err(PyTypeError::new_err(format!(
-                "the column of texts has the Arrow type {other}: give a column of strings"
+                "the text column has the Arrow type {other}: use a column of strings"
             )));
         }
     }
@@ -147,6 +147,6 @@ fn utf8(row: usize, bytes: &[u8]) -> PyResult<&str> {
 
 fn not_unicode(row: usize) -> PyErr {
     PyValueError::new_err(format!(
-        "the text of row {row} is not valid UTF-8: decode it with its own encoding first"
+        "the text in row {row} is not valid UTF-8: decode it with its own encoding first"
     ))
 }

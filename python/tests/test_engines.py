@@ -66,13 +66,13 @@ def test_an_unknown_engine_is_rejected():
 
 
 def test_openvino_is_for_cpus(labeler):
-    with pytest.raises(topicmill.Error, match=r'OpenVINO is used for CPUs only; give device="cpu"'):
+    with pytest.raises(topicmill.Error, match=r'OpenVINO is used for CPUs only; use device="cpu"'):
         Labeler(labels=LABELS, engine="openvino", device="cuda:0").load()
-    with pytest.raises(topicmill.Error, match='give engine="openvino", or precision="fp32"'):
+    with pytest.raises(topicmill.Error, match='use engine="openvino", or precision="fp32"'):
         Labeler(labels=LABELS, engine="onnxruntime", precision="bf16", device="cpu").load()
 
 
-def test_openvino_in_a_dask_worker_stays_on_the_cpu(monkeypatch):
+def test_openvino_in_a_dask_worker_runs_on_the_cpu(monkeypatch):
     monkeypatch.setattr(_find, "device", lambda asked: "cuda:1")
     asked = {}
     monkeypatch.setattr("topicmill._labeler.Scorer", lambda settings: asked.update(settings))
@@ -88,7 +88,7 @@ def test_openvino_in_a_dask_worker_stays_on_the_cpu(monkeypatch):
 
 
 def engine_without(*libraries: str, tmp_path, **settings: object) -> str:
-    """Returns the engine, or the error, of a process that does not find some libraries."""
+    """Returns the engine, or the error, of a process that cannot find some libraries."""
     code = (
         "from topicmill import Error, Labeler, _find\n"
         + "".join(f"_find.{library} = lambda: None\n" for library in libraries)
@@ -105,7 +105,7 @@ def engine_without(*libraries: str, tmp_path, **settings: object) -> str:
 def test_without_openvino_the_error_names_the_package_to_install(tmp_path):
     said = engine_without("openvino", tmp_path=tmp_path, engine="openvino")
     assert said.startswith("find OpenVINO: no library")
-    assert said.endswith('; install topicmill[openvino], or give engine="onnxruntime"')
+    assert said.endswith('; install topicmill[openvino], or use engine="onnxruntime"')
     assert engine_without("openvino", tmp_path=tmp_path) == "onnxruntime"
 
 

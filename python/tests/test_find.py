@@ -1,4 +1,4 @@
-"""Tests of finding the library and the model, and of assigning GPUs to workers."""
+"""Tests that the library and the model are found, and that GPUs are assigned to workers."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ import topicmill
 from topicmill import _find
 
 
-def test_the_library_is_the_packages_unless_a_variable_names_another(monkeypatch):
+def test_a_variable_overrides_the_library_of_the_package(monkeypatch):
     monkeypatch.delenv("ORT_DYLIB_PATH", raising=False)
     found = Path(_find.library())
     assert found.is_file() and found.parts[-3:-1] == ("onnxruntime", "capi")
@@ -22,7 +22,7 @@ def test_the_library_is_the_packages_unless_a_variable_names_another(monkeypatch
 def test_without_a_model_the_error_names_the_package_to_install(monkeypatch):
     assert Path(_find.model(None), "config.json").is_file()
     monkeypatch.setattr(_find, "_default_model_paths", lambda: iter([Path("/nowhere")]))
-    with pytest.raises(topicmill.Error, match="install the wheel of topicmill again"):
+    with pytest.raises(topicmill.Error, match="reinstall the topicmill wheel"):
         _find.model(None)
 
 

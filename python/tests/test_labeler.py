@@ -51,7 +51,7 @@ def test_scores_keep_the_order_of_texts_and_labels(labeler):
     ],
     ids=lambda column: str(getattr(column, "type", getattr(column, "dtype", type(column).__name__))),
 )
-def test_empty_rows_stay_aligned_in_every_column_type(labeler, column):
+def test_empty_rows_remain_aligned_in_every_column_type(labeler, column):
     scores = labeler.scores(column)
     assert np.isnan(scores).all(axis=1).tolist() == [False, True, True, True, False]
     assert (scores[0] == scores[4]).all()
@@ -73,7 +73,7 @@ def test_values_that_are_not_text_are_rejected_with_their_row(labeler):
         (["soup", "\ud800"], ValueError, "row 1 is not valid UTF-8"),
         (["soup", b"\xff"], ValueError, "row 1 is not valid UTF-8"),
         (pa.array([1, 2]), TypeError, "Arrow type Int64"),
-        (pa.array([["soup"]]), TypeError, "give a column of strings"),
+        (pa.array([["soup"]]), TypeError, "use a column of strings"),
         (pa.array([b"soup", b"\xff"]), ValueError, "row 1 is not valid UTF-8"),
         (pa.array([b"soup", b"\xff"]).view(pa.string()), ValueError, "row 1 is not valid UTF-8"),
         (np.zeros((2, 2)), TypeError, "2 dimensions"),
@@ -86,8 +86,8 @@ def test_values_that_are_not_text_are_rejected_with_their_row(labeler):
 def test_invalid_settings_are_rejected(tmp_path):
     for settings, error, said in [
         ({"mode": "both"}, ValueError, "'single', 'multi', or"),
-        ({"threads": 0}, ValueError, "from 1 on"),
-        ({"batch_tokens": 0}, ValueError, "from 1 on"),
+        ({"threads": 0}, ValueError, "1 or more"),
+        ({"batch_tokens": 0}, ValueError, "1 or more"),
         ({"labels": []}, ValueError, "at least one label"),
         ({"labels": "cooking"}, TypeError, "a list of labels"),
         ({"labels": [1]}, TypeError, "not a str"),
@@ -130,7 +130,7 @@ def test_labels_have_descriptions_templates_and_modes():
     assert not np.allclose(matrices[3].sum(axis=1), 1)
 
 
-def test_the_default_labels_are_those_of_the_program():
+def test_the_default_labels_are_the_same_as_in_the_program():
     labeler = Labeler(threads=1)
     assert len(labeler.labels) == 16 and "climate" in labeler.labels
     assert labeler.label("The new console has better games.")["labels"][0] == "gaming"

@@ -39,7 +39,7 @@ BODIES = ["", "[removed]", "My \\*starter\\* **died** &amp;amp; more.", "&#x200B
 
 
 def posts() -> list[dict]:
-    """Returns posts, each with words of one label, the labels in turn."""
+    """Returns posts, each with words for one label, cycling through the labels."""
     chance = random.Random(3)
 
     def title(i: int) -> str:
@@ -125,7 +125,7 @@ def test_an_exported_fit_gives_the_labels_of_the_database_to_the_bit(stored):
     assert np.abs(labeler.scores(texts) - labeler.scores(texts[::-1])[::-1]).max() < 1e-5
 
 
-def test_vectors_are_those_of_the_database(stored):
+def test_vectors_equal_those_in_the_database(stored):
     folder, _ = stored
     labeler = Labeler(model=MODEL, pipeline=folder / "five.toml", reddit_text=True, threads=1, batch_tokens=512)
     plain = [post["title"] for post in posts() if post["selftext"] in BODIES[:2]]
@@ -144,7 +144,7 @@ def test_vectors_are_those_of_the_database(stored):
 
 def test_only_an_embedding_model_has_vectors():
     model = next((REPOSITORY / "tests/it/fixtures/classifiers/models").iterdir())
-    with pytest.raises(topicmill.Error, match="computes no vectors of texts: give an embedding model"):
+    with pytest.raises(topicmill.Error, match="computes no text vectors: use an embedding model"):
         Labeler(model=model, threads=1, device="cpu").vectors(["soup"])
 
 

@@ -69,7 +69,7 @@ def in_fork(do) -> str:
         except BaseException as error:
             said = repr(error)
         os.write(into, said.encode())
-        # Run all destructors, in a process without the threads of its parent.
+        # Run all destructors, in a process without its parent's threads.
         os.close(into)
         os.close(out)
         sys.stdout = sys.stderr = open(os.devnull, "w")
@@ -104,7 +104,7 @@ def test_a_fork_reloads_the_model():
         return float(np.abs(scores - here).max()) < 1e-5
 
     assert in_fork(child) == "True"
-    # Fork while another thread computes and holds the locks.
+    # Fork while another thread is computing and holds the locks.
     thread = threading.Thread(target=lambda: labeler.scores(texts(250)))
     thread.start()
     time.sleep(0.05)
@@ -138,7 +138,7 @@ def test_a_pickle_contains_settings_but_no_model(labeler):
     assert len(_labeler._process.cached) == _labeler._MAX_CACHED
 
 
-def test_a_pickle_of_another_version_is_rejected(labeler, monkeypatch):
+def test_a_pickle_from_a_different_version_is_rejected(labeler, monkeypatch):
     monkeypatch.setattr(_labeler, "__version__", "9.9.9")
     pickled = pickle.dumps(labeler)
     monkeypatch.undo()
@@ -146,7 +146,7 @@ def test_a_pickle_of_another_version_is_rejected(labeler, monkeypatch):
         pickle.loads(pickled)
 
 
-def test_a_worker_with_another_model_or_none_reports_it(tmp_path):
+def test_a_worker_with_a_different_model_or_none_reports_it(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     labeler = Labeler(model=folder, labels=LABELS, threads=1).load()
     pickled = pickle.dumps(labeler)

@@ -29,7 +29,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     command += [word for label in labels or [] for word in ("--label", label)]
     if labels is None:
         command += ["--pipeline", REPOSITORY / "pipelines/sixteen-topics.toml"]
-    # Another home folder, without settings and cached batch sizes.
+    # A different home folder, without settings or cached batch sizes.
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
     ran = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 1, ran.stderr  # Two rows have no text.

@@ -145,7 +145,7 @@ def test_unsupported_tables_are_rejected_with_the_reason(labeler):
         (pa.table([["a"], ["b"]], names=["text", "text"]), ValueError, "2 columns `text`"),
         (pa.table({"text": ["a"], "score": [1]}), ValueError, "already has a column `score`"),
         (pa.table({"text": [1]}), TypeError, "Arrow type Int64"),
-        (pa.table({"text": [["a"]]}), TypeError, "give a column of strings"),
+        (pa.table({"text": [["a"]]}), TypeError, "use a column of strings"),
         (pd.DataFrame({"text": [1]}), TypeError, "Arrow type Int64"),
         (pd.DataFrame({"text": [1, "a"]}, dtype=object), TypeError, "row 0 is of type `int`"),
         (pl.LazyFrame({"text": ["a"]}), TypeError, "map_batches"),

@@ -5,8 +5,8 @@
 >>> labeler.label("My sourdough starter died.")["labels"][0]
 'cooking'
 
-`Labeler` scores lists of texts, and tables of pyarrow, pandas, polars and numpy. It can be pickled, so it works in
-Dask, Ray Data, Spark and Daft. The program `topicmill` comes with the package and computes the same scores.
+`Labeler` scores lists of texts, and tables from pyarrow, pandas, polars and numpy. It can be pickled, so it works in
+Dask, Ray Data, Spark and Daft. The `topicmill` program comes with the package and computes the same scores.
 """
 
 from topicmill._labeler import Labeler, Labels, Scored

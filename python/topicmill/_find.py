@@ -27,21 +27,21 @@ def model(named: str | None) -> str:
         if found is None:
             raise Error(
                 f"the default model is not installed with the package on `{socket.gethostname()}`: "
-                "install the wheel of topicmill again, or give the path of a model folder"
+                "reinstall the topicmill wheel, or use the path of a model folder"
             )
         return str(found)
     folder = Path(named).expanduser()
     if not folder.is_dir():
         raise Error(
             f"there is no model folder `{named}` on `{socket.gethostname()}`, seen from `{os.getcwd()}`: "
-            "copy the folder there, or give an absolute path that every worker can read"
+            "copy the folder there, or use an absolute path that every worker can read"
         )
     return str(folder)
 
 
 def _default_model_paths() -> Iterator[Path]:
-    """Yields candidate paths of the default model, the most likely first."""
-    # `pip install --target` and `--user` use other prefixes, which only the list of files shows.
+    """Yields candidate paths of the default model, most likely first."""
+    # `pip install --target` and `--user` use different prefixes, which only the list of files shows.
     try:
         files = importlib.metadata.files("topicmill") or []
     except importlib.metadata.PackageNotFoundError:
@@ -70,7 +70,7 @@ def device(asked: str) -> str:
 
 
 def library() -> str | None:
-    """Returns the library of the package `onnxruntime`, without importing it; `None` to search elsewhere."""
+    """Returns the library of the `onnxruntime` package, without importing it; `None` to search elsewhere."""
     if os.environ.get("ORT_DYLIB_PATH"):
         return None
     # The prefix excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
@@ -78,7 +78,7 @@ def library() -> str | None:
 
 
 def openvino() -> str | None:
-    """Returns the library of the package `openvino`, without importing it."""
+    """Returns the library of the `openvino` package, without importing it."""
     return _in_package("openvino", "libs", "libopenvino_c.", "openvino_c.dll")
 
 

@@ -1,4 +1,4 @@
-"""The class `Labeler`. It loads its model lazily, once per process, and is pickled as its settings."""
+"""The `Labeler` class. It loads its model lazily, once per process, and is pickled as its settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Labels = Sequence[str] | Mapping[str, str | Sequence[str]]
 #: Maximum number of models that a process caches for unpickled labelers; the least recently used is evicted.
 _MAX_CACHED = 4
 
-#: Precisions that only OpenVINO computes from a float32 graph, on CPUs.
+#: Precisions that only OpenVINO can compute from a float32 graph, on CPUs.
 _CPU_PRECISIONS = ("bf16", "int8")
 
 
@@ -95,7 +95,7 @@ class _Settings:
 
 class _Loaded:
     """The model for some settings in this process. `lock` lets one thread load or compute at a time; a main thread that
-    waits for the lock still handles Ctrl-C."""
+    is waiting for the lock still handles Ctrl-C."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -103,7 +103,7 @@ class _Loaded:
 
 
 class _Process:
-    """The models loaded by this process. A forked child does not have the threads of its parent, so it starts empty."""
+    """The models loaded by this process. A forked child does not have its parent's threads, so it starts empty."""
 
     def __init__(self) -> None:
         self.number = os.getpid()
@@ -145,36 +145,36 @@ class Labeler:
 
     The first call that needs the model loads it, once per process; after a fork or after unpickling in another process,
     it is loaded again. The labeler is thread-safe. Concurrent calls wait for each other, because one batch uses all
-    threads of the model.
+    of the model's threads.
 
     :param model: A model folder; None for the default model, which comes with the package.
     :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for the
         labels of a classifier, and for any other model the sixteen topics of the program's default pipeline.
     :param pipeline: A pipeline file, such as `topicmill labels export` writes, instead of labels, template, mode,
-        threshold and background. The constructor reads it, so workers of a cluster do not need it.
+        threshold and background. The constructor reads it, so cluster workers do not need it.
     :param device: "auto" for a GPU if there is one, "cpu", "cuda" or "cuda:N".
     :param mode: "single" for one label per text, with scores that add up to 1; "multi" for independent scores per
         label; "raw" for the unchanged logits of a classifier. None for the mode that a classifier was trained for,
         otherwise "single".
-    :param precision: "fp32", "bf16", "fp16" or "int8"; "auto" for the default of the folder. OpenVINO can run the
+    :param precision: "fp32", "bf16", "fp16" or "int8"; "auto" for the folder's default. OpenVINO can run the
         "fp32" graph faster in "bf16", and in "int8" if the folder has no "int8" graph.
     :param threads: Threads within a batch; None for one per core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
     :param threshold: Minimum score; a text whose best score is lower gets no label. None for the threshold of the
         pipeline file, or 0.
-    :param background: "reddit" also compares each text with common topics of Reddit; a text that fits these topics
+    :param background: "reddit" also compares each text with common Reddit topics; a text that fits these topics
         better than any label gets no label. "none" compares only labels. None for "reddit" with `labels`, unless the
         model is a classifier.
-    :param batch_tokens: Maximum padded tokens of a batch; None for a default that suits the device.
+    :param batch_tokens: Maximum padded tokens in a batch; None for a default that suits the device.
     :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
         "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime is not installed or does not support the precision. Both
-        give the same scores in float32.
+        compute the same scores in float32.
     :param text: The text column that `label_batch` reads; several columns are joined with a blank line.
     :param reddit_text: True to read texts as Reddit displays them: without Markdown, image URLs and zero-width
         characters.
     :param label_scores: True if `label_batch` adds a score column per label.
     :param logits: True if `label_batch` adds a logit column per label.
-    :param prefix: Prefix of the names of the columns that `label_batch` adds.
+    :param prefix: Prefix for the names of the columns that `label_batch` adds.
     :raises ValueError: if a setting is invalid. Settings that depend on the model are checked when it is loaded.
     """
 
@@ -200,10 +200,11 @@ class Labeler:
         prefix: str = "",
     ) -> None:
         if mode not in (None, "single", "multi", "raw"):
-            raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
+            raise ValueError(f"`mode` is {mode!r}: use 'single', 'multi', or for a classifier 'raw'")
         if background not in (None, "reddit", "none"):
             raise ValueError(
-                f"`background` is {background!r}: give 'reddit' or 'none', or a pipeline file with another background"
+                f"`background` is {background!r}: use 'reddit' or 'none', "
+                "or a pipeline file with a different background"
             )
         if pipeline is not None:
             of_file = {
@@ -217,11 +218,11 @@ class Labeler:
                 if value is not None:
                     raise ValueError(f"`{name}` cannot be combined with `pipeline`: change it in the file")
         if threads is not None and threads < 1:
-            raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one per core")
+            raise ValueError(f"`threads` is {threads}: use 1 or more, or None for one per core")
         if engine not in ("auto", "onnxruntime", "openvino"):
-            raise ValueError(f"`engine` is {engine!r}: give 'auto', 'onnxruntime' or 'openvino'")
+            raise ValueError(f"`engine` is {engine!r}: use 'auto', 'onnxruntime' or 'openvino'")
         if batch_tokens is not None and batch_tokens < 1:
-            raise ValueError(f"`batch_tokens` is {batch_tokens}: give a number from 1 on, or None")
+            raise ValueError(f"`batch_tokens` is {batch_tokens}: use 1 or more, or None")
         settings = _Settings(
             model=None if model is None else os.fspath(model),
             labels=None if labels is None else _labels(labels),
@@ -261,7 +262,7 @@ class Labeler:
     def __reduce__(self) -> tuple[Any, ...]:
         scorer = self._scorer_if_loaded()
         known_hash = scorer.model_hash if scorer else self._hash
-        # Built-in types only, so that another version can unpickle them and report the mismatch.
+        # Built-in types only, so that a different version can unpickle them and report the mismatch.
         return _unpickled, (__version__, vars(self._settings), vars(self._columns), known_hash)
 
     @property
@@ -287,7 +288,7 @@ class Labeler:
     def load(self) -> Labeler:
         """Loads the model now rather than at the first call, and returns the labeler.
 
-        :raises Error: if the model, the library or the device cannot be used; the message gives the remedy.
+        :raises Error: if the model, the library or the device cannot be used; the message says how to fix it.
         """
         self._scorer()
         return self
@@ -345,7 +346,7 @@ class Labeler:
     def vectors(self, texts: Any) -> NDArray[np.float32]:
         """Computes the vector of each text, for clustering, search, or a classifier of your own.
 
-        Vectors have length 1, and are rounded as in the database of the program.
+        Vectors have length 1 and are rounded as in the program's database.
 
         >>> Labeler(labels=["cooking", "travel"]).vectors(["Bread and butter.", None]).shape
         (2, 384)
@@ -366,7 +367,7 @@ class Labeler:
     def label_batch(self, batch: Batch) -> Batch:
         """Adds the columns `label`, `score` and `margin` to a table.
 
-        A row with a missing or blank text has nulls there. `score` is that of the best label, even if it is below the
+        A row with missing or blank text has nulls there. `score` is the best label's score, even if it is below the
         threshold and the label is null. `margin` is the best score minus the second best.
 
         >>> import numpy as np
@@ -374,7 +375,7 @@ class Labeler:
         >>> Labeler(labels=["cooking", "travel"]).label_batch(batch)["label"].tolist()
         ['cooking', None]
 
-        :param batch: A Table or RecordBatch of pyarrow, a DataFrame of pandas or polars, or a dictionary of arrays.
+        :param batch: A pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a dictionary of arrays.
         :returns: A table of the same type, with all its columns, followed by the new ones.
         :raises ValueError: if the text column is missing, or the name of a new column is already used.
         """
@@ -386,7 +387,7 @@ class Labeler:
     def meta(self, batch: Batch) -> Batch:
         """Returns the result of `label_batch` for the table without its rows, for engines that need the columns first.
 
-        Loads the model only if each label gets a column, and the labels depend on the model.
+        Loads the model only if each label gets a column and the labels depend on the model.
 
         >>> import pandas as pd
         >>> Labeler(labels=["cooking", "travel"]).meta(pd.DataFrame({"text": ["x"]})).columns.tolist()
@@ -453,7 +454,7 @@ def _read_pipeline(path: str) -> tuple[str, tuple[str, ...]]:
 
 def _labels(labels: Labels) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if isinstance(labels, (str, bytes)):
-        raise TypeError("`labels` is one text: give a list of labels")
+        raise TypeError("`labels` is a single text: use a list of labels")
     if isinstance(labels, Mapping):
         described = ((label, texts) for label, texts in labels.items())
         pairs = tuple(
@@ -465,7 +466,7 @@ def _labels(labels: Labels) -> tuple[tuple[str, tuple[str, ...]], ...]:
         if not all(isinstance(text, str) for text in (label, *texts)):
             raise TypeError(f"the label {label!r} or one of its descriptions is not a str")
     if not pairs:
-        raise ValueError("`labels` is empty: give at least one label, or None for the default ones")
+        raise ValueError("`labels` is empty: use at least one label, or None for the default ones")
     return pairs
 
 

@@ -13,7 +13,7 @@ def read_pipeline(text: str, path: str) -> tuple[str, list[str]]:
     """Returns the text of an equivalent pipeline file that names no other file, and the slugs of the labels."""
 
 class Error(RuntimeError):
-    """The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."""
+    """The model or the inference library cannot be used, or a text cannot be scored; the message says how to fix it."""
 
 @final
 class Scorer:

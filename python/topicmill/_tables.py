@@ -1,4 +1,4 @@
-"""Reads texts from tables of pyarrow, pandas, polars and numpy, and adds label columns to them.
+"""Reads text from pyarrow, pandas, polars and numpy tables, and adds label columns to them.
 
 Only numpy is imported here: a program that passes a table has already imported the table's library.
 """
@@ -41,7 +41,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         if not self.text:
-            raise ValueError("`text` names no column: give the column of texts")
+            raise ValueError("`text` names no column: name the text column")
 
     def added(self, labels: list[str]) -> list[str]:
         """Returns the names of the new columns, in order."""
@@ -68,7 +68,7 @@ def labelled(
         texts = _joined([_column(batch, kind, name) for name in columns.text], columns.reddit_text)
     else:
         texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
-    # Joined texts are clean already. Cleaning is not idempotent: `\*` becomes `*`, which is Markdown.
+    # Joined texts are already clean. Cleaning is not idempotent: `\*` becomes `*`, which is Markdown.
     cleans = columns.reddit_text and not is_joined
     codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits, cleans)
     warn(failed)
@@ -100,7 +100,7 @@ def _added(batch: Any, kind: str, columns: Columns, labels: list[str]) -> list[s
     taken = [name for name in added if name in names]
     if taken:
         raise ValueError(
-            f"the batch already has a column `{taken[0]}`: drop or rename it, or give prefix=… for the new columns"
+            f"the batch already has a column `{taken[0]}`: drop or rename it, or set prefix=… for the new columns"
         )
     return added
 
@@ -109,9 +109,9 @@ def texts_of(values: Any, place: str = "the array") -> Any:
     """Converts values for the native module: an object with the Arrow C data interface, or a sequence."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise TypeError(f"{place} has {values.ndim} dimensions: give one text per row")
+            raise TypeError(f"{place} has {values.ndim} dimensions: use one text per row")
         if values.dtype.kind not in "SUOT":
-            raise TypeError(f"{place} has the type {values.dtype}, which is not text: give a column of strings")
+            raise TypeError(f"{place} has the type {values.dtype}, which is not text: use a column of strings")
         return values.tolist()
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(
@@ -200,8 +200,8 @@ def _kind_of(batch: Any) -> str:
         return "numpy"
     hint = ""
     if polars is not None and isinstance(batch, polars.LazyFrame):
-        hint = "; give it to the method `map_batches` of the LazyFrame, or collect it first"
+        hint = "; pass it to the LazyFrame's `map_batches` method, or collect it first"
     raise TypeError(
-        f"`{type(batch).__module__}.{type(batch).__qualname__}` is not a supported table: give a Table or "
-        f"RecordBatch of pyarrow, a DataFrame of pandas or polars, or a dictionary of numpy arrays{hint}"
+        f"`{type(batch).__module__}.{type(batch).__qualname__}` is not a supported table: use a pyarrow "
+        f"Table or RecordBatch, a pandas or polars DataFrame, or a dictionary of numpy arrays{hint}"
     )

@@ -28,7 +28,7 @@ def label(
 
     The types of the new columns are known without loading a model. A worker process loads the model once, for any
     number of partitions. Only one of its threads computes at a time, so give each worker one thread. On a machine with
-    several GPUs, a worker whose name ends with a number uses the GPU of that number.
+    several GPUs, a worker whose name ends with a number uses the GPU with that number.
 
     :param ddf: A Dask DataFrame.
     :param text: The text column; several columns are joined with a blank line.

@@ -6,7 +6,7 @@ import os
 import pyarrow as pa
 import pytest
 
-# Ray starts its workers with niceness 15, with which they would hardly run on a busy machine.
+# Ray starts its workers with niceness 15, at which they would hardly run on a busy machine.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 DIGESTS: list[tuple[str, pa.Table]] = []

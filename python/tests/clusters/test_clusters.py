@@ -53,7 +53,7 @@ def expected(folder) -> pa.Table:
 @pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.stem)
 def test_an_engine_writes_the_rows_of_a_single_process(example, folder, expected, tmp_path, digests):
     command = [sys.executable, example, folder, tmp_path / "out"]
-    # By default, Spark runs the first python3 in the path for its workers.
+    # By default, Spark runs the first python3 on the path for its workers.
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
