@@ -1,6 +1,6 @@
 //! Fuzz targets for every parser of untrusted input.
 //!
-//! A target takes bytes, and panics if a guarantee is broken: parsing must not crash, and parsed data must be valid,
+//! A target takes bytes and panics if a guarantee is broken: parsing must not crash, and parsed data must be valid,
 //! within bounds, and unchanged after a round trip. Plain `cargo test` replays `__fuzz__/TARGET/corpus` and
 //! `__fuzz__/TARGET/crashes`, in seconds. `scripts/fuzz TARGET SECONDS` runs libFuzzer, guided by coverage, and `make
 //! fuzz` does so for all targets.
@@ -20,7 +20,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Declares a test per target, named like its folder.
+/// Declares a test per target, named after its folder.
 macro_rules! targets {
     ($($name:ident => $check:path),+ $(,)?) => {
         const TARGETS: &[&str] = &[$(stringify!($name)),+];

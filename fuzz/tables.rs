@@ -67,7 +67,7 @@ fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
 fn read(mut rows: impl Rows) -> Vec<Row> {
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
-        // Not strictly: a problem at the end of the file, or an unclosed quote, may have the line of the row before.
+        // Not strictly: a problem at the end of the file, or an unclosed quote, may have the previous row's line.
         assert!(row.line >= line, "{} after {line}", row.line);
         line = row.line;
         for (_, cell) in &row.cells {

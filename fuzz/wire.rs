@@ -1,4 +1,4 @@
-//! Fuzz targets for data from the network: listings, dump lines, headers, and HTML-escaped texts.
+//! Fuzz targets for data from the network: listings, dump lines, headers, and HTML-escaped text.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub fn thing(post: &Post) -> Value {
 
 /// Parsed posts of a listing are valid, and unchanged after writing and parsing them again.
 pub fn listing(bytes: &[u8]) {
-    // Reddit's texts are not HTML-escaped, so the round trip keeps them.
+    // Reddit's text is not HTML-escaped, so the round trip preserves it.
     let Ok(page) = parse_listing(bytes, SourceKind::Reddit) else {
         return;
     };
@@ -83,7 +83,7 @@ pub fn listing(bytes: &[u8]) {
         assert_eq!(&again, post);
     }
     assert_eq!(again.posts.len(), page.posts.len());
-    // The same for a source with escaped texts.
+    // The same for a source with escaped text.
     let escaped = parse_listing(bytes, SourceKind::Import).unwrap();
     escaped.posts.iter().for_each(assert_valid_post);
 }
@@ -197,7 +197,7 @@ pub fn entities(bytes: &[u8]) {
     };
     assert!(
         controls(&plain) <= controls(&text),
-        "a reference became a NUL, an escape or the like"
+        "a reference became a NUL, an escape or similar"
     );
     let mut escaped = text.replace('&', "&amp;");
     escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");

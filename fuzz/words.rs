@@ -39,7 +39,7 @@ pub fn pipeline_file(bytes: &[u8]) {
     }
 }
 
-/// Accepted settings have every key, and an error never quotes a line, which may hold a secret.
+/// Accepted settings have every key, and an error never quotes a line, which may contain a secret.
 pub fn settings(bytes: &[u8]) {
     const SECRET: &str = "hush0secret";
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -70,7 +70,7 @@ pub fn label_set(bytes: &[u8]) {
         })
         .collect();
     for label in &labels {
-        assert_eq!(slug(&label.slug), label.slug, "a slug has another slug");
+        assert_eq!(slug(&label.slug), label.slug, "a slug has a different slug");
         assert!(label.slug.len() <= "percent-".len() * label.label.len());
     }
     let set = LabelSet {
