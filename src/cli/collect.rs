@@ -30,7 +30,9 @@ pub struct Collect {
 /// Flags that select the source, the topics and the posts to collect.
 #[derive(Debug, Clone, Args, Default)]
 pub struct CollectFlags {
-    /// Read from reddit (needs a key), arctic-shift (an archive, no key) or sample (sample posts)
+    /// Read from SOURCE: reddit, arctic-shift or sample
+    ///
+    /// reddit needs a key; arctic-shift is an archive and needs none; sample contains sample posts.
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
     /// Read only the topic with the slug TOPIC; repeatable

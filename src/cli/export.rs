@@ -48,7 +48,7 @@ pub struct Export {
     /// Export only posts whose label has a score of at least SCORE, 0 to 1
     #[arg(help_heading = "Filters", long, value_name = "SCORE")]
     min_score: Option<f64>,
-    /// Export only posts that match an SQL expression over the columns of the data set
+    /// Export only posts that match an SQL expression over the data set's columns
     #[arg(help_heading = "Filters", long = "where", value_name = "SQL")]
     expression: Option<String>,
     /// Export the labels of a label set other than the current one

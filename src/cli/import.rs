@@ -31,7 +31,9 @@ pub struct Import {
     /// Set the input format [default: detected from content and name]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// Store only posts from the subreddit NAME; repeatable [default for dumps: the pipeline's subreddits]
+    /// Store only posts from the subreddit NAME; repeatable
+    ///
+    /// For dumps, the default is the pipeline's subreddits.
     #[arg(help_heading = "Filters", long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
     /// Store posts from every subreddit in a dump
@@ -51,7 +53,7 @@ pub struct Import {
     /// The value is used for posts without a value for the field.
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
-    /// Replace a topic's label in a file with the topic's slug [default: keep the file's `topic`]
+    /// Replace a topic's label in a file with the topic's slug
     #[arg(help_heading = "Fields", hide_short_help = true, long)]
     map_topics: bool,
     /// Use the topic that lists the post's subreddit, even if the file names a different one

@@ -44,7 +44,7 @@ to the program, for all users (to /usr/lib/topicmill if the program is /usr/bin/
 with `uv` or `pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub struct Install {
-    /// Copy the default model from DIR, for example from a clone of topicmill's repository
+    /// Copy the default model from DIR, such as one in a clone of the repository
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Install ONNX Runtime for NVIDIA GPUs, with NVIDIA's libraries (about 2 GB)

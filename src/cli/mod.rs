@@ -78,10 +78,10 @@ pub struct Cli {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
-    /// Read settings from FILE [default: topicmill.toml in the current folder, if it exists]
+    /// Read settings from FILE [default: topicmill.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Use the database URL: `sqlite:PATH` or `postgres://user:password@host/database`
+    /// Use the database at URL: `sqlite:PATH` or `postgres://user:password@host/database`
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     /// Write log lines as text or json

@@ -67,7 +67,9 @@ pub struct Pull {
     /// Download a branch, tag or commit
     #[arg(long, value_name = "REVISION", default_value = "main")]
     revision: String,
-    /// Choose the graph: fp32, fp16, int8, a different name used on the hub, or all [default: fp32]
+    /// Choose the graph: fp32, fp16, int8, or all [default: fp32]
+    ///
+    /// Other precisions can be given by the name that the hub uses.
     #[arg(long, value_name = "P")]
     precision: Option<String>,
     /// Create the folder DIR [default: models/NAME]

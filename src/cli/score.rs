@@ -100,7 +100,7 @@ pub struct Score {
         value_name = "FORMAT"
     )]
     output_format: Option<topicmill_tables::TableFormat>,
-    /// Set the character that separates CSV values, or `tab` [default: detected from the first line]
+    /// Set the CSV delimiter, a character or `tab` [default: detected]
     #[arg(help_heading = "Input", hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Add a column with each label's score (CSV, TSV, Parquet)

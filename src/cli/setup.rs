@@ -60,7 +60,9 @@ pub struct Setup {
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
-    /// Read topics and labels from FILE [default: the setting `pipeline`, else sixteen built-in topics]
+    /// Read topics and labels from a pipeline file
+    ///
+    /// The default is the setting `pipeline`, or else the sixteen built-in topics.
     #[arg(long, value_name = "FILE")]
     pub pipeline: Option<PathBuf>,
 }
@@ -76,7 +78,9 @@ pub struct RunFlags {
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
-    /// Make this run's label set the current one, which the views show [default: only if there is none yet]
+    /// Make this run's label set the current one, which the views show
+    ///
+    /// By default, this happens only if there is no current label set yet.
     #[arg(long)]
     make_current: bool,
 }

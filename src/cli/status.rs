@@ -31,13 +31,13 @@ pub struct Status {
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]
     check: bool,
-    /// Report a problem if the last new post was stored more than AGE ago, like 30m, 2h or 1d
+    /// Report a problem if no new post was stored within AGE, like 30m, 2h or 1d
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_post: Option<TimeDelta>,
-    /// Report a problem if the last successful collect or import ended more than AGE ago
+    /// Report a problem if no collect or import succeeded within AGE
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
-    /// Report a problem if a post has been waiting for its label for more than AGE
+    /// Report a problem if a post has been unlabelled for longer than AGE
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
     /// Set the output format; json prints everything in one object

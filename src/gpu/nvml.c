@@ -1,4 +1,4 @@
-/* A fake NVML library for tests, with two GPUs of different kinds. This process holds memory of the first GPU. Another
+/* A fake NVML library for tests, with two GPUs of different kinds. This process holds memory on the first GPU. Another
  * process uses the second GPU, which does not report its power. */
 #include <stdint.h>
 #include <stdio.h>

@@ -55,7 +55,7 @@ pub struct Evaluate {
     /// Run the model on gold posts that have no label yet, without storing the result
     #[arg(long)]
     pub compute: bool,
-    /// Exit with 1 unless the second label set or model is significantly better (p < 0.05)
+    /// Exit with 1 unless the second is significantly better (p < 0.05)
     #[arg(long)]
     require_better: bool,
     /// Show N posts that are labelled wrongly or, in a comparison, differently

@@ -92,7 +92,7 @@ struct WhichModel {
     /// Use the model in DIR
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Score in this mode: single, multi or raw
+    /// Score in MODE: single, multi or raw
     ///
     /// single assigns one label per text, multi scores each label independently, and raw returns the logits of a
     /// classifier.

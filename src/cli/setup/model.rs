@@ -38,10 +38,10 @@ pub struct ModelFlags {
         value_name = "N"
     )]
     threads: Option<usize>,
-    /// Score in MODE: single, multi or raw [default: the pipeline's, or the classifier's own]
+    /// Score in MODE: single, multi or raw
     ///
-    /// single assigns one label per text, multi scores each label independently, and raw returns the logits of a
-    /// classifier.
+    /// The default is the pipeline's mode, or the classifier's own. single assigns one label per text, multi scores
+    /// each label independently, and raw returns the logits of a classifier.
     #[arg(
         help_heading = "Model options",
         hide_short_help = true,
