@@ -69,8 +69,8 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Checks each input of a target, and its first half. Prints the path of the input, which the harness shows if the
-/// check fails.
+/// Checks each input of a target and the first half of the input. Prints the path of the input, which the harness shows
+/// if the check fails.
 #[cfg(not(fuzzing))]
 fn replay(target: &str, check: fn(&[u8])) {
     for part in ["corpus", "crashes"] {

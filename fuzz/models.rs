@@ -1,4 +1,4 @@
-//! Fuzz targets for the files of a model folder.
+//! Fuzz targets for the files in a model folder.
 
 use std::path::Path;
 

@@ -55,8 +55,8 @@ pub fn settings(bytes: &[u8]) {
     }
 }
 
-/// The first line is a template, each other line a label. An accepted set has one hypothesis per label, and no two
-/// equal slugs.
+/// The first line is a template, and each other line is a label. An accepted set has one hypothesis per label, and no
+/// two equal slugs.
 pub fn label_set(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');

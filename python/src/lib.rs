@@ -1,7 +1,7 @@
 //! The native module `topicmill._native`: Python texts in, arrays of scores out.
 //!
-//! A thin wrapper of `topicmill-score`. The Python package in `topicmill/` finds the model and ONNX Runtime, and reads
-//! and writes tables. This module does the work that must release the GIL and must not copy texts.
+//! A thin wrapper around `topicmill-score`. The Python package in `topicmill/` finds the model and ONNX Runtime, and
+//! reads and writes tables. This module does the work that must release the GIL and must not copy texts.
 //!
 //! - [`settings`]: converts Python settings to a label set and engine options.
 //! - [`texts`]: borrows texts from Arrow arrays and Python sequences.

@@ -279,8 +279,8 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     })
 }
 
-/// Returns the error of a scorer that another process loaded. A safeguard: the Python package checks the process before
-/// each call.
+/// Returns the error for a scorer that another process loaded. A safeguard: the Python package checks the process
+/// before each call.
 fn forked(process: u32) -> PyErr {
     Error::new_err(format!(
         "the model was loaded by process {process}: create a new Labeler in this one"

@@ -86,7 +86,7 @@ fn object(row: usize, item: &Bound<'_, PyAny>) -> PyResult<Object> {
     }
 }
 
-/// Appends the texts of an array.
+/// Appends the texts in an array.
 fn append_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResult<()> {
     let start = texts.len();
     match array.data_type() {
