@@ -44,7 +44,7 @@ pub struct Doctor {
     format: OutputFormat,
 }
 
-/// The result of one check.
+/// The result of a check.
 struct Finding {
     what: &'static str,
     /// `ok`, `missing` or `wrong`.

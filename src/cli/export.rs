@@ -119,7 +119,7 @@ enum ExportFormat {
     #[value(alias = "ndjson")]
     Jsonl,
     Parquet,
-    /// Post ids only, without labels and texts
+    /// Post ids only, without labels and text
     Ids,
     /// Parquet files in a folder, with a data card
     Folder,

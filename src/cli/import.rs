@@ -192,7 +192,7 @@ impl Import {
         }
     }
 
-    /// Looks up the posts whose ids are in the files, and stores them.
+    /// Looks up the posts whose ids are in the files and stores them.
     async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
             || self.map_topics

@@ -1,7 +1,8 @@
 //! `topicmill setup`: installs ONNX Runtime, the default model and, with `--openvino`, OpenVINO.
 //!
 //! The target is the user's data folder, or with `--system` the prefix where the program is installed. The libraries
-//! come from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into place.
+//! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
+//! place.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

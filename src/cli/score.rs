@@ -1,4 +1,4 @@
-//! `topicmill score`: labels texts from files to a file, without a database.
+//! `topicmill score`: labels texts from files and writes them to a file, without a database.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -187,7 +187,7 @@ impl Setup {
         Ok(Store::open_cancellable(url, access, &self.stop).await?)
     }
 
-    /// Returns an error if `output` is the file of the database.
+    /// Returns an error if `output` is the database file.
     pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
         let address = Address::parse(self.settings().database.url.reveal());
         if address.is_ok_and(|address| address.includes(output)) {
@@ -199,7 +199,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Creates the context that the stages of a run share.
+    /// Creates the context that a run's stages share.
     pub fn context(&self, store: Store) -> Context {
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let mut context = Context::new(store, clock, stop, worker_name());
@@ -305,7 +305,7 @@ impl Setup {
         }
     }
 
-    /// Converts the settings of every source.
+    /// Converts the settings for every source.
     pub fn source_settings(&self) -> SourceSettings {
         let set = &self.settings().arctic_shift;
         let reddit = self.reddit_settings();

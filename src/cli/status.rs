@@ -124,7 +124,7 @@ fn as_json(status: &StatusReport) -> Value {
     all
 }
 
-/// Formats the numbers of the backlog, one per row.
+/// Formats the backlog figures, one per row.
 fn backlog(state: &LabellingState) -> Table {
     let all = json!(state);
     output::key_value_table("backlog", all.as_object().cloned().unwrap_or_default())

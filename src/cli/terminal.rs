@@ -16,7 +16,7 @@ pub const DEFAULT_WIDTH: usize = 80;
 /// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>).
 const MOST_CHARS: usize = 16;
 
-/// Returns the width of the terminal on stdout, or `None` for a pipe or a file.
+/// Returns the terminal width of stdout, or `None` for a pipe or a file.
 pub fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;

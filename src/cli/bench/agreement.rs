@@ -35,8 +35,8 @@ const SCORED_ALONE: usize = 16;
   topicmill bench agreement --texts texts.ndjson
   topicmill bench agreement --texts texts.ndjson --model models/bart-large-mnli --posts 200
 
-With the setting `classify.agreement = 0.995`, later commands use the fastest engine and precision that give 99.5 % of \
-the texts the same label as float32. Measure with texts like the ones that you will label.")]
+With the setting `classify.agreement = 0.995`, later commands use the fastest engine and precision that assign \
+the same label as float32 to 99.5 % of the texts. Measure with texts like the ones that you will label.")]
 pub struct AgreementBench {
     /// Score the texts in FILE
     ///

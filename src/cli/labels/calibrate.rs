@@ -151,8 +151,8 @@ impl Calibrate {
         }
         if self.out.path.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, but the labels of `{}` differ from those of the current \
-                 label set `{}`: name its pipeline file with --pipeline",
+                "--out writes a copy of the pipeline file, but the labels of `{}` differ from the labels of the \
+                 current label set `{}`: name its pipeline file with --pipeline",
                 of_file.name, set.name
             )));
         }
@@ -179,7 +179,7 @@ impl Calibrate {
         let file = setup.pipeline(&self.pipeline)?.label_set;
         if self.out.path.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, but its labels differ from those of the classifier \
+                "--out writes a copy of the pipeline file, but its labels differ from the labels of the classifier \
                  `{model}` ({}): with --pipeline, name a file with a [[topic]] for each of them",
                 head.label_list()
             )));
@@ -409,7 +409,7 @@ mod tests {
                         none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(with_settings(text, &set, None).unwrap(), expected);
         assert_eq!(with_settings(expected, &set, None).unwrap(), expected);
-        // A background file gets an absolute path; a built-in background stays a name.
+        // A background file gets an absolute path; a built-in background remains a name.
         for (named, expected) in [
             ("own.toml", "background = \"/old/own.toml\" # mine"),
             ("reddit", "background = \"reddit\" # mine"),

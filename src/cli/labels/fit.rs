@@ -144,7 +144,7 @@ impl FitLabels {
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
-        // On another thread, so that the review page's server stays responsive.
+        // On another thread, so that the review page's server remains responsive.
         let fitted = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
         let mut fitted = fitted.await?.map_err(|error| {
             CliError::Usage(format!(
@@ -158,7 +158,7 @@ impl FitLabels {
             fitted,
             is_representative,
             former,
-            model: model.expect("the gold texts have stored results of this model"),
+            model: model.expect("the gold texts have stored results from this model"),
         })
     }
 
@@ -341,7 +341,7 @@ impl FitLabels {
             tracing::warn!(
                 unknown,
                 unscored,
-                "gold posts that are not in the database or have no stored results of this model are left out"
+                "gold posts that are not in the database or have no stored results from this model are left out"
             );
         }
         Ok((texts, people))

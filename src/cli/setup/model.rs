@@ -117,7 +117,7 @@ pub(super) fn classifier_label_set(
         return LabelSet { mode, ..from_file };
     }
     tracing::info!(
-        "`{model}` is a classifier: using its own labels ({}) instead of those of the pipeline `{}`",
+        "`{model}` is a classifier: using its own labels ({}) instead of the labels in the pipeline `{}`",
         head.label_list(),
         from_file.name
     );

@@ -17,7 +17,7 @@ use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 const SHOWN_PROBLEMS: usize = 20;
 /// Maximum number of line numbers that an error lists for each problem.
 const SHOWN_LINES: usize = 5;
-/// The annotator's name if neither the file, --annotator nor the environment gives one.
+/// The annotator's name if the file, --annotator and the environment provide none.
 const UNKNOWN_ANNOTATOR: &str = "someone";
 
 #[derive(Debug, Args)]

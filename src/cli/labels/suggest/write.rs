@@ -15,7 +15,7 @@ use topicmill_review::suggest::Suggestion;
 
 /// The comment above the suggested topics.
 const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label and \
-                       describe it in a\n# sentence. Delete those that you do not need.\n";
+                       describe it in a\n# sentence. Delete the ones that you do not need.\n";
 
 pub(super) struct BaseFile {
     file: DocumentMut,
