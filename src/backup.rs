@@ -111,7 +111,7 @@ pub async fn backup(
     if part.symlink_metadata().is_ok() {
         fs::remove_file(&part).map_err(at(WHAT, &part))?;
     }
-    // SQLite would otherwise treat a leftover journal as the journal of this copy.
+    // SQLite would otherwise treat a leftover journal as this copy's journal.
     remove_journal(&part);
     let copied = copy(store, from, file, &part, stop).await;
     // An error that follows a cancellation is only its consequence.

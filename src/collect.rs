@@ -235,7 +235,7 @@ impl Read<'_> {
                     if error.affects_all_topics() {
                         return Err(CollectError::Source(error));
                     }
-                    // If a subreddit closes while it is read, its posts are not mixed with those of the next one.
+                    // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
                     if !report.outcome.is_subreddit_specific() || report.posts > before {
                         break;
                     }

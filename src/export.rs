@@ -73,7 +73,7 @@ pub struct Subject {
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
-    /// Export the embeddings of the texts, too.
+    /// Also export the embeddings of the texts.
     pub vectors: bool,
 }
 

@@ -81,7 +81,7 @@ pub struct Writing {
 /// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileReport {
-    /// Rows in the output, including those of an earlier run.
+    /// Rows in the output, including rows from an earlier run.
     pub lines: u64,
     /// Rows that an earlier run has written.
     pub resumed: u64,

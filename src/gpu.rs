@@ -300,7 +300,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples until dropped. Calls `on_sample` for each sample, with a display line and the sample of each GPU.
+    /// Samples until dropped. Calls `on_sample` for each sample, with a display line and each GPU's sample.
     pub(crate) async fn sample(
         &mut self,
         clock: &SharedClock,

@@ -37,7 +37,7 @@ const MAX_LISTING: u64 = 8 << 20;
 /// Time after which a download slower than [`MIN_BYTES_PER_SEC`] is cancelled, so that a slow server cannot block
 /// forever.
 const SPEED_GRACE: Duration = Duration::from_mins(10);
-/// Minimum speed in bytes per second, about twice that of a dial-up modem.
+/// Minimum speed in bytes per second, about twice the speed of a dial-up modem.
 const MIN_BYTES_PER_SEC: u64 = 16 << 10;
 
 /// The endpoint and its credentials.

@@ -65,7 +65,7 @@
 //! - **tombstone**: the record of a purged post (fullname, time and reason), so that it is not collected again.
 //! - **token budget**: the maximum padded tokens of a batch, rows × longest row.
 
-/// The version of the program and of its source.
+/// The version of the program and its source.
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
 pub mod advice;

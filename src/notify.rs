@@ -66,7 +66,7 @@ impl Notify {
         Self { command, metrics }
     }
 
-    /// Sends a notification if the state changed from working to failed or back. Takes seconds at most, and logs its
+    /// Sends a notification if the state changed from working to failed or back. Takes seconds at most and logs its
     /// errors.
     pub async fn notify_ended(&self, store: &Store, ended: &EndedWork<'_>, now: DateTime<Utc>) {
         let works = works(ended.status, ended.counts);

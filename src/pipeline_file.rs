@@ -42,7 +42,7 @@ pub enum PipelineError {
         .1.join(", "), .0
     )]
     NoSubreddits(String, Vec<String>),
-    /// A requested topic is not in the file; also lists the topics of the file.
+    /// A requested topic is not in the file; also lists the topics in the file.
     #[error("the pipeline has no topic `{0}`; it has {1}")]
     NoTopic(String, String),
 }

@@ -9,7 +9,7 @@ use topicmill_pages::report::{Chart, GENERATOR};
 
 use crate::atomic_file::{self, IfExists};
 
-/// Bytes at the start of a file that are searched for the marker of a report: the page's head, after its style sheet.
+/// Bytes at the start of a file that are searched for the report marker: the page's head, after its style sheet.
 const HEAD: u64 = 1_024;
 
 /// Reasons why a report was not written.

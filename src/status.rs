@@ -32,7 +32,7 @@ const RECENT_COLLECT_RUNS: u32 = 100;
 /// Minimum number of posts for a run to count towards the pace. A smaller run spends most of its time on loading the
 /// model.
 const MIN_POSTS_FOR_PACE: u32 = 50;
-/// Maximum age of a reported failed run of a schedule; the schedule of an older run may no longer exist.
+/// Maximum age of a failed scheduled run that is reported; the schedule of an older run may no longer exist.
 const FAILED_RUN_AGE: TimeDelta = TimeDelta::days(7);
 
 /// The state of the pipeline.

@@ -133,7 +133,7 @@ pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
     TASK_RUN.scope(id, work).await
 }
 
-/// Returns the run of the current log line; 0 before the first run.
+/// Returns the current log line's run; 0 before the first run.
 fn current_run() -> i64 {
     TASK_RUN
         .try_with(|id| *id)
@@ -162,7 +162,7 @@ impl Write for JsonLine {
         let text = String::from_utf8_lossy(line);
         let mut text = sanitize::json(&text).into_owned();
         let run = current_run();
-        // Inside a string, the quotes of this text would be escaped, so it can only be a key.
+        // Inside a string, the quotes in this text would be escaped, so it can only be a key.
         if run != 0 && !text.contains("\"run\":") {
             // Inserted as text: the layer has formatted the line already.
             text.insert_str(1, &format!("\"run\":{run},"));

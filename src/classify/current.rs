@@ -131,7 +131,7 @@ impl NotCurrent {
         let [_, current] = self.display_names();
         format!(
             "the views still show the labels of {current}; to show these labels, run `topicmill labels use {}`, or \
-             give --make-current next time",
+             add --make-current next time",
             self.switch
         )
     }

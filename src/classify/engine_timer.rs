@@ -5,7 +5,7 @@ use std::time::Duration;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::StageTimes;
 
-/// Splits the time of an engine's thread into busy, idle and blocked.
+/// Splits an engine thread's time into busy, idle and blocked.
 pub(super) struct EngineTimer<'a> {
     clock: &'a SharedClock,
     stages: &'a mut StageTimes,

@@ -43,7 +43,7 @@ const WINDOW_SCORES: usize = 100_000;
 const MIN_ROWS: usize = 64;
 /// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
 const WINDOWS_IN_FLIGHT: usize = 3;
-/// Capacity of the channel of scored posts; the engine waits while it is full.
+/// Capacity of the channel for scored posts; the engine waits while it is full.
 const EVENTS: usize = 64;
 
 /// Claimed posts on their way to the engine.
@@ -238,7 +238,7 @@ impl Shared<'_> {
         Ok(Models { large, small })
     }
 
-    /// Starts the thread of an engine.
+    /// Starts an engine's thread.
     fn engine(
         &self,
         mut large: Labeler,

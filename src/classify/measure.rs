@@ -63,7 +63,7 @@ pub async fn dry_run(
     Ok((missing, cost.await??))
 }
 
-/// Returns the texts of the sample.
+/// Returns the texts in the sample.
 fn sample_texts(missing: &WorkEstimate) -> Vec<String> {
     missing
         .sample

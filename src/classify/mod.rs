@@ -92,7 +92,7 @@ pub struct Options {
     pub make_current: MakeCurrent,
     /// Settings for the run record.
     pub settings: RunSettings,
-    /// The GPUs of the engines.
+    /// The engines' GPUs.
     pub gpus: GpuWatch,
 }
 
@@ -138,7 +138,7 @@ pub async fn label(
     let shared = Shared::new(worker, &mut models, set, options, progress).await?;
     // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
     current::set_current(store, shared.target, options.make_current).await?;
-    // Before the backlog is counted, so that the posts of a killed process count as claimable.
+    // Before the backlog is counted, so that a killed process's posts count as claimable.
     leases::reclaim_from_crashed(store, worker.name).await?;
     if options.retry_failed {
         store
@@ -170,7 +170,7 @@ pub async fn label(
     Ok(())
 }
 
-/// Copies the settings of the run into its record.
+/// Copies the run's settings into its record.
 fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts) {
     done.settings = RunSettings {
         text_rule: *topicmill_score::reddit::TEXT_RULE,
@@ -210,7 +210,7 @@ async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<Label
         // All labels are stored, so a failed comparison does not fail the run.
         Err(error) => {
             tracing::warn!(
-                "the labels were not compared with those of the large model alone: {error}"
+                "the labels could not be compared with the labels of the large model alone: {error}"
             );
             None
         }

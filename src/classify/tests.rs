@@ -35,7 +35,7 @@ async fn assert_shared(posts: usize, limit: Option<u64>) {
     let scene = Scene::with_posts(posts, topicmill_core::clock::SystemClock::shared()).await;
     let (to_one, from_other) = std::sync::mpsc::channel();
     let (to_other, from_one) = std::sync::mpsc::channel();
-    // Each engine waits in its first batch until the other has posts, too.
+    // Each engine waits in its first batch until the other also has posts.
     let both = Arc::new(AtomicU64::new(0));
     let meets = |to: std::sync::mpsc::Sender<()>, from: std::sync::mpsc::Receiver<()>| {
         let met = Arc::clone(&both);

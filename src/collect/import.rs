@@ -206,7 +206,7 @@ async fn store_block(
         state.rejected += rejected.len() as u64;
         state.run = sink.worker.run;
         state.updated_at = now;
-        // A truncated file stays unfinished, so that a later import continues it.
+        // A truncated file remains unfinished, so that a later import continues it.
         state.finished_at = (end == Some(End::Complete)).then_some(now);
     }
     done.left_out += position.left_out - plan.left_out;

@@ -46,7 +46,7 @@ impl Walk {
         }
     }
 
-    /// Ranks the posts of a page, and keeps those that are wanted and not seen before.
+    /// Ranks the posts on a page and keeps the wanted ones that have not been seen before.
     fn rank_and_filter(&mut self, posts: &mut Vec<ReadyPost>) {
         posts.retain_mut(|post| {
             // Every post of the page counts, so that the rank is the position in the listing.

@@ -14,7 +14,7 @@ use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// Minimum speed-up to continue doubling, because each step doubles the memory of a batch.
+/// Minimum speed-up to continue doubling, because each step doubles the memory that a batch needs.
 const MIN_GAIN: f64 = 1.03;
 /// Minimum speed-up over the default that is worth the memory.
 const MIN_GAIN_OVER_DEFAULT: f64 = 1.02;
@@ -221,7 +221,7 @@ pub enum SearchLimit {
 /// Approximate number of tokens in the pilot measurement.
 const PILOT_TOKENS: usize = 2_048;
 
-/// Searches with an engine on texts like those to be scored, and sets the budget of the labeler. If the limit is too
+/// Searches with an engine on texts like those to be scored, and sets the labeler's budget. If the limit is too
 /// short for any measurement, keeps the default and reports no steps.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::atomic_file::{self, IfExists};
 pub(super) struct CacheFile(PathBuf);
 
 impl CacheFile {
-    /// Returns the file of this name in a cache folder.
+    /// Returns the file with this name in a cache folder.
     pub(super) fn in_folder(cache_folder: &Path, name: &str) -> Self {
         Self(cache_folder.join("topicmill").join(name))
     }

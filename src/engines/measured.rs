@@ -91,7 +91,7 @@ impl ModelChoice {
         }
     }
 
-    /// Returns the measurements of the allowed engines.
+    /// Returns the measurements for the allowed engines.
     fn measured(&self, folder: &ModelFolder) -> Vec<Measured> {
         let kept = agreement_cache().and_then(|kept| kept.get(&self.key(folder)));
         let mut measured: Vec<Measured> = kept.unwrap_or_default();
@@ -99,7 +99,7 @@ impl ModelChoice {
         measured
     }
 
-    /// Stores the measurements of this model for [`ModelChoice::with_measured_engine`].
+    /// Stores the measurements for this model for [`ModelChoice::with_measured_engine`].
     ///
     /// # Errors
     /// Returns a message if they cannot be stored.

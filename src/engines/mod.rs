@@ -286,7 +286,7 @@ pub struct OpenedModel {
 pub struct EnginePool {
     /// The models of each engine; at least one engine.
     pub models: Vec<Models>,
-    /// The device of each engine.
+    /// Each engine's device.
     pub devices: Vec<Device>,
     /// Threads per batch of each engine.
     pub threads: usize,
@@ -305,8 +305,8 @@ pub enum Budget {
     FromModel,
     /// An earlier search, cached under this key.
     Remembered(String),
-    /// The default, because the cache has no search result under this key. The database may have one: it stores results
-    /// too, for machines whose cache folder is not writable.
+    /// The default, because the cache contains no search result for this key. The database may have one: it stores
+    /// results too, for machines whose cache folder is not writable.
     Unsearched(String),
 }
 
@@ -379,7 +379,7 @@ struct Share {
 }
 
 impl Share {
-    /// Returns the share of each of several workers.
+    /// Returns each worker's share.
     fn new(workers: u16) -> Self {
         Self {
             workers,

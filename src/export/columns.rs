@@ -1,4 +1,4 @@
-//! The columns of a data set, and the SQL statement that reads them.
+//! The columns of a data set and the SQL statement that reads them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

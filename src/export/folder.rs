@@ -28,7 +28,7 @@ pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io:
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Temporary folders are private; use the permissions of the replaced folder, or 0755.
+        // Temporary folders are private; use the replaced folder's permissions, or 0755.
         let mode = match fs::symlink_metadata(path) {
             Ok(there) if there.is_dir() => there.permissions(),
             _ => fs::Permissions::from_mode(0o755),

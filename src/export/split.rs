@@ -106,7 +106,7 @@ impl FromStr for Shares {
         if matches!(shares.len(), 2 | 3) && sum == 100 && shares.iter().all(|share| *share > 0) {
             return Ok(Self(shares));
         }
-        Err("give `gold`, or two or three positive integers with the sum 100: 80/20 for train and test, 80/10/10 \
+        Err("use `gold`, or two or three positive integers that add up to 100: 80/20 for train and test, 80/10/10 \
              for train, validation and test"
             .to_owned())
     }
@@ -344,7 +344,7 @@ impl Splitter {
     }
 }
 
-/// Returns the root of a row's group, and halves the path to it.
+/// Returns the root of a row's group and halves the path to it.
 fn find(groups: &mut [u32], mut row: usize) -> usize {
     while groups[row] as usize != row {
         // Path halving.

@@ -179,7 +179,7 @@ pub(super) fn write(
     finish(files, &none, counts).map(Some).map_err(failed)
 }
 
-/// Closes all files, and writes the data card of a folder.
+/// Closes all files and writes the data card of a folder.
 fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<FinishedDataset> {
     let order = files.order;
     let made = files.end(none)?;

@@ -76,7 +76,7 @@ impl OutputLayout {
         !self.copied && !self.dropped
     }
 
-    /// Returns the columns that are added to those of the input.
+    /// Returns the columns that are added to the input columns.
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();

@@ -30,7 +30,7 @@ pub enum PullError {
     /// The repository or the hub cannot be used by topicmill.
     #[error("{0}")]
     Unfit(String),
-    /// A link or folder is in the place of a file to write.
+    /// A link or folder is in place of a file to write.
     #[error("write `{0}`: it is a link or not a file; remove it, then run the same command again")]
     Link(PathBuf),
     /// A file cannot be written.

@@ -1,6 +1,6 @@
 //! Parses and validates the hub's list of a repository's files, and selects the files to download.
 //!
-//! The list is untrusted input. A name becomes a path only if it stays inside the folder and does not collide with a
+//! The list is untrusted input. A name becomes a path only if it is inside the folder and does not collide with a
 //! file that topicmill writes there.
 
 use std::collections::BTreeSet;

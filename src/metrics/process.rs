@@ -31,10 +31,10 @@ pub(super) fn put(exposition: &mut Exposition) {
     }
 }
 
-/// Returns the CPU seconds, and the start time of the process.
+/// Returns the CPU seconds and the start time of the process.
 fn times() -> Option<(f64, Option<f64>)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the process is in parentheses and may contain anything. The field after it is the third.
+    // The process name is in parentheses and may contain anything. The field after it is the third.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok().map(real);

@@ -12,7 +12,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Returns the word of the text format.
+    /// Returns the word used in the text format.
     pub fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -116,7 +116,7 @@ metrics! {
     Counter "process_cpu_seconds_total" [] "CPU time of this process"
 }
 
-/// Returns the metric of this name.
+/// Returns the metric with this name.
 pub(super) fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }

@@ -17,7 +17,7 @@ use topicmill_store::{RunId, StoreError, is_cancelled};
 /// The metadata key for the program version, which each run stores.
 pub const WRITTEN_BY: &str = "written_by";
 
-/// The record of a run, for the database, for `--run-json` and for the exit code.
+/// A run record, for the database, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRecord {
     /// The key in `runs`.
@@ -142,7 +142,7 @@ impl Context {
             outcomes,
             error,
         });
-        // The error of the run takes precedence over the error of recording it.
+        // The run's error takes precedence over an error in recording it.
         ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         match written {
             // A stopped run does not wait for the database; the next run records its end.

@@ -19,7 +19,7 @@ pub struct Mistake {
     pub text: String,
 }
 
-/// The mistakes of a file in order; at least one.
+/// The mistakes in a file in order; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes {
     shown: Vec<Mistake>,
@@ -34,7 +34,7 @@ impl Mistakes {
 }
 
 impl fmt::Display for Mistakes {
-    /// Continues a message after the name of the file.
+    /// Continues a message after the file name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let ([Mistake { line, column, text }], 0) = (self.shown.as_slice(), self.more) {
             return write!(f, ", line {line}, column {column}: {text}");

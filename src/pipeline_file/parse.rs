@@ -140,7 +140,7 @@ pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, Stri
     })
 }
 
-/// Reads the fit of the label set.
+/// Reads the label set's fit.
 fn read_fit(file: Section, set: &LabelSet, found: &mut Findings) -> Option<Fitted> {
     let value = file.get("fitted")?;
     let fit: FitSection = section("fitted", value, found)?;

@@ -5,7 +5,7 @@
 //! executes a stage: it receives the words of a command line.
 //!
 //! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever the clocks show.
-//! - The process that claims a run renews its lease, and writes only under that lease's fencing token.
+//! - The process that claims a run renews its lease and writes only under that lease's fencing token.
 
 mod entry;
 mod plan;

@@ -110,7 +110,7 @@ impl Timetable {
     }
 }
 
-/// Returns the message of a croner error without croner's terms.
+/// Returns a croner error's message without croner's terms.
 fn message_of(error: &CronError) -> String {
     let text = match error {
         CronError::ComponentError(text)

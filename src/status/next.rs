@@ -146,7 +146,8 @@ impl StatusReport {
         }
     }
 
-    /// Returns the flags for the current model. The model's name contains the length of the shortlist, if there is one.
+    /// Returns the flags for the current model. The model's name contains the shortlist length, if there is a
+    /// shortlist.
     fn model_flags(&self) -> String {
         let current = self.backlog.model.as_ref();
         let Some((current, defaults)) = current.zip(self.defaults.model.as_ref()) else {

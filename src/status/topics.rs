@@ -18,7 +18,7 @@ pub struct FailedTopic {
     pub outcome: String,
     /// The error message.
     pub detail: Option<String>,
-    /// The start of the first of the consecutive failed runs.
+    /// The start of the first consecutive failed run.
     pub since: Timestamp,
     /// The number of consecutive failed runs.
     pub runs: u64,

@@ -105,7 +105,7 @@ impl Scoring<'_> {
         (known, vectors)
     }
 
-    /// Sends the scores of a text to the writer, once for each of its posts. Returns the text's results.
+    /// Sends a text's scores to the writer, once for each of its posts. Returns the text's results.
     fn scored(
         &mut self,
         lease: Lease,
@@ -154,7 +154,7 @@ impl Scoring<'_> {
     }
 }
 
-/// Returns the indexes of the labels that are wanted.
+/// Returns the indexes of the wanted labels.
 fn wanted(pairs: &[PairState]) -> Vec<usize> {
     let pairs = (0..).zip(pairs);
     let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);

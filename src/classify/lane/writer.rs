@@ -24,7 +24,7 @@ impl Shared<'_> {
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
         let Worker { store, clock, .. } = *self.worker;
-        // The engine scores one window at a time, so all waiting posts have the same lease.
+        // The engine scores one window at a time, so all waiting posts are under the same lease.
         let mut waiting: Vec<Classified> = Vec::new();
         let mut last_lease = None;
         let mut written_at = clock.elapsed();

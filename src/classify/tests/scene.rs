@@ -160,7 +160,7 @@ impl Scene {
             .await
     }
 
-    /// Labels with a label set and a scripted engine, and returns the counts.
+    /// Labels with a label set and a scripted engine and returns the counts.
     pub(super) async fn label_as(&self, labels: &LabelSet) -> ClassifyCounts {
         let engine = Box::new(ScriptedEngine::default());
         let (ended, done) = self.label_with(vec![engine], labels, options()).await;
