@@ -40,7 +40,7 @@ async fn run_by_id(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), C
     };
     if run.stage != Stage::Classify {
         return Err(CliError::Usage(format!(
-            "run {id} is a `{}` run: use the id of a `classify` run, or leave out --run for the latest",
+            "run {id} is a run of `{}`: use the id of a `classify` run, or leave out --run for the latest",
             run.stage
         )));
     }

@@ -152,6 +152,6 @@ fn info_table(info: &Info, written_by: Option<&str>) -> Table {
     ];
     let head = head.map(|(what, value)| (what.to_owned(), value));
     let rows = info.rows.iter();
-    let rows = rows.map(|(table, n)| (format!("rows in {table}"), json!(n)));
+    let rows = rows.map(|(table, n)| (format!("rows of {table}"), json!(n)));
     output::key_value_table("what", head.into_iter().chain(rows))
 }

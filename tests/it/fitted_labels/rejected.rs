@@ -162,7 +162,7 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
                 "--limit",
                 "1",
             ])
-            .expect_stderr("was fitted with another model than `tiny-bert-nli`");
+            .expect_stderr("was fitted with a model other than `tiny-bert-nli`");
     }
 }
 
