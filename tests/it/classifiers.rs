@@ -471,7 +471,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
-        .expect_stderr("instead of those of the pipeline `mine`");
+        .expect_stderr("instead of the labels in the pipeline `mine`");
     let second = write("second.toml", pipeline("background = \"reddit\"", &MINE));
     scene
         .run(&["classify", "--model", &moods, "--pipeline", &second])

@@ -128,8 +128,8 @@ async fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
             .run(&["labels", "fit", "--gold", &answers, "--model", tiny])
             .expect_exit(
                 2,
-                "24 have no stored results of the model `tiny-bert-nli`; the current labels are by the model \
-                    `minilm-reddit-topics`",
+                "24 have no stored results of the model `tiny-bert-nli`; the current labels come from the \
+                    model `minilm-reddit-topics`",
             );
         assert_eq!(sets(), ["1"], "nothing is stored");
         let ran = scene.ok(&["labels", "fit", "--gold", &lacking, "--others-out-of-scope"]);

@@ -31,7 +31,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ("line 2, column 1", "`nmae`: did you mean `name`?"),
     ("line 3, column 8", "`singel` is not a mode"),
     ("line 4, column 13", "the threshold 1.5"),
-    ("line 5, column 15", "`temperature` is the text `warm`"),
+    ("line 5, column 15", "`temperature` is the string `warm`"),
     ("line 6, column 23", "needs exactly one `{}`"),
     ("line 9, column 1", "`lable`: did you mean `label`?"),
     (
@@ -157,7 +157,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
             "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"",
             "cannot be combined",
         ),
-        ("labels = \"a\"", "`labels` is the text `a`: write a list"),
+        ("labels = \"a\"", "`labels` is the string `a`: write a list"),
         ("labels = [\"a\", 3]", "is a string in quotes"),
         ("labels = [\"a\", \" \"]", "the label is empty: fill it in"),
         ("[[topic]]\nlabel = \" \"", "the label is empty: fill it in"),
