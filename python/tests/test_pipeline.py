@@ -214,3 +214,9 @@ def test_unusable_pipeline_files_are_rejected_with_the_cause(stored, tmp_path):
     for name, value in of_file.items():
         with pytest.raises(ValueError, match=f"`{name}` cannot be combined with `pipeline`"):
             Labeler(pipeline=folder / "five.toml", **{name: value})
+
+
+@pytest.mark.parametrize("file", sorted(REPOSITORY.glob("tests/it/fixtures/upgrade/*/labels.toml")), ids=str)
+def test_label_files_of_earlier_releases_are_read(file):
+    [scored] = Labeler(pipeline=file, threads=1).label(["Three days in Lisbon, by train"])
+    assert scored["labels"][0] == "travel"

@@ -65,4 +65,5 @@ mod suggest;
 mod support;
 mod tables;
 mod time_ranges;
+mod upgrades;
 mod vectors;
