@@ -1,13 +1,15 @@
 """Builds the wheel with maturin, after copying the program and the default model to its data folder.
 
-pip calls the functions; `make wheel` runs this file:
+pip calls `build_wheel`, for the machine that it runs on. `make wheel` runs this file, which builds the wheel for
+releases: small, the same bytes from the same sources, and on Linux for an old C library, with zig as C compiler and
+linker:
 
-    python build/topicmill_build.py FOLDER [--profile PROFILE]
+    python build/topicmill_build.py FOLDER [PROFILE]
 """
 
 import json
 import os
-import re
+import platform
 import shutil
 import subprocess
 import sys
@@ -30,28 +32,66 @@ REPOSITORY = PYTHON.parent
 DATA = PYTHON / "topicmill.data"
 MODEL = "models/minilm-reddit-topics"
 
+# The oldest C library on which the wheel runs: that of Debian 10, RHEL 8 and their derivatives.
+GLIBC = "2.28"
+TAG = f"manylinux_{GLIBC.replace('.', '_')}"
+
 # maturin requires the folder even for metadata and editable builds.
 DATA.mkdir(exist_ok=True)
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     """Builds the wheel; the entry point for pip."""
-    options = os.environ.get("TOPICMILL_WHEEL_OPTIONS", "--profile release").split()
-    stage_data(options)
-    os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *glibc_tag()])
+    stage_data(["cargo", "build"], ["--profile", "release"])
+    os.environ["MATURIN_PEP517_ARGS"] = "--locked --profile release"
     return maturin.build_wheel(folder, config_settings, metadata_directory)
 
 
-def stage_data(options):
-    """Builds the program and copies it and the default model to the data folder."""
+def build_release(folder, profile="wheel"):
+    """Builds the wheel for releases, and returns its path."""
+    reproducible_environment()
+    program, module = ["cargo", "build"], ["--compression-level", "9"]
+    options = ["--profile", profile]
+    if sys.platform == "linux":
+        target = f"{platform.machine()}-unknown-linux-gnu"
+        program = ["cargo-zigbuild", "zigbuild", "--target", f"{target}.{GLIBC}"]
+        module += ["--zig", "--target", target, "--compatibility", TAG]
+    stage_data(program, options)
+    os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *module])
+    wheel = folder / maturin.build_wheel(str(folder))
+    if sys.platform == "linux":
+        check_tag(wheel)
+    return wheel
+
+
+def reproducible_environment():
+    """Keeps the folders of this machine and the time of the build out of the wheel."""
+    cargo_home = os.environ.get("CARGO_HOME", Path.home() / ".cargo")
+    folders = {REPOSITORY: "topicmill", cargo_home: "cargo"}
+    remapped = [f"--remap-path-prefix={folder}=/{name}" for folder, name in folders.items()]
+    os.environ["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(remapped)
+    # The earliest time that a zip archive can hold.
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+
+
+def check_tag(wheel):
+    """Fails if the program or the module needs a newer C library than the wheel's tag says."""
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
+    shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if f'"{TAG}_' not in shown:
+        sys.exit(shown)
+
+
+def stage_data(build, options):
+    """Builds the program, and copies it and the default model to the data folder."""
     shutil.rmtree(DATA, ignore_errors=True)
     shutil.copytree(
         REPOSITORY / MODEL,
         DATA / "data/share/topicmill" / MODEL,
         ignore=shutil.ignore_patterns(".*"),
     )
-    command = ["cargo", "build", "--locked", "--package", "topicmill", "--bin", "topicmill"]
-    command += [*options, "--message-format", "json-render-diagnostics"]
+    command = [*build, "--locked", "--package", "topicmill", "--bin", "topicmill", *options]
+    command += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE)
     messages = map(json.loads, built.stdout.splitlines())
     [program] = filter(None, (message.get("executable") for message in messages))
@@ -75,20 +115,10 @@ def stage_pages(program):
             shutil.copy2(Path(folder) / "completions" / script, share / place)
 
 
-def glibc_tag():
-    """Returns the platform tag for the glibc of the program; maturin only inspects the module, which may need less."""
-    [program] = (DATA / "scripts").iterdir()
-    wanted = re.findall(rb"GLIBC_2\.(\d+)", program.read_bytes())
-    if not wanted or sys.platform != "linux":
-        return []
-    return ["--compatibility", f"manylinux_2_{max(map(int, wanted))}"]
-
-
 if __name__ == "__main__":
-    folder, *options = sys.argv[1:]
-    os.environ["TOPICMILL_WHEEL_OPTIONS"] = " ".join(options or ["--profile", "release"])
+    folder, *profile = sys.argv[1:]
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     # pip also runs in this folder.
     os.chdir(PYTHON)
-    print(target / build_wheel(str(target)))
+    print(build_release(target, *profile))
