@@ -36,7 +36,7 @@ pub enum ExportError {
     #[error("`{0}` already exists: choose a different path, or replace it with --overwrite")]
     Exists(PathBuf),
     /// The data set cannot be written.
-    #[error("write `{path}`: {source}; nothing was written")]
+    #[error("cannot write `{path}`: {source}; nothing was written")]
     Write {
         /// The file or folder.
         path: PathBuf,

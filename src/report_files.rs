@@ -9,7 +9,7 @@ use topicmill_pages::report::{Chart, GENERATOR};
 
 use crate::atomic_file::{self, IfExists};
 
-/// Bytes at the start of a file that are searched for the report marker: the page's head, after its style sheet.
+/// Number of bytes at the start of a file that are searched for the report marker, which precedes the style sheet.
 const HEAD: u64 = 1_024;
 
 /// Reasons why a report was not written.
@@ -21,7 +21,7 @@ pub enum ReportError {
     )]
     Exists(PathBuf),
     /// A file cannot be written.
-    #[error("write `{path}`: {source}; nothing was written")]
+    #[error("cannot write `{path}`: {source}; nothing was written")]
     Write {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ impl ReportError {
     }
 }
 
-/// Returns true if a file is a report of this program.
+/// Returns true if a file is a report written by this program.
 fn is_report(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));

@@ -149,7 +149,7 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// Stdout or a file could not be written.
-    #[error("write `{path}`: {source}{hint}", hint = hints::for_io(.source))]
+    #[error("cannot write `{path}`: {source}{hint}", hint = hints::for_io(.source))]
     Write {
         path: String,
         #[source]
@@ -181,7 +181,7 @@ impl CliError {
         if is_full(&source) {
             Self::Write { path, source }
         } else {
-            Self::Usage(format!("write `{path}`: {source}; {advice}"))
+            Self::Usage(format!("cannot write `{path}`: {source}; {advice}"))
         }
     }
 

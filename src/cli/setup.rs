@@ -193,7 +193,7 @@ impl Setup {
         if address.is_ok_and(|address| address.includes(output)) {
             let output = output.display();
             return Err(CliError::Usage(format!(
-                "write `{output}`: it is the database itself; choose a different file"
+                "cannot write `{output}`: it is the database itself; choose a different file"
             )));
         }
         Ok(())
@@ -379,7 +379,9 @@ impl RunFlags {
         let opened = File::options().append(true).create(true).open(path);
         opened.map(drop).map_err(|error| {
             let path = path.display();
-            CliError::Usage(format!("write `{path}`: {error}; correct --run-json"))
+            CliError::Usage(format!(
+                "cannot write `{path}`: {error}; correct --run-json"
+            ))
         })
     }
 

@@ -10,7 +10,7 @@ use super::{FilesError, Reading};
 use topicmill_score::reddit;
 use topicmill_tables::{Cell, Row};
 
-/// Column names of a body that belongs to a title, most likely first.
+/// Names to try for the body column that accompanies a title column, most likely first.
 const BODIES: [&str; 6] = [
     "selftext",
     "body",
@@ -20,7 +20,7 @@ const BODIES: [&str; 6] = [
     "abstract",
 ];
 
-/// Names of text columns, if there is neither `text` nor `title`.
+/// Names to try for the text column when there is neither `text` nor `title`, most likely first.
 const TEXTS: [&str; 14] = [
     "body",
     "content",
@@ -41,9 +41,9 @@ const TEXTS: [&str; 14] = [
 /// The location of a row's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Texts {
-    /// These columns, joined by a blank line.
+    /// Text columns whose values are joined by a blank line.
     Joined(Vec<String>),
-    /// A title, and a body if there is one.
+    /// A title column, and a body column if there is one.
     Post { title: String, body: Option<String> },
 }
 
@@ -51,7 +51,7 @@ enum Texts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InputColumns {
     texts: Texts,
-    /// `None` for row numbers.
+    /// The id column; `None` if row numbers serve as ids.
     id: Option<String>,
     /// True if the text columns are detected in each row, because rows may have different columns.
     is_per_row: bool,
@@ -136,7 +136,7 @@ impl InputColumns {
         needed
     }
 
-    /// Returns true if rows are numbered, because there is no id column.
+    /// Returns true if rows are identified by number because there is no id column.
     pub(super) fn has_row_numbers(&self) -> bool {
         self.id.is_none()
     }
@@ -186,7 +186,7 @@ impl InputColumns {
         }
         if let ([name], [part]) = (names, parts.as_mut_slice()) {
             let text = part.take().ok_or_else(|| format!("has no `{name}`"))?;
-            // In a table, an empty value may mean that there is no text; in JSON, it is explicit.
+            // In a table, an empty value may just mean that there is no text, but an empty JSON string is deliberate.
             let is_meant = text.is_empty() && !matches!(row.cell(name), Some(Cell::Text(_)));
             if is_meant
                 || !(self.reddit_text || text.trim().is_empty() || reddit::is_placeholder(&text))
@@ -218,7 +218,7 @@ impl InputColumns {
     }
 }
 
-/// Returns true if the name of the only column looks like text, which would be lost as a header.
+/// Returns true if the name of the only column looks like text, which would be lost if it were treated as a header.
 fn is_prose(name: &str) -> bool {
     name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }
@@ -287,10 +287,12 @@ fn cell_text(row: &Row, name: &str) -> Result<Option<String>, String> {
 fn not_utf8(name: &str, bytes: &[u8]) -> String {
     let valid = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let at = valid + 1;
-    format!("is not UTF-8 (`{name}` at byte {at}): write the column as text")
+    format!(
+        "is not UTF-8 (`{name}` at byte {at}): store the column as text when you create the file"
+    )
 }
 
-/// Formats column names for a message, at most 40.
+/// Formats at most 40 column names for a message.
 fn listed(names: &[Arc<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(40).map(AsRef::as_ref).collect();
     let more = if names.len() > shown.len() {

@@ -38,18 +38,20 @@ pub enum FilesError {
         reason: String,
     },
     /// The output cannot be used: the error, and what to do.
-    #[error("write `{0}`: {1}")]
+    #[error("cannot write `{0}`: {1}")]
     Output(PathBuf, &'static str),
     /// Another run is writing the output.
-    #[error("write `{0}`: another run is writing it; wait for it, or choose a different file")]
+    #[error(
+        "cannot write `{0}`: another run is writing it; wait for it, or choose a different file"
+    )]
     Busy(PathBuf),
     /// The disk is full.
     #[error(
-        "write `{0}`: the disk is full; free some space and run the same command again to resume"
+        "cannot write `{0}`: the disk is full; free some space and run the same command again to resume"
     )]
     Full(PathBuf),
     /// The output cannot be written.
-    #[error("write `{path}`: {source}; check that its folder exists and is writable")]
+    #[error("cannot write `{path}`: {source}; check that its folder exists and is writable")]
     Write {
         /// The file.
         path: PathBuf,

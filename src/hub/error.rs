@@ -31,11 +31,13 @@ pub enum PullError {
     #[error("{0}")]
     Unfit(String),
     /// A link or folder is in place of a file to write.
-    #[error("write `{0}`: it is a link or not a file; remove it, then run the same command again")]
+    #[error(
+        "cannot write `{0}`: it is a link or not a file; remove it, then run the same command again"
+    )]
     Link(PathBuf),
     /// A file cannot be written.
     #[error(
-        "write `{path}`: {source}; free some space or correct --to, then run the same command again to resume"
+        "cannot write `{path}`: {source}; free some space or correct --to, then run the same command again to resume"
     )]
     Write {
         /// The file.

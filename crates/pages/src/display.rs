@@ -1,4 +1,4 @@
-//! Style sheets, and formatting of numbers and untrusted text, for the report, the served pages and charts.
+//! Provides style sheets, and formats numbers and untrusted text, for the report, the served pages and charts.
 //!
 //! Templates escape HTML. This module does what escaping does not: it truncates long text and removes control
 //! characters, direction overrides and stacks of combining marks.
@@ -8,10 +8,10 @@ use unicode_width::UnicodeWidthChar;
 /// The colours for light and dark mode and for print.
 pub const TOKENS: &str = include_str!("display/tokens.css");
 
-/// The style sheet of charts.
+/// The style sheet for charts.
 pub const CHART: &str = include_str!("display/chart.css");
 
-/// The complete style sheet of a page.
+/// The complete style sheet for a page.
 pub const STYLE: &str = concat!(
     include_str!("display/tokens.css"),
     include_str!("display/style.css"),
@@ -44,7 +44,7 @@ pub fn percent(share: f64) -> String {
     if !percent.is_finite() {
         return "–".into();
     }
-    // With one decimal, 9.95 and 99.95 would become 10.0 and 100.0.
+    // Shares that would round to 10.0 or 100.0 have no decimal. From 99.45 to 99.95, a decimal prevents "100 %".
     if percent == 0.0 || (9.95..99.45).contains(&percent) || percent >= 99.95 {
         return format!("{percent:.0} %");
     }
@@ -113,7 +113,7 @@ pub fn single_line(text: &str, most: usize) -> String {
     out
 }
 
-/// Formats untrusted text with its line breaks, truncated to `most` characters and sanitised like [`single_line`].
+/// Formats untrusted text, keeping its line breaks, truncated to `most` characters and sanitised like [`single_line`].
 pub fn multi_line(text: &str, most: usize) -> String {
     let mut marks = 0;
     let mut out = String::new();

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use super::batch::Batch;
 
-/// Input of a text model, with its shape and type. `rows` is the number of texts or pairs in the batch; `width` is the
-/// number of tokens in the longest row.
+/// An input to a text model, with its shape and type. `rows` is the number of texts or pairs in the batch; `width` is
+/// the number of tokens in the longest row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     /// Token ids: `[rows, width]`, int64.

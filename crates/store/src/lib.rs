@@ -140,7 +140,7 @@ impl Store {
         }
     }
 
-    /// Checks that the database exists, responds, and still has the schema of this program.
+    /// Checks that the database exists, responds, and still has the schema that this program expects.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -194,9 +194,11 @@ impl Store {
     /// Opens a database.
     ///
     /// # Errors
-    /// [`StoreError::Url`], [`StoreError::Open`] and [`StoreError::NoSchema`]. With [`Access::Create`] also
-    /// [`StoreError::NameTaken`], with [`Access::Existing`] and [`Access::ReadOnly`] also [`StoreError::NotMigrated`],
-    /// and with each of these three also [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
+    /// - Every mode: [`StoreError::Url`] and [`StoreError::Open`].
+    /// - Every mode except [`Access::AnySchema`]: [`StoreError::NoSchema`], [`StoreError::EarlierBuild`] and
+    ///   [`StoreError::Newer`].
+    /// - [`Access::Create`]: [`StoreError::NameTaken`] and [`StoreError::Encoding`].
+    /// - [`Access::Existing`] and [`Access::ReadOnly`]: [`StoreError::NotMigrated`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
     }

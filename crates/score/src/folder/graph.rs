@@ -1,8 +1,9 @@
-//! Reads metadata of an ONNX graph without ONNX Runtime: its weights files, its operators, the shape of its ids, and
-//! the location of its matrices.
+//! Reads the metadata of an ONNX graph without ONNX Runtime: its weights files, its operators, the shape of its
+//! `input_ids`, and the location of its matrices.
 //!
 //! A graph names its weights files. These must be in its folder and are hashed along with it. Only the fields that are
-//! needed are decoded, and weights are skipped: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
+//! needed are decoded, and weights are skipped. See <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto> for the
+//! format.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::path::{Component, Path};
 
 use super::ModelError;
 
-/// Nesting limit of messages; known models nest at most two graphs.
+/// Maximum nesting depth of messages; known models nest at most two graphs.
 const MAX_DEPTH: u32 = 64;
 /// Size limit for a key-value entry; most systems limit paths to 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
@@ -30,14 +31,14 @@ const INT8: [&str; 10] = [
     "QLinearMatMul",
 ];
 
-/// Tensor types of 8-bit integers, unsigned and signed, as numbered by the format.
+/// The ONNX data types for 8-bit integers, unsigned and signed.
 const EIGHT_BITS: [u64; 2] = [2, 3];
 
 /// The input whose shape determines the batch shape.
 const IDS: &str = "input_ids";
-/// Maximum number of dimensions of a tensor.
+/// Maximum number of dimensions in a tensor.
 const MAX_DIMENSIONS: usize = 64;
-/// Maximum number of padded tokens in a fixed batch shape: 2,048 texts of 512 tokens.
+/// Maximum number of tokens, including padding, in a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
 /// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph has depth 1.
 const OWN_DEPTH: u32 = 2;
@@ -47,7 +48,7 @@ const OWN_DEPTH: u32 = 2;
 pub struct FixedShape {
     /// Number of rows in a batch.
     pub rows: Option<usize>,
-    /// Number of tokens in a row, with padding.
+    /// Number of tokens in a row, including padding.
     pub width: Option<usize>,
 }
 
@@ -76,7 +77,7 @@ impl FixedShape {
     }
 }
 
-/// Metadata of a graph.
+/// A graph's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GraphMetadata {
     /// Names of the external weights files, relative to the graph's folder, sorted.
@@ -89,7 +90,7 @@ pub struct GraphMetadata {
     pub ids: Vec<i64>,
 }
 
-/// Messages of the format that can contain a needed field.
+/// The ONNX messages that can contain a field that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     Model,
@@ -130,7 +131,7 @@ impl Message {
     }
 }
 
-/// Reads the metadata of a graph.
+/// Reads a graph's metadata.
 ///
 /// # Errors
 /// [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
@@ -168,20 +169,20 @@ pub(crate) struct Tensors {
     pub(crate) factors: BTreeSet<Vec<u8>>,
 }
 
-/// Location and type of a tensor's numbers.
+/// The location and type of a tensor's data.
 #[derive(Debug, Default)]
 pub(crate) struct StoredTensor {
     pub(crate) name: Vec<u8>,
     pub(crate) dims: Vec<i64>,
-    /// Type, as numbered by the format.
+    /// ONNX data type.
     pub(crate) data_type: u64,
-    /// Offset and length of the tensor's numbers in the graph file.
+    /// Offset and length of the tensor's data in the graph file.
     pub(crate) raw: (u64, u64),
-    /// Key-value pairs that give the location of external numbers.
+    /// Key-value pairs that give the location of external data.
     pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads the tensors of a graph, and the input names of nodes with these operators.
+/// Reads a graph's tensors, and the names of the inputs to nodes with these operators.
 ///
 /// # Errors
 /// Returns an I/O error if the file cannot be read or is not a graph.
@@ -199,7 +200,7 @@ pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::R
         .map_or_else(Tensors::default, |wanted| wanted.tensors))
 }
 
-/// State of [`tensors`].
+/// Working state for [`tensors`].
 struct Wanted {
     operators: &'static [&'static str],
     tensors: Tensors,
@@ -248,7 +249,7 @@ impl Reader {
         match message {
             Message::Input => (self.name, self.shape) = (Vec::new(), Vec::new()),
             Message::Dimension if self.shape.len() == MAX_DIMENSIONS => return Err(damaged()),
-            // Dynamic, unless a size follows.
+            // The size is dynamic unless one follows.
             Message::Dimension => self.shape.push(-1),
             _ => {}
         }
@@ -293,7 +294,7 @@ impl Reader {
                 _ => return Err(damaged()),
             }
         }
-        // Only inputs of the main graph, not of nested ones.
+        // Only the main graph's inputs count, not those of nested graphs.
         if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
         }
@@ -345,7 +346,7 @@ impl Reader {
             return Ok(());
         }
         if (message, field) == (Message::Tensor, 1) {
-            // Packed dimensions.
+            // The dimensions are packed.
             let stop = self.at + length;
             while self.at < stop {
                 let size = self.varint()?.cast_signed();
@@ -362,7 +363,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a key-value pair of a tensor's external data; the key `location` names a file.
+    /// Reads a key-value pair about a tensor's external data; the value of `location` is a file name.
     fn entry(&mut self, length: u64) -> io::Result<()> {
         if length > MAX_ENTRY {
             return Err(damaged());
@@ -394,7 +395,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the operator of a node.
+    /// Reads a node's operator.
     fn operator(&mut self, length: u64) -> io::Result<()> {
         let name = self.bytes(length)?;
         let is_one_of = |operators: &[&str]| operators.iter().any(|one| one.as_bytes() == name);
@@ -424,8 +425,8 @@ impl Reader {
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
     }
 
-    /// Reads the number and wire type of a field. Keys of more than 32 bits are errors: other parsers truncate them and
-    /// could then read a field that is skipped here.
+    /// Reads a field's number and wire type. A key longer than 32 bits is an error: other parsers truncate it and could
+    /// then read a field that is skipped here.
     fn key(&mut self) -> io::Result<u64> {
         let key = self.varint()?;
         let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;

@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
-//! The input is a row, first as bytes and, if it may match, as a post. A monthly dump has forty million rows. Few of
-//! them are wanted, and parsing them all would take hours. A row's bytes are therefore searched for its subreddit and
-//! its creation time, and only rows that cannot be excluded are parsed.
+//! A monthly dump has forty million rows. Few of them are wanted, and parsing them all would take hours. A JSON row is
+//! therefore checked first as raw bytes, which are searched for the subreddit and the creation time. Only a row that
+//! might match is parsed, and the post is checked again.
 
 use std::collections::HashSet;
 
@@ -98,7 +98,7 @@ impl Filter {
                         Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
                         _ => digits,
                     };
-                    // Different forms, such as exponents, are left to the parser.
+                    // Other forms, such as exponents, are left to the parser.
                     let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
                     let secs = std::str::from_utf8(&value[..digits]).ok();
                     match secs.and_then(|secs| secs.parse().ok()) {
@@ -123,7 +123,7 @@ impl Filter {
             return names.contains(&*bare.to_ascii_lowercase().into_bytes());
         }
         let mut lower = [0; LONGEST_NAME];
-        // Kept on the stack, because this runs for each of forty million rows.
+        // The copy is on the stack because this runs for each of forty million rows.
         let Some(lower) = lower.get_mut(..name.len()) else {
             return names.contains(&name.to_ascii_lowercase());
         };
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_subreddits_are_excluded_by_their_bytes() {
+    fn rows_from_other_subreddits_are_excluded_without_parsing() {
         let filter = Filter::new(Some(["Food"]), None, None);
         for matching in [
             r#"{"subreddit" : "FOOD"}"#,
             r#"{"crosspost_parent_list":[{"subreddit":"music"}],"subreddit":"food"}"#,
-            // Cannot be excluded by a search.
+            // A search of the bytes cannot exclude these.
             r#"{"subreddit":"f\u006fod"}"#,
             r#"{"title":"\"subreddit\":\"music\""}"#,
             "not json",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_times_are_excluded_by_their_bytes() {
+    fn rows_outside_the_time_range_are_excluded_without_parsing() {
         let filter = Filter::new(None::<[&str; 0]>, secs(100), secs(200));
         for matching in [
             r#"{"created_utc":100}"#,

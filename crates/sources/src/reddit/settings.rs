@@ -1,4 +1,4 @@
-//! The client's settings and their checks.
+//! The client's settings and their validation.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use reqwest::Url;
 use crate::error::SourceError;
 use topicmill_http::ClientSettings;
 
-/// Settings of the client, filled from the configuration by the caller.
+/// Client settings, which the caller fills in from the configuration.
 #[derive(Clone)]
 pub struct RedditSettings {
     /// Base URL of the token endpoint, `https://www.reddit.com`.
@@ -25,7 +25,7 @@ pub struct RedditSettings {
     pub password: String,
     /// Settings of the HTTP client. Its user agent must have the form `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
-    /// Longest wait that a response can request; a longer one is shortened to it.
+    /// Maximum wait after a response that asks for one; longer waits are shortened to this.
     pub retry_after_cap: Duration,
     /// Lead time for renewing a token before it expires.
     pub token_margin: Duration,

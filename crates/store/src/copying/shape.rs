@@ -1,6 +1,6 @@
 //! The tables to copy, as PostgreSQL describes them.
 //!
-//! Only special tables are named here, so that tables of later schemas are copied too.
+//! Only special tables are named here, so that tables from later schemas are copied too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl TableShape {
-    /// Returns true if a new database has rows in this table, which are replaced.
+    /// Returns true if a new database already has rows in this table, which the copy replaces.
     pub(super) fn is_seeded(&self) -> bool {
         self.name == "meta"
     }
@@ -62,7 +62,7 @@ impl TableShape {
             .iter()
             .map(|(name, kind)| of(&quoted(name), *kind))
             .collect();
-        // A pending rewrite concerns only the files of the source.
+        // A pending rewrite is not copied: it applies only to the source database's own files.
         let only = if self.is_seeded() {
             " WHERE key <> 'rewrite_due'"
         } else {
@@ -110,7 +110,7 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     .fetch_all(&mut *connection)
     .await
     .context(WHAT)?;
-    // The two foreign keys that are added exist only in SQLite.
+    // The UNION adds two foreign keys that exist only in the SQLite schema.
     let belongs: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT child.relname::text, parent.relname::text FROM pg_constraint k \
            JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid \
@@ -156,7 +156,7 @@ fn in_order(
                 .iter()
                 .all(|(child, parent)| child != *table || placed.contains(parent))
         };
-        // The foreign keys of the schema have no cycle; if a user has added one, the database reports it.
+        // The schema's foreign keys form no cycles; if a user has added a key that does, the database reports an error.
         let next = tables.keys().find(ready).or_else(|| tables.keys().next());
         let name = next.cloned().expect("there is one left");
         let columns = tables.remove(&name).expect("it was just found");

@@ -20,14 +20,14 @@ use topicmill_core::{ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnV
 /// A row group that is being written.
 pub(super) type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 
-/// A writer of a Parquet file. A full disk is reported as the operating system's error.
+/// A Parquet file writer. A full disk is reported as the operating system's error.
 pub struct ParquetWriter {
     pub(super) file: SerializedFileWriter<BufWriter<File>>,
 }
 
 impl ParquetWriter {
-    /// Creates a file with these nullable columns. `root` is the name of the schema. Columns in `unique` rarely repeat
-    /// a value and get no dictionary.
+    /// Creates a file with these nullable columns. `root` is the name of the schema. Columns in `unique` get no
+    /// dictionary because their values rarely repeat.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -103,7 +103,7 @@ impl ParquetWriter {
     }
 }
 
-/// Returns the schema of a nullable column.
+/// Returns the schema for a nullable column.
 pub(super) fn field(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetError> {
     let (physical, logical) = match kind {
         ColumnKind::Vector => return vector_field(name),
@@ -122,11 +122,11 @@ pub(super) fn field(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetErro
     Ok(Arc::new(column.build()?))
 }
 
-/// Names of the levels of a list (Parquet's logical types, "Lists").
+/// Names of a list's levels; see "Lists" in Parquet's specification of logical types.
 const LIST: &str = "list";
 const ELEMENT: &str = "element";
 
-/// Returns the schema of a nullable column of vectors, as a list of 32-bit floating-point numbers.
+/// Returns the schema for a nullable column of vectors, each a list of 32-bit floating-point numbers.
 fn vector_field(name: &str) -> Result<TypePtr, ParquetError> {
     let element = Type::primitive_type_builder(ELEMENT, Physical::FLOAT)
         .with_repetition(Repetition::REQUIRED)
