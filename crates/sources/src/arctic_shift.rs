@@ -1,7 +1,7 @@
-//! Reads Arctic Shift, a public archive of Reddit, page by page in order of time.
+//! Reads Arctic Shift, a public archive of Reddit, page by page in order of creation time.
 //!
 //! The input is a subreddit's name and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
-//! The archive needs no key and can only be read in order of time.
+//! The archive needs no key and can be read only in order of creation time.
 //!
 //! The archive is free and run by one person, so requests are sent one at a time and evenly spaced, and any wait that
 //! its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
@@ -38,16 +38,16 @@ const LONG_WAIT: Duration = Duration::from_secs(30);
 /// User agent if the settings contain none that identifies the operator.
 const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
-/// Settings of the client, filled from the configuration by the caller.
+/// Client settings, which the caller fills in from the configuration.
 #[derive(Debug, Clone)]
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
-    /// Settings of the HTTP client. A user agent that is not in Reddit's format is replaced by `topicmill/<version>`.
+    /// Settings for the HTTP client. A user agent that is not in Reddit's format is replaced by `topicmill/<version>`.
     pub client: ClientSettings,
 }
 
-/// The client of the archive.
+/// The client for the archive.
 pub struct ArcticShift {
     http: PoliteClient,
     search_url: Url,
@@ -58,7 +58,7 @@ impl ArcticShift {
     /// Creates a client. Sends nothing yet.
     ///
     /// # Errors
-    /// For an invalid setting; the message names it and gives an example.
+    /// Returns an error for an invalid setting; the message names it and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url =
             topicmill_http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
@@ -79,7 +79,7 @@ impl ArcticShift {
         let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&search_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
         append_path(&mut search_url, &["api", "posts", "search"]);
-        // Reported even if it remains 0.
+        // The number of smaller pages is reported even if it remains 0.
         http.meter().update(|traffic| traffic.smaller = Some(0));
         Ok(Self {
             http,
@@ -88,8 +88,8 @@ impl ArcticShift {
         })
     }
 
-    /// Requests up to `limit` posts from a subreddit, starting with posts created in the second of `start`. Without
-    /// `start`, begins with the newest or the oldest post, depending on `order`.
+    /// Requests up to `limit` posts from a subreddit, starting with posts created in the same second as `start`.
+    /// Without `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning for the subreddit.
@@ -102,7 +102,7 @@ impl ArcticShift {
     ) -> Result<TimePage, SourceError> {
         check_subreddit(subreddit)?;
         let what = format!("r/{subreddit}");
-        // Atomic, because the two closures below share it and the client may run on any thread.
+        // This is atomic because the two closures below share it and the client may run on any thread.
         let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
         let sent = AtomicU32::new(0);
         let request = |http: &Client| {
@@ -150,7 +150,7 @@ impl ArcticShift {
             query.append_pair(name, &secs.to_string());
         }
         if limit > PAGE_LIMIT {
-            // More than 100 rows are only returned for `auto`; the archive decides how many.
+            // More than 100 rows are returned only for `auto`; the archive decides how many.
             query.append_pair("limit", "auto");
         } else {
             query.append_pair("limit", &limit.to_string());

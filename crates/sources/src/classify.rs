@@ -19,7 +19,7 @@ pub(super) struct ResponseClassifier<'a> {
     /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
-    /// Longest wait that a response can request.
+    /// Maximum wait after a response that asks for one; longer waits are shortened to this.
     pub longest: Duration,
 }
 

@@ -4,9 +4,9 @@
 //! so that an invalid item never makes its whole page or file fail. This crate does not know where posts are stored.
 //!
 //! - [`page`]: the interface of sources, which return pages. [`open`](open()) creates a [`Source`].
-//! - [`reddit`]: the client of Reddit's API: one token, and an outcome for every refusal.
-//! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page in order of time.
-//! - [`sample`]: a small Reddit on the loopback interface, to try everything without a key.
+//! - [`reddit`]: the client for Reddit's API, with one token and an outcome for every refusal.
+//! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page in order of creation time.
+//! - [`sample`]: a small Reddit on the loopback interface, for trying everything without a key.
 //! - [`listing`] and `post`: Reddit's wire format, which all sources share.
 //! - [`file`]: files for `import`, read block by block.
 //!

@@ -1,4 +1,4 @@
-//! Decodes listings from Reddit's API and saved pages of them.
+//! Decodes listings from Reddit's API and from saved pages.
 //!
 //! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, so one
 //! incomplete child would make the page fail.
@@ -41,9 +41,9 @@ impl From<serde_json::Error> for ListingError {
 /// `after` is from the last listing.
 ///
 /// # Errors
-/// [`ListingError`] if the input is not a listing; an invalid child is only rejected.
+/// Returns [`ListingError`] if the input is not a listing; an invalid child is only rejected.
 pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
-    // Lossy, because saved pages may contain invalid bytes.
+    // The conversion is lossy because saved pages may contain invalid bytes.
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let comments_page = text.starts_with('[');
@@ -115,7 +115,7 @@ fn replace_lone_surrogates(json: &str) -> Option<String> {
                 6
             }
             (Some(_), _) => 6,
-            // Any other escape: a backslash and one ASCII character.
+            // Any other escape is a backslash and one ASCII character.
             (None, _) => 2,
         };
         at = (at + length).min(json.len());

@@ -8,19 +8,19 @@ use super::sample::SampleReddit;
 use topicmill_core::SourceKind;
 use topicmill_core::clock::SharedClock;
 
-/// The settings of all sources, filled from the configuration by the caller.
+/// The settings for all sources, which the caller fills in from the configuration.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
-    /// For Reddit, and for the client of the sample Reddit.
+    /// Settings for Reddit, and for the sample Reddit's client.
     pub reddit: RedditSettings,
-    /// For Arctic Shift.
+    /// Settings for Arctic Shift.
     pub arctic_shift: ArcticShiftSettings,
 }
 
 /// Creates a source of this kind. Sends nothing yet.
 ///
 /// # Errors
-/// For an invalid setting, and [`SourceError::NotCollectable`] for files.
+/// Returns an error for an invalid setting, and [`SourceError::NotCollectable`] for files.
 pub async fn open(
     kind: SourceKind,
     settings: SourceSettings,
@@ -38,7 +38,7 @@ pub async fn open(
 /// credentials in the settings are replaced.
 ///
 /// # Errors
-/// If the loopback interface has no free port, or a setting is invalid.
+/// Returns an error if the loopback interface has no free port, or a setting is invalid.
 pub async fn sample(
     mut settings: RedditSettings,
     clock: SharedClock,

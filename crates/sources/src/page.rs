@@ -1,4 +1,4 @@
-//! The interface of sources: pages of posts, in the order of a listing or of time.
+//! The interface of sources: pages of posts, in the order of a listing or of their creation.
 //!
 //! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] that begins at a
 //! start time. Each item that is not a complete post is [`Rejected`] and does not affect the others.
@@ -27,14 +27,14 @@ pub struct ListingPage {
     pub after: Option<String>,
 }
 
-/// A page of posts in order of time.
+/// A page of posts in order of creation time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimePage {
     /// The posts, in the requested order.
     pub posts: Vec<Post>,
     /// Rows that are not complete posts.
     pub rejected: Vec<Rejected>,
-    /// Creation time of the last row; `None` without rows.
+    /// Creation time of the last row; `None` if there are no rows.
     pub ends_at: Option<Timestamp>,
     /// Number of rows requested by the last try; smaller than the first if the archive was overloaded.
     pub limit: u32,
@@ -42,7 +42,7 @@ pub struct TimePage {
     pub full: bool,
 }
 
-/// The direction to read an archive in.
+/// The direction in which an archive is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOrder {
     /// From now, or from a start time, into the past.
@@ -85,12 +85,12 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// Method of reading a source.
+/// How a source is read.
 #[derive(Clone, Copy)]
 pub enum Paging<'a> {
     /// As listings, page after page.
     Listing(&'a dyn ListingSource),
-    /// As an archive, in order of time.
+    /// As an archive, in order of creation time.
     Archive(&'a dyn ArchiveSource),
 }
 
@@ -108,8 +108,8 @@ pub trait ListingSource: Send + Sync {
 
 /// A source of all of a subreddit's posts.
 pub trait ArchiveSource: Send + Sync {
-    /// Requests up to `limit` posts, starting with posts created in the second of `start`. Without `start`, begins with
-    /// the newest or the oldest post, depending on `order`.
+    /// Requests up to `limit` posts, starting with posts created in the same second as `start`. Without `start`, begins
+    /// with the newest or the oldest post, depending on `order`.
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
@@ -132,7 +132,7 @@ pub const fn site_for(kind: SourceKind) -> Site {
 /// Checks that a subreddit's name is valid in a URL.
 ///
 /// # Errors
-/// [`SourceError::Subreddit`], which describes valid names.
+/// Returns [`SourceError::Subreddit`], which describes valid names.
 pub fn check_subreddit(name: &str) -> Result<(), SourceError> {
     let valid = (2..=21).contains(&name.len())
         && name

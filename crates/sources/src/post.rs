@@ -1,4 +1,4 @@
-//! Decodes Reddit's wire format of a post, leniently.
+//! Decodes Reddit's wire format for posts, leniently.
 //!
 //! The input is JSON from the API, a saved page, a dump from any year, an archive or a flat table. The output is a
 //! [`Post`], or the reason for its rejection. Unknown fields are ignored, because the format changes every few years.
@@ -25,7 +25,7 @@ const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
 
-/// A child of a listing, or a row of an archive. A child that is not an object does not make the whole response fail.
+/// A child of a listing, or a row from an archive. A child that is not an object does not make the whole response fail.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Child {
@@ -37,7 +37,7 @@ impl Child {
     /// Returns the fields of the object.
     ///
     /// # Errors
-    /// If this is not an object.
+    /// Returns an error if this is not an object.
     pub(super) fn fields(self) -> Result<Fields, String> {
         match self {
             Self::Object(fields) => Ok(*fields),
@@ -50,9 +50,9 @@ impl Child {
 /// tables.
 ///
 /// # Errors
-/// The reason, a fragment such as `a comment, not a post`.
+/// Returns the reason, a fragment such as `a comment, not a post`.
 pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, String> {
-    // This precedes `into_post`, which drops the thing's kind.
+    // This check precedes `into_post`, which drops the thing's kind.
     let comment = fields.is_comment();
     let fields = fields.into_post()?;
     if fields.promoted.flag() == Some(true) {
@@ -141,8 +141,8 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
 /// Parses the creation time: seconds since 1970, or a date in a common format, in UTC by default.
 ///
 /// # Errors
-/// The reason for the rejection. Reddit has no posts before June 2005, so an earlier time is probably in a different
-/// unit.
+/// Returns the reason for the rejection. Reddit has no posts before June 2005, so an earlier time is probably in a
+/// different unit.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"

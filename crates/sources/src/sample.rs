@@ -45,8 +45,8 @@ const PAGE_LIMIT: usize = 25;
 /// Maximum number of ids in a request to `/api/info`, as on Reddit; further ids are silently ignored.
 const INFO_LIMIT: usize = 100;
 
-/// Requests per quota window. A new window begins after this many requests, not after a period of time; a demo sends
-/// about forty.
+/// Number of requests in a quota window. A new window begins after this many requests, not after a period of time; a
+/// demo sends about forty.
 const WINDOW: u32 = 996;
 
 /// The only token, which is valid for this server only.
@@ -69,7 +69,7 @@ impl SampleReddit {
     /// Needs a tokio runtime, on which the server runs.
     ///
     /// # Errors
-    /// If the loopback interface has no free port.
+    /// Returns an error if the loopback interface has no free port.
     pub async fn start(now: Timestamp) -> io::Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -107,7 +107,7 @@ impl SampleReddit {
     }
 }
 
-/// State of the server.
+/// The server's state.
 #[derive(Debug)]
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,

@@ -27,7 +27,7 @@ pub fn is_stdin(path: &Path) -> bool {
 /// Opens a file, or stdin for `-`, without decoding.
 ///
 /// # Errors
-/// When the file cannot be opened.
+/// Returns an error if the file cannot be opened.
 pub fn open(path: &Path) -> io::Result<ByteReader> {
     Ok(if is_stdin(path) {
         Box::new(io::stdin())
@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> io::Result<ByteReader> {
 /// Decodes bytes to UTF-8 text. Bytes that are neither UTF-8 nor UTF-16 pass through.
 ///
 /// # Errors
-/// When the bytes cannot be read.
+/// Returns an error if the bytes cannot be read.
 pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
     Ok(decode_compressed(bytes)?.1)
 }
@@ -47,7 +47,7 @@ pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
 /// Decodes bytes as [`decode`] does, and also returns their compression.
 ///
 /// # Errors
-/// When the bytes cannot be read.
+/// Returns an error if the bytes cannot be read.
 pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextReader)> {
     let (head, bytes) = peek(bytes)?;
     let compression = detect_compression(&head);
@@ -101,7 +101,8 @@ fn detect_compression(head: &[u8]) -> Compression {
 /// Compresses the output of `write` into a file.
 ///
 /// # Errors
-/// When the file cannot be written, or `compression` is bzip2 or xz, which are only supported for reading.
+/// Returns an error if the file cannot be written, or `compression` is bzip2 or xz, which are only supported for
+/// reading.
 pub fn compress(
     to: File,
     compression: Compression,
@@ -183,7 +184,7 @@ fn skip(mut bytes: ByteReader, count: usize) -> io::Result<ByteReader> {
 /// Returns the reader and the buffered start of the text without leading white space.
 ///
 /// # Errors
-/// When nothing can be read.
+/// Returns an error if nothing can be read.
 pub fn peek_start(mut text: TextReader) -> io::Result<(TextReader, Vec<u8>)> {
     let mut blank = Vec::new();
     loop {

@@ -47,7 +47,7 @@ impl Csv {
     /// Reads the header row. If `delimiter` is `None`, it is detected.
     ///
     /// # Errors
-    /// When the header row is missing or invalid.
+    /// Returns an error if the header row is missing or invalid.
     pub fn new(mut text: TextReader, delimiter: Option<u8>) -> Result<Self, TableError> {
         let (mut header, mut lines_before) = read_header(&mut text)?;
         let mut delimiter = delimiter;

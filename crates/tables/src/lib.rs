@@ -190,7 +190,7 @@ pub trait Rows: Send {
     /// no names, all columns are read.
     ///
     /// # Errors
-    /// When these columns cannot be read.
+    /// Returns an error if these columns cannot be read.
     fn select(&mut self, _columns: &[usize]) -> Result<(), TableError> {
         Ok(())
     }
@@ -198,7 +198,7 @@ pub trait Rows: Send {
     /// Returns the next row; `None` at the end, and after a row whose problem makes the rest unreadable.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Returns an error if the file cannot be read.
     fn next_row(&mut self) -> Result<Option<Row>, TableError>;
 }
 

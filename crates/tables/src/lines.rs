@@ -20,7 +20,7 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
 /// Returns a last row that reports damage, for a file that cannot be read to the end.
 ///
 /// # Errors
-/// For an I/O error from the operating system.
+/// Returns an error for an I/O error from the operating system.
 pub(crate) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
     if !is_damage(&error) {
         return Err(error.into());

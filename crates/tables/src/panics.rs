@@ -15,7 +15,7 @@ thread_local! {
 /// Runs `work` and returns the message of a panic as an error.
 ///
 /// # Errors
-/// When `work` panics.
+/// Returns an error if `work` panics.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let outer = CATCHING.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));

@@ -112,7 +112,7 @@ impl Parquet {
     /// Reads the metadata of the file.
     ///
     /// # Errors
-    /// When the file is not Parquet, or two columns have the same name.
+    /// Returns an error if the file is not Parquet, or two columns have the same name.
     pub fn new(file: File) -> Result<Self, TableError> {
         let reader = reader(&file)?;
         let metadata = reader.metadata().file_metadata();

@@ -1,10 +1,10 @@
 //! Reads posts from files, for `import`.
 //!
-//! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
-//! output is blocks of posts in the order of the file, and the reason for each rejected row. A dump is larger than
-//! memory: it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs more
-//! memory. The file declares the window's size, which is 2 GiB for Reddit's monthly dumps, but only the part in use
-//! takes memory.
+//! The input is a file or a pipe. It contains a table or JSON in any layout, such as a saved listing or the lines of a
+//! dump. The output is blocks of posts in file order, and the reason for each rejected row. A dump is larger than
+//! memory, so it is decompressed, filtered and parsed while it is read, one block at a time. Only zstd's window needs
+//! more memory. The file declares the window's size, which is 2 GiB for Reddit's monthly dumps, but only the part in
+//! use takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,9 +29,9 @@ use topicmill_tables::{TableError, TableFormat, detect_format};
 const HASHED: u64 = 1 << 20;
 /// Maximum number of rows in a block.
 const BLOCK_ROWS: usize = 4_000;
-/// Size of text, in bytes, that ends a block early.
+/// Number of bytes of text that ends a block early.
 const BLOCK_TEXT: usize = 8 << 20;
-/// Size of file data, in bytes, that ends a block early, so that a crashed import loses little progress.
+/// Number of bytes of file data that ends a block early, so that a crashed import loses little progress.
 const BLOCK_BYTES: u64 = 64 << 20;
 
 /// A file that cannot be read, with advice.
@@ -115,13 +115,13 @@ pub struct Block {
     pub records: Vec<Record>,
     /// Rows that are not posts.
     pub rejected: Vec<Rejected>,
-    /// Position after the last row of the block.
+    /// Position after the last row in the block.
     pub position: Position,
     /// Bytes of the file read so far, before decompression.
     pub read: u64,
     /// Number of values so far that are NULL because the file contains `NaN`, `None` or the like.
     pub nulls: u64,
-    /// The end of reading; set on the last block.
+    /// The reason why reading ended; set on the last block.
     pub end: Option<End>,
 }
 
@@ -198,7 +198,7 @@ pub fn check(path: &Path, options: &FileOptions) -> Result<u64, FileError> {
 /// Returns a file's fingerprint: its size and the hash of its first MiB.
 ///
 /// # Errors
-/// If the file cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn fingerprint(path: &Path) -> Result<String, FileError> {
     let io_error = FileError::at(path);
     let file = File::open(path).map_err(&io_error)?;
@@ -213,7 +213,7 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
 /// Returns a file's blocks, which are read on demand.
 ///
 /// # Errors
-/// If the file cannot be read, or its format cannot contain posts.
+/// Returns an error if the file cannot be read, or its format cannot contain posts.
 pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
     let (filter, given) = (&options.filter, &options.given);
@@ -283,14 +283,14 @@ fn open(path: &Path) -> Result<ByteReader, FileError> {
     if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
         return Err(io_error(io::ErrorKind::IsADirectory.into()));
     }
-    // Checked only for regular files, because a pipe's length is also 0.
+    // Only regular files are checked because a pipe's length is also 0.
     if about.is_some_and(|about| about.is_file() && about.len() == 0) {
         return Err(empty(path));
     }
     bytes::open(path).map_err(io_error)
 }
 
-/// Checks the first row of JSON, so that a wrong file is reported before anything is stored.
+/// Checks the first row of JSON so that a wrong file is reported before anything is stored.
 fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<(), FileError> {
     let first = match text.fill_buf() {
         Ok([]) => return Err(empty(path)),

@@ -60,7 +60,7 @@ impl Filter {
                 .iter()
                 .map(|name| String::from_utf8_lossy(name))
                 .collect();
-            // Sorted, because a set has no order, and the description is part of an import's key.
+            // The names are sorted because a set has no order and the description is part of an import's key.
             names.sort_unstable();
             names.join(",")
         });

@@ -21,7 +21,7 @@ use topicmill_tables::json::{
     JsonItem, JsonPosition, JsonRecords, parse_record, too_long, unwrap_records,
 };
 
-/// The rows of a JSON file.
+/// The rows in a JSON file.
 pub struct JsonPosts {
     records: JsonRecords,
     filter: Filter,
@@ -34,7 +34,7 @@ pub struct JsonPosts {
 }
 
 impl JsonPosts {
-    /// Creates a reader of `text`; `given` contains the default values of missing fields.
+    /// Creates a reader of `text`; `given` contains the default values for missing fields.
     pub fn new(text: TextReader, filter: Filter, given: Vec<DefaultValue>) -> Self {
         Self {
             records: JsonRecords::new(text),

@@ -1,4 +1,4 @@
-//! Rows of a file in any format.
+//! Rows from a file in any format.
 
 use crate::page::Rejected;
 use topicmill_core::Post;
@@ -9,7 +9,7 @@ pub(super) const LONGEST_CELL: usize = 16 << 20;
 /// Maximum length of a topic's name, in bytes.
 const LONGEST_TOPIC: usize = 200;
 
-/// A post in a file.
+/// A post from a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The post.
@@ -44,7 +44,7 @@ pub enum FileRow {
     Skipped,
 }
 
-/// The rows of a file in order.
+/// The rows in a file, in order.
 pub trait PostRows: Send {
     /// Returns the next row; `None` at the end or if the rest cannot be read.
     fn next_row(&mut self) -> Option<FileRow>;

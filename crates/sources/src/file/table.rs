@@ -20,7 +20,7 @@ use topicmill_tables::{Cell, Rows as _};
 /// Maximum number of columns that an error lists.
 const MOST_SHOWN: usize = 40;
 
-/// The fields of a post that a table can contain.
+/// The post fields that a table can contain.
 pub const FIELDS: [&str; 18] = [
     "id",
     "name",
@@ -57,7 +57,7 @@ const REQUIRED: [&[&str]; 4] = [
     &["created_utc"],
 ];
 
-/// The column of a field.
+/// The column for a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// One of [`FIELDS`].
@@ -78,7 +78,7 @@ pub struct DefaultValue {
 /// A field and its column's index among the columns that are read.
 type Field = (&'static str, usize);
 
-/// The rows of a table. Only the needed columns are read.
+/// The rows in a table. Only the columns that are needed are read.
 pub struct Posts {
     rows: Box<dyn topicmill_tables::Rows>,
     fields: Vec<Field>,
@@ -97,7 +97,7 @@ impl Posts {
     /// Reads the header of a CSV file. `delimiter` is the delimiter, if known.
     ///
     /// # Errors
-    /// If a column or the header is missing.
+    /// Returns an error if a column or the header is missing.
     pub fn csv(
         text: TextReader,
         delimiter: Option<u8>,
@@ -114,7 +114,7 @@ impl Posts {
     /// Reads the schema of a Parquet file. `read` receives the number of bytes read.
     ///
     /// # Errors
-    /// If a column is missing or nested, or the file cannot be read.
+    /// Returns an error if a column is missing or nested, or the file cannot be read.
     pub fn parquet(
         file: File,
         wanted: &[Column],
@@ -158,7 +158,7 @@ impl PostRows for Posts {
         self.ended = row.is_err();
         self.number += 1;
         if let Some((rows, bytes, read)) = &self.size {
-            // An estimate from the share of rows, because columns are read in different places.
+            // This is estimated from the share of rows because the columns are in different parts of the file.
             let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
             let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
             read.store(so_far, Ordering::Relaxed);
@@ -216,12 +216,12 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
         }
         Cell::Null => Ok(Value::Null),
         Cell::Bytes(_) => Err(format!(
-            "`{field}` is not UTF-8: write the column as UTF-8 text"
+            "`{field}` is not UTF-8: store the column as UTF-8 text when you create the file"
         )),
     }
 }
 
-/// Finds the fields' columns; a `nested` column cannot be a field. Returns the columns to read, and each field with its
+/// Finds the fields' columns; a `nested` column cannot be used. Returns the columns to read, and each field with its
 /// column's index among them.
 fn find(
     wanted: &[Column],

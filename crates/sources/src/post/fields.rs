@@ -1,4 +1,4 @@
-//! Reads a thing's fields from JSON in one pass. A thing is Reddit's word for an object with a `kind` and `data`.
+//! Reads a thing's fields from JSON in one pass. "Thing" is Reddit's word for an object with a `kind` and `data`.
 //!
 //! The wire format is ambiguous: a number may be a string, a name may be missing, a post may be inside a crosspost.
 //! This module defines the meaning of each form.
@@ -28,12 +28,12 @@ impl Field {
         self.0.as_ref().is_none_or(Value::is_null)
     }
 
-    /// Returns the value, if it is a string.
+    /// Returns the value if it is a string.
     pub(crate) fn str(&self) -> Option<&str> {
         self.0.as_ref()?.as_str()
     }
 
-    /// Returns the value, if it is a string that is not blank. Removes NUL, which PostgreSQL cannot store.
+    /// Returns the value if it is a string that is not blank. Removes NUL, which PostgreSQL cannot store.
     pub(super) fn text(&self) -> Option<String> {
         self.clean().map(Cow::into_owned)
     }
@@ -122,7 +122,7 @@ pub(crate) fn number_of(value: &Value) -> Option<f64> {
 
 /// Returns an integer, dropping a float's fraction; `None` if the value is not a number or does not fit in 64 bits.
 pub(crate) fn integer_of(value: &Value) -> Option<i64> {
-    // Try an integer first, because a float would lose digits.
+    // An integer is tried first because a float would lose digits.
     let exact = match value {
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_i64(),
@@ -239,7 +239,7 @@ impl Fields {
         self.kind.str() == Some("t1") || body
     }
 
-    /// Returns the data of a thing, or the fields themselves if they are not in a thing.
+    /// Returns a thing's data, or the fields themselves if they are not in a thing.
     pub(super) fn into_post(self) -> Result<Self, String> {
         if !self.data.is_present() {
             return Ok(self);

@@ -1,4 +1,4 @@
-//! The client of Reddit's API.
+//! The client for Reddit's API.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use topicmill_http::{
 /// Maximum number of posts in a request to `/api/info`.
 pub const INFO_LIMIT: u32 = 100;
 
-/// The client of Reddit's API, or of the sample Reddit.
+/// The client for Reddit's API, or for the sample Reddit.
 pub struct Reddit {
     http: PoliteClient,
     settings: RedditSettings,
@@ -36,7 +36,7 @@ pub struct Reddit {
     kind: SourceKind,
     clock: SharedClock,
     tokens: TokenCache,
-    /// The server of the sample Reddit, kept alive as long as the client.
+    /// The sample Reddit's server, kept alive as long as the client.
     keep_alive: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -66,7 +66,7 @@ impl Reddit {
     /// Creates a client whose posts are marked with `kind`. Sends nothing yet.
     ///
     /// # Errors
-    /// For an invalid setting; the message names it and gives an example.
+    /// Returns an error for an invalid setting; the message names it and gives an example.
     pub fn new(
         settings: RedditSettings,
         kind: SourceKind,
@@ -140,7 +140,7 @@ impl Reddit {
     /// not an error if the subreddit itself cannot be read.
     ///
     /// # Errors
-    /// The reason why there is no token, or why the API rejects it, and the settings to check.
+    /// Returns the reason why there is no token, or why the API rejects it, and the settings to check.
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
         let answer = self.page(subreddit, Listing::Hot, 1, None).await;
         if let Err(error) = answer
@@ -148,7 +148,7 @@ impl Reddit {
         {
             return Err(error);
         }
-        // The same token unless it has expired in the meantime.
+        // This is the same token unless it has expired in the meantime.
         let token = self.token(None).await?;
         Ok(Credentials {
             account: !self.settings.username.is_empty(),
@@ -158,7 +158,7 @@ impl Reddit {
         })
     }
 
-    /// Returns the id of the shared quota: a hash of the API's URL and the client id, because Reddit counts per client
+    /// Returns the id of the shared quota, a hash of the API's URL and the client id. Reddit counts requests per client
     /// id.
     pub fn quota_id(&self) -> String {
         let digest = Sha256::new()
@@ -186,7 +186,7 @@ impl Reddit {
         };
         let token = self.token(None).await?;
         match ask(&token).await {
-            // Retry only once: if a new token is rejected too, the application may not read.
+            // This retries only once: if a new token is rejected too, the application has no permission to read.
             Err(SourceError::Unauthorized(what)) => match self.token(Some(&token)).await {
                 Ok(token) => ask(&*token).await,
                 Err(SourceError::Unauthorized(_)) => Err(SourceError::Unauthorized(what)),
@@ -293,7 +293,7 @@ impl ListingSource for Reddit {
             {
                 let mut query = url.query_pairs_mut();
                 query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
-                // Without it, text is HTML-escaped.
+                // Without `raw_json`, Reddit HTML-escapes text.
                 query.append_pair("raw_json", "1");
                 if listing == Listing::Top {
                     query.append_pair("t", "day");

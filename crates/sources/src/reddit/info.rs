@@ -1,4 +1,4 @@
-//! Decodes responses of `/api/info`, which show whether known posts are still on Reddit.
+//! Decodes responses from `/api/info`, which show whether known posts are still on Reddit.
 //!
 //! The input is a response. The output is a [`PostState`] for each post in it. A child need not be a complete post: a
 //! deleted post may have neither a title nor text.
@@ -48,14 +48,14 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingErro
             return Ok(None);
         };
         if let Some((shown, gone)) = gone_parent(data) {
-            // The entry of the post itself takes precedence.
+            // The post's own entry takes precedence.
             states.entry(shown).or_insert(gone);
         }
         let shown = shown_by(data, &fullname);
         if !shown.is_empty() {
             crossposts.push((fullname.clone(), shown));
         }
-        // Overwrites an entry from a crosspost, because the post's own entry is more reliable.
+        // This overwrites an entry from a crosspost because the post's own entry is more reliable.
         states.insert(fullname, state);
     }
     Ok(Some(PostStates { states, crossposts }))
@@ -95,8 +95,8 @@ fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
     let state = match (text("removed_by_category"), placeholder) {
         (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
         (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
-        // Removed by moderators, their filters, or Reddit itself. New categories appear now and then, and all mean that
-        // the post is not shown.
+        // The post was removed by moderators, their filters, or Reddit itself. New categories appear now and then, and
+        // all mean that the post is not shown.
         (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
         (None, None) if text("author") == Some("[deleted]") => PostState::AuthorDeleted,
         (None, None) => PostState::Visible,

@@ -1,4 +1,4 @@
-//! The client of Reddit's API. All tasks of a run share one client.
+//! The client for Reddit's API. All tasks in a run share one client.
 //!
 //! The input is a subreddit's name. The output is a [`ListingPage`](super::page::ListingPage), or a
 //! [`SourceError`](super::error::SourceError) with its outcome. To the [general client](topicmill_http), it adds one
@@ -6,7 +6,7 @@
 //! The collector decides which pages of which subreddits to read.
 //!
 //! roux's client is not used, because it follows redirects, accepts an error page as a listing, and requests a new
-//! token per subreddit. Only roux's envelope of a listing is used.
+//! token per subreddit. Only roux's envelope for a listing is used.
 
 mod client;
 mod info;

@@ -42,7 +42,7 @@ pub(super) fn refusal(
         (403, Some("private")) => (Outcome::Private, "only its members may read it"),
         (403, _) if scope => (
             Outcome::Auth,
-            "the token may not read; grant the application the `read` scope",
+            "the token has no permission to read; grant the application the `read` scope",
         ),
         (403, _) => (Outcome::Private, "it cannot be read, for an unknown reason"),
         _ => return None,

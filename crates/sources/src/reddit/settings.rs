@@ -23,7 +23,7 @@ pub struct RedditSettings {
     pub username: String,
     /// Password of the account.
     pub password: String,
-    /// Settings of the HTTP client. Its user agent must have the form `<platform>:<app id>:<version> (by /u/name)`.
+    /// Settings for the HTTP client. Its user agent must have the form `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
     /// Maximum wait after a response that asks for one; longer waits are shortened to this.
     pub retry_after_cap: Duration,
@@ -45,7 +45,7 @@ impl fmt::Debug for RedditSettings {
 pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
-    // Round up, so that half a second does not become 0.
+    // This rounds up so that half a second does not become 0.
     let at_least = |given: Duration| {
         given
             .as_secs()

@@ -16,10 +16,10 @@ use crate::error::SourceError;
 use topicmill_core::Timestamp;
 use topicmill_core::clock::Clock;
 
-/// The lifetime of a token without `expires_in`, in seconds.
+/// The lifetime of a token that lacks `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
 
-/// A token and the time when it expires.
+/// A token and its expiry time.
 pub(super) struct Token {
     pub bearer: String,
     pub scope: String,
@@ -47,7 +47,7 @@ pub(super) struct TokenResponse {
     error: Option<serde_json::Value>,
 }
 
-/// The cache of the token.
+/// The token cache.
 pub(super) struct TokenCache {
     cached: Mutex<CachedToken>,
     /// Lead time for renewing a token before it expires.
@@ -72,20 +72,20 @@ impl TokenCache {
     /// one.
     ///
     /// # Errors
-    /// Returns the errors of `fetch`, and [`SourceError::Unauthorized`] if `rejected` was never accepted and already
-    /// replaced a rejected token: the application may not read.
+    /// Returns the errors from `fetch`, and [`SourceError::Unauthorized`] if `rejected` was never accepted and already
+    /// replaced a rejected token: the application has no permission to read.
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,
         rejected: Option<&Arc<Token>>,
         fetch: impl Future<Output = Result<TokenResponse, SourceError>>,
     ) -> Result<Arc<Token>, SourceError> {
-        // Held while the token is requested, so that all other tasks wait for it; this needs a tokio lock.
+        // The lock is held while the token is requested so that all other tasks wait for it; this needs a tokio lock.
         let mut cached = self.cached.lock().await;
         if let Some(detail) = &cached.rejection {
             return Err(SourceError::Credentials(detail.clone()));
         }
-        // Compared by pointer, because the endpoint may issue the same string twice.
+        // Tokens are compared by pointer because the endpoint may issue the same string twice.
         let is_rejected = |token| rejected.is_some_and(|other| Arc::ptr_eq(other, token));
         let mut replaces_rejected = false;
         if let Some(token) = &cached.token {
@@ -132,7 +132,7 @@ impl TokenResponse {
             let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
             return Err(SourceError::Credentials(error));
         };
-        // Limited to a year, because Reddit grants less and more could overflow the date.
+        // The lifetime is limited to a year: Reddit grants less, and more could overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
         // With a margin longer than the lifetime, every request would renew the token.
         let usable = lifetime.saturating_sub(margin.min(lifetime / 2));

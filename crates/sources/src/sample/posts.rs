@@ -1,4 +1,4 @@
-//! Loads the posts of the sample Reddit from the adjacent files, in the wire format of Reddit's API.
+//! Loads the sample Reddit's posts from the adjacent files, in the wire format of Reddit's API.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ const FIRST_ID: u64 = 60_000_000_000;
 /// Ids per file: the first half for its lines, the second half for the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
-/// A post in the wire format, with the sort keys of listings.
+/// A post in the wire format, with the sort keys for listings.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub wire: Value,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     pub stickied: bool,
 }
 
-/// A line of a file in `sample/`.
+/// A line in a file in `sample/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {

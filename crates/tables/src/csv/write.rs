@@ -19,7 +19,7 @@ impl<W: Write> CsvWriter<W> {
     /// Writes a row; the first one is the header. All rows must have the same number of values.
     ///
     /// # Errors
-    /// When the row cannot be written.
+    /// Returns an error if the row cannot be written.
     pub fn write_row(
         &mut self,
         values: impl IntoIterator<Item = impl AsRef<str>>,
@@ -33,7 +33,7 @@ impl<W: Write> CsvWriter<W> {
     /// Flushes the buffer and returns the inner writer.
     ///
     /// # Errors
-    /// When the buffer cannot be written.
+    /// Returns an error if the buffer cannot be written.
     pub fn finish(self) -> io::Result<W> {
         self.0.into_inner().map_err(csv::IntoInnerError::into_error)
     }

@@ -117,7 +117,7 @@ impl JsonRecords {
     /// copied, decoded or parsed.
     ///
     /// # Errors
-    /// When the text cannot be read, ends within an array, or continues after it.
+    /// Returns an error if the text cannot be read, ends within an array, or continues after it.
     pub fn read(&mut self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<JsonItem> {
         if self.is_array.is_none() {
             self.is_array = Some(self.find_layout()?);

@@ -27,7 +27,7 @@ impl ParquetSource {
     /// Reads the metadata of the file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not Parquet.
+    /// Returns an error if the file cannot be read, or is not Parquet.
     pub fn open(path: &Path) -> Result<Self, TableError> {
         let file = File::open(path)?;
         let metadata = reader(&file)?.metadata().clone();
@@ -70,7 +70,7 @@ impl ParquetWriter {
     /// Creates a file with the columns of `source`, renamed by `renamed`, followed by the `added` columns.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn with_source<'c>(
         to: BufWriter<File>,
         source: &ParquetSource,
@@ -96,7 +96,7 @@ impl ParquetWriter {
     /// Copies a row group of `source` and writes the values of the added columns.
     ///
     /// # Errors
-    /// When the group cannot be copied, or the file cannot be written.
+    /// Returns an error if the group cannot be copied, or the file cannot be written.
     pub fn copy_group(
         &mut self,
         source: &ParquetSource,

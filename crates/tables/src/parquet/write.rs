@@ -30,7 +30,7 @@ impl ParquetWriter {
     /// dictionary because their values rarely repeat.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn new<'c>(
         to: BufWriter<File>,
         root: &str,
@@ -79,7 +79,7 @@ impl ParquetWriter {
     /// Writes a row group from the slices of each column.
     ///
     /// # Errors
-    /// When the file cannot be written, or a column has the wrong kind.
+    /// Returns an error if the file cannot be written, or a column has the wrong kind.
     pub fn write_group<C: IntoIterator<Item = ColumnCells>>(
         &mut self,
         columns: impl Iterator<Item = C>,
@@ -97,7 +97,7 @@ impl ParquetWriter {
     /// Writes the footer and returns the inner writer.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(self) -> io::Result<BufWriter<File>> {
         self.file.into_inner().map_err(disk_error)
     }
