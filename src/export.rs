@@ -73,7 +73,7 @@ pub struct Subject {
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
-    /// Also export the embeddings of the texts.
+    /// True to export the embeddings of the texts too.
     pub vectors: bool,
 }
 
@@ -88,13 +88,13 @@ pub struct Filters {
     pub until: Option<Timestamp>,
     /// Minimum score of the best label.
     pub min_score: Option<f64>,
-    /// Include posts without a label.
+    /// True to include posts without a label.
     pub unlabelled: bool,
-    /// An SQL expression over the columns of the data set, as the user wrote it.
+    /// An SQL expression over the data set's columns, as the user wrote it.
     pub expression: Option<String>,
 }
 
-/// The format of a file.
+/// The format for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatasetFormat {
     /// CSV with a header line.
@@ -107,24 +107,24 @@ pub enum DatasetFormat {
     Ids,
 }
 
-/// The destination of a data set.
+/// The destination for a data set.
 #[derive(Debug, Clone)]
 pub struct Destination {
     /// The file or folder.
     pub path: PathBuf,
     /// The format of a file; `None` for a folder.
     pub format: Option<DatasetFormat>,
-    /// Replace an existing file or folder.
+    /// True to replace an existing file or folder.
     pub overwrite: bool,
-    /// Start a CSV with a byte order mark, from which spreadsheets detect UTF-8.
+    /// True to start a CSV with a byte order mark, from which spreadsheets detect UTF-8.
     pub bom: bool,
     /// See [`topicmill_core::spreadsheet_safe`].
     pub safe_csv: bool,
-    /// Split into parts: files of a folder, or a column of a file.
+    /// Splits the data set into parts: files in a folder, or a column in a file.
     pub split: Option<Split>,
 }
 
-/// Further options of an export.
+/// Further options for an export.
 pub struct Terms {
     /// True if a PostgreSQL superuser may run the user's expression.
     pub allow_superuser: bool,
@@ -134,8 +134,8 @@ pub struct Terms {
     pub stop: tokio_util::sync::CancellationToken,
 }
 
-/// Exports the posts of `subject` that pass `filters` to `destination`. `on_rows` receives the number of newly written
-/// rows.
+/// Exports the posts that pass `filters`, with the labels from `subject`, to `destination`. `on_rows` receives the
+/// number of rows just written.
 ///
 /// # Errors
 /// See [`ExportError`]. On an error the destination is unchanged.
@@ -164,7 +164,7 @@ pub async fn export(
         to: destination,
     };
     let (into, batches) = batch_channel();
-    // Compression is CPU-bound: on a blocking thread it does not delay signals, and overlaps with reading.
+    // Compression is CPU-bound. On a blocking thread, it does not delay signals and overlaps with reading.
     let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &on_rows));
     let read = store.read_columns(reading, into).await;
     let written = written.await.expect("the writer does not panic");

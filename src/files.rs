@@ -46,7 +46,7 @@ pub struct FileJob {
     pub reading: Reading,
     /// Options for writing the output.
     pub writing: Writing,
-    /// Replace an existing output.
+    /// True to replace an existing output.
     pub overwrite: bool,
     /// Rows per window; see [`WINDOW_ROWS`].
     pub window_rows: usize,
@@ -55,37 +55,37 @@ pub struct FileJob {
 /// Options for reading tables; options that are not set are detected.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// The format. `None`: by file extension, or else by the first bytes.
+    /// The format; `None` to detect it from the file extension or, failing that, from the first bytes.
     pub format: Option<TableFormat>,
-    /// The delimiter. `None`: detected from the header line.
+    /// The delimiter; `None` to detect it from the header line.
     pub delimiter: Option<u8>,
-    /// The id column. `None`: `id`, or else row numbers.
+    /// The id column; `None` for `id` or, if there is no such column, row numbers.
     pub id: Option<String>,
-    /// The text columns, joined by a blank line. Empty: `text`, `title` with a body, or a similar name.
+    /// The text columns, joined by a blank line; empty for `text`, `title` with a body, or a similar name.
     pub text: Vec<String>,
-    /// Convert text to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    /// True to convert text to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
     pub reddit_text: bool,
 }
 
 /// Options for writing the output.
 #[derive(Debug, Clone, Default)]
 pub struct Writing {
-    /// The format. `None`: by file extension, or else NDJSON.
+    /// The format; `None` to derive it from the file extension. The default is NDJSON.
     pub format: Option<TableFormat>,
-    /// Add a column with the score of each label, in tabular formats.
+    /// True to add a column with the score for each label, in tabular formats.
     pub label_scores: bool,
-    /// Drop the input columns except the id.
+    /// True to drop the input columns except the id.
     pub drop_columns: bool,
 }
 
-/// Counts of a run.
+/// Counts for a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileReport {
     /// Rows in the output, including rows from an earlier run.
     pub lines: u64,
     /// Rows that an earlier run has written.
     pub resumed: u64,
-    /// Rows of `lines` that contain an error instead of a label.
+    /// Rows in `lines` that contain an error instead of a label.
     pub failed: u64,
     /// True if the run was stopped; the same command resumes `OUTPUT.partial`.
     pub stopped: bool,
@@ -132,7 +132,7 @@ pub fn score_files(
                 error,
                 FilesError::NothingScored { .. } | FilesError::Empty(_)
             );
-            // Nothing in the file can be resumed, and it would block the next attempt.
+            // The file contains nothing to resume, and it would block the next attempt.
             if is_useless || partial.is_empty() {
                 partial.discard()?;
             }
@@ -205,7 +205,7 @@ fn choose_layout(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesErr
     Ok(OutputLayout::new(job, set, delimiter, copied))
 }
 
-/// The labels prepared for the large model and the small one.
+/// The labels, prepared for the large model and for the small one.
 type BothPrepared = (PreparedLabels, Option<PreparedLabels>);
 
 fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
@@ -251,7 +251,7 @@ fn score_rows(
         reason: String::new(),
     };
     thread::scope(|scope| {
-        // One window waits, one is being computed and one is being read, so memory is bounded.
+        // At most one window is waiting, one is being computed and one is being read, so memory is bounded.
         let (sender, windows) = mpsc::sync_channel(1);
         let order = &order;
         scope.spawn(move || input::read(order, &sender));

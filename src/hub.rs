@@ -30,7 +30,7 @@ use topicmill_score::folder::manifest::Manifest;
 use topicmill_core::clock::SharedClock;
 use topicmill_http::backoff;
 
-/// Attempts per request; progress resets the count.
+/// Number of attempts for each request; progress resets the count.
 const TRIES: u32 = 5;
 /// Maximum size of a file list in bytes; a list of 20,000 files is about half as large.
 const MAX_LISTING: u64 = 8 << 20;
@@ -43,7 +43,7 @@ const MIN_BYTES_PER_SEC: u64 = 16 << 10;
 /// The endpoint and its credentials.
 #[derive(Clone)]
 pub struct HubSource {
-    /// `https://huggingface.co` or a mirror. A user and password in it are sent instead of the token.
+    /// `https://huggingface.co` or a mirror. If it contains a user and a password, they are sent instead of the token.
     pub endpoint: String,
     /// The token, sent to the endpoint only and never shown.
     pub token: Option<String>,
@@ -56,23 +56,23 @@ pub struct Wanted {
     pub repo: String,
     /// A branch, tag or commit.
     pub revision: String,
-    /// The precision of the graphs, in the hub's names; `None` for float32, `all` for every graph.
+    /// The graphs' precision, as the hub names it; `None` for float32, `all` for every graph.
     pub precision: Option<String>,
     /// The folder to create.
     pub to: PathBuf,
 }
 
-/// A client of the hub.
+/// A client for the hub.
 pub struct Hub {
     client: HubClient,
     clock: SharedClock,
 }
 
 impl Hub {
-    /// Creates a client of one endpoint.
+    /// Creates a client for one endpoint.
     ///
     /// # Errors
-    /// [`PullError::Transfer`] if the network is unusable, and errors for an invalid address or token.
+    /// Returns [`PullError::Transfer`] if the network is unusable, and errors for an invalid address or token.
     pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
             client: HubClient::new(source)?,
@@ -105,7 +105,7 @@ impl Hub {
         }
         let listing = self.listing(wanted).await?;
         let mut small = listing.small_files()?;
-        // Checked before any large download, and before a folder is created.
+        // This is checked before any large download, and before a folder is created.
         listing.has_graph()?;
         listing.check(&small)?;
         let scratch = partial(&wanted.to, &listing.sha);
@@ -114,7 +114,7 @@ impl Hub {
             fs::create_dir_all(above).map_err(&write)?;
         }
         make_folder(&scratch)?;
-        // Files of an earlier mirror or precision are not part of this model.
+        // Files from an earlier mirror or precision are not part of this model.
         let names = listing.names().into_iter();
         let kept: BTreeSet<String> = names
             .flat_map(|name| [name.to_owned(), format!("{name}.part")])
@@ -131,7 +131,7 @@ impl Hub {
         // fetched.
         fetching.expect(bytes(&small));
         fetching.files(&small).await?;
-        // Checked before gigabytes of weights are downloaded: the configuration may be unsupported.
+        // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
         if let Some(name) = check_config(&scratch)? {
             let file = [listing.file(&name)?.clone()];
             listing.check(&file)?;
@@ -146,7 +146,7 @@ impl Hub {
         fetching.files(&large).await?;
         let kept = all.into_iter().map(|file| file.name).collect();
         remove_others(&scratch, &scratch, &kept).map_err(&write)?;
-        // Last, and atomically: a folder of this name is always complete.
+        // The folder is renamed last and atomically, so a folder with this name is always complete.
         fs::rename(&scratch, &wanted.to).map_err(PullError::write_error(&wanted.to))
     }
 
@@ -164,7 +164,7 @@ impl Hub {
         Listing::read(&bytes, repo)
     }
 
-    /// Returns the body of a response, bounded by [`MAX_LISTING`].
+    /// Returns a response's body, bounded by [`MAX_LISTING`].
     async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
         let mut response = self.client.get(repo, path, 0, what).await?;
         let mut body = Vec::new();
@@ -307,12 +307,12 @@ impl Fetching<'_> {
             out.write_all(&piece).map_err(&write)?;
             self.received(bytes);
         }
-        // Synced before the rename: after a power failure the file name must not refer to missing data.
+        // The file is synced before the rename: after a power failure, the file name must not refer to missing data.
         out.sync_all().map_err(write)
     }
 }
 
-/// Measures the speed of a download.
+/// Measures download speed.
 struct SpeedCheck<'c> {
     clock: &'c SharedClock,
     start: Duration,
@@ -346,13 +346,13 @@ impl<'c> SpeedCheck<'c> {
 /// The progress of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullStep {
-    /// The total number of bytes, as far as known.
+    /// The total number of bytes, as far as it is known.
     Expect(u64),
     /// The number of bytes received.
     Came(u64),
 }
 
-/// Returns true for `owner/name`, or a name alone.
+/// Returns true for `owner/name`, and for a name alone.
 fn is_repository(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -365,7 +365,7 @@ fn is_repository(name: &str) -> bool {
     parts.len() <= 2 && parts.into_iter().all(part)
 }
 
-/// Returns the temporary path of a folder. It contains the commit, so that versions are not mixed.
+/// Returns the temporary path for a folder. It contains the commit so that versions are not mixed.
 fn partial(to: &Path, commit: &str) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     let short: String = commit

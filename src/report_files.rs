@@ -54,7 +54,7 @@ fn is_report(path: &Path) -> bool {
 /// Writes a page atomically. Replaces an earlier report, and any other file if `overwrite` is true.
 ///
 /// # Errors
-/// [`ReportError::Exists`] and [`ReportError::Write`].
+/// Returns [`ReportError::Exists`] or [`ReportError::Write`].
 pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), ReportError> {
     if path.symlink_metadata().is_ok() && !overwrite && !is_report(path) {
         return Err(ReportError::Exists(path.to_owned()));
@@ -68,7 +68,7 @@ pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), Report
 /// Writes each chart to its own file in a folder, which is created if necessary. Returns their paths.
 ///
 /// # Errors
-/// [`ReportError::Exists`] and [`ReportError::Write`].
+/// Returns [`ReportError::Exists`] or [`ReportError::Write`].
 pub fn write_charts(
     folder: &Path,
     charts: &[Chart],

@@ -1,4 +1,4 @@
-//! The data card of a folder: its content, its origin and its terms.
+//! The data card for a folder: its content, its origin and its terms.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,12 +14,12 @@ use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
 use topicmill_score::Label;
 use topicmill_store::Store;
 
-/// The line by which `export` recognises its own folders.
+/// The line that lets `export` recognise its own folders.
 const SIGN: &str = "This data set was made by topicmill";
 /// Maximum number of labels and topics in the card.
 const MOST_ROWS: usize = 100;
 
-/// Facts from the database, for the card.
+/// Facts from the database for the card.
 pub(super) struct Facts {
     model: String,
     precision: String,
@@ -97,7 +97,7 @@ pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Escapes a cell of a Markdown table.
+/// Escapes a cell for a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
@@ -163,7 +163,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     card
 }
 
-/// The `expect` message of a write to a string.
+/// The `expect` message for a write to a string.
 const STRING: &str = "writing to a string cannot fail";
 
 /// Returns the names of the splits that have files.
@@ -221,7 +221,7 @@ fn quality_line(quality: &MeasuredQuality) -> String {
     format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
 }
 
-/// Formats the features of the front matter. Labels are declared as classes, so that a training script gets their
+/// Formats the features for the front matter. Labels are declared as classes so that a training script gets their
 /// numbers.
 fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
     let mut text = String::new();

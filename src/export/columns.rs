@@ -1,4 +1,4 @@
-//! The columns of a data set and the SQL statement that reads them.
+//! The columns in a data set, and the SQL statement that reads them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use topicmill_store::ColumnStatement;
 pub(super) struct DatasetColumn {
     pub name: String,
     pub kind: ColumnKind,
-    /// Its meaning, for the data card.
+    /// The column's meaning, for the data card.
     pub meaning: String,
 }
 
@@ -105,9 +105,9 @@ const GOLD: &str = "COALESCE(g.label, 'other')";
 /// The answers about the current text of a post, as in the `labeled_posts` view.
 const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash";
 
-/// Returns the SQL expression of a fixed column; `key` is the fullname column of the table that drives the join.
+/// Returns the SQL expression for a fixed column; `key` is the fullname column in the table that drives the join.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
-    // NULL for a post without a label. The subquery is not correlated, so the database evaluates it only once.
+    // A post without a label has NULL here. The subquery is not correlated, so the database evaluates it only once.
     let scalar = |column: &str, table: &str, id: i64| {
         format!(
             "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT {column} FROM {table} WHERE id = {id}) END"
@@ -143,10 +143,10 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
     }
 }
 
-/// Prefix of the score column of a label.
+/// Prefix for the score column of a label.
 const SCORE_OF: &str = "score_";
 
-/// The split column of a file.
+/// The split column in a file.
 const SPLIT: &str = "split";
 /// Text columns with mostly unique values, for which a dictionary is useless.
 pub(super) const UNIQUE: [&str; 7] = [
@@ -165,7 +165,7 @@ pub(super) fn text_hash_index() -> usize {
     found.expect("every data set has it")
 }
 
-/// Returns all columns of a data set, including the split column if `is_split`.
+/// Returns all columns in a data set, including the split column if `is_split` is true.
 pub(super) fn columns(subject: &Subject, is_split: bool) -> Vec<DatasetColumn> {
     let set = &subject.set;
     let fixed = FIXED
@@ -192,7 +192,7 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The columns that a statement reads. The rows and their order do not depend on this.
+/// The columns that a statement reads. The choice affects neither the rows nor their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectedColumns {
     /// The fixed columns, then the packed scores.
@@ -201,7 +201,7 @@ pub(super) enum SelectedColumns {
     ForSplit,
 }
 
-/// The columns of [`SelectedColumns::ForSplit`].
+/// The columns for [`SelectedColumns::ForSplit`].
 pub(super) const SPLIT_COLUMNS: [&str; 6] = [
     "title",
     "selftext",

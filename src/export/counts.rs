@@ -1,4 +1,4 @@
-//! Counts of an export, for the summary and the data card.
+//! Counts for an export, shown in the summary and the data card.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,30 @@ const CREATED_AT: usize = 7;
 const LABEL: usize = 11;
 const OUTCOME: usize = 16;
 
-/// The counts of an export.
+/// The counts for an export.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// Rows.
     pub rows: u64,
-    /// Rows with the outcome `other`: a background topic fits better than every label.
+    /// Number of rows with the outcome `other`: a background topic fits better than every label.
     pub other: u64,
-    /// Rows with the outcome `unsure`: the best score is below the threshold.
+    /// Number of rows with the outcome `unsure`: the best score is below the threshold.
     pub unsure: u64,
-    /// Rows without a label, because they are not labelled yet.
+    /// Number of rows that are not labelled yet.
     pub unlabelled: u64,
-    /// Rows of each label.
+    /// Number of rows for each label.
     pub labels: BTreeMap<String, u64>,
-    /// Rows of each topic.
+    /// Number of rows for each topic.
     pub topics: BTreeMap<String, u64>,
     /// The earliest posting time.
     pub first: Option<DateTime<Utc>>,
     /// The latest posting time.
     pub last: Option<DateTime<Utc>>,
-    /// Rows of each part of a split, in order; empty without a split.
+    /// Number of rows in each part of a split, in order; empty if there is no split.
     pub parts: Vec<SplitPart>,
-    /// Groups of near-duplicate posts that a split kept together; `None` without a split.
+    /// Number of groups of near-duplicate posts that a split kept together; `None` if there is no split.
     pub groups: Option<u64>,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct SplitPart {
     pub wanted: Option<u32>,
     /// Rows.
     pub rows: u64,
-    /// Rows of each outcome: a label, `other` or `unsure`.
+    /// Number of rows for each outcome: a label, `other` or `unsure`.
     pub outcomes: BTreeMap<String, u64>,
 }
 

@@ -17,7 +17,7 @@ pub(super) enum DatasetFile {
     },
     Ndjson {
         file: BufWriter<File>,
-        /// The text before each value: `{"name":`, `,"name":`.
+        /// The text before each value: `{"name":` for the first, `,"name":` for the others.
         before: Vec<String>,
     },
     Ids(BufWriter<File>),

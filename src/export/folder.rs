@@ -13,7 +13,7 @@ use crate::atomic_file::{self, IfExists, folder_of};
 /// folder.
 ///
 /// # Errors
-/// File-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no folder.
+/// Returns file-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no folder.
 pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
     temp_folder_named(path, ".partial")
 }
@@ -22,13 +22,13 @@ pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
 /// deleted with it.
 ///
 /// # Errors
-/// File-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at `path` is
-/// left unchanged.
+/// Returns file-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at
+/// `path` is left unchanged.
 pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Temporary folders are private; use the replaced folder's permissions, or 0755.
+        // Temporary folders are private, so the new folder gets the replaced folder's permissions, or 0755.
         let mode = match fs::symlink_metadata(path) {
             Ok(there) if there.is_dir() => there.permissions(),
             _ => fs::Permissions::from_mode(0o755),
@@ -46,7 +46,7 @@ pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io:
     })
 }
 
-/// Creates a temporary folder whose name starts with a dot and the name of `path`.
+/// Creates a temporary folder whose name starts with a dot and the last component of `path`.
 fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&atomic_file::temp_prefix(path)?)
@@ -61,7 +61,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     use rustix::io::Errno;
 
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        // Not supported by NFS, for example.
+        // NFS, for example, does not support the exchange.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => replace(new, old),
         exchanged => exchanged.map_err(io::Error::from),
     }
@@ -78,7 +78,7 @@ fn replace(new: &Path, old: &Path) -> io::Result<()> {
     let former = aside.path().join("former");
     fs::rename(old, &former)?;
     fs::rename(new, old).inspect_err(|_| {
-        // Restore the old folder; if even that fails, it is kept under its temporary name.
+        // This restores the old folder; if even that fails, it is kept under its temporary name.
         if fs::rename(&former, old).is_err() {
             drop(aside.keep());
         }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(word(&path), "one");
         persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(word(&path), "two");
-        // The path for file systems without atomic exchange.
+        // This is what happens on file systems without atomic exchange.
         replace(draft(&path, "three").path(), &path).unwrap();
         assert_eq!(word(&path), "three");
         replace(&home.path().join("missing"), &path).unwrap_err();

@@ -8,17 +8,17 @@ use topicmill_core::ColumnCells;
 use topicmill_store::ColumnBatch;
 use topicmill_tables::parquet::ParquetWriter;
 
-/// Rows per row group. Readers such as `DuckDB` parallelise over row groups and recommend 100,000 rows or more; this is
-/// fewer, because memory holds the group twice.
+/// Number of rows in a row group. Readers such as `DuckDB` parallelise over row groups and recommend 100,000 rows or
+/// more; this is fewer because the group is in memory twice.
 const ROWS_PER_GROUP: usize = 60_000;
-/// Bytes of text after which a row group is written early.
+/// Number of bytes of text after which a row group is written early.
 const BYTES_PER_GROUP: usize = 32 << 20;
 
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
     file: ParquetWriter,
     files: usize,
-    /// The next row group: the slices of each column.
+    /// The next row group, as slices for each column.
     columns: Vec<Vec<ColumnCells>>,
     rows: usize,
     bytes: usize,

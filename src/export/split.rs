@@ -1,9 +1,9 @@
 //! Splits a data set into train, validation and test parts without leaking near-duplicates between them.
 //!
-//! Takes the text, the outcome and the time of each row, and returns its part. Near-duplicate posts form a group that
-//! is kept together, so that no model is tested on a text it was trained on. The oldest post of a group decides its
-//! part, so later posts do not move it. Near-duplicates are found with `MinHash`, which keeps [`BYTES_PER_POST`] bytes
-//! per post and no text.
+//! Takes the text, the outcome and the time of each row, and returns the row's part. Near-duplicate posts form a group
+//! that is kept together, so that no model is tested on a text it was trained on. The oldest post in a group decides
+//! the group's part, so later posts do not move it. Near-duplicates are found with `MinHash`, which keeps
+//! [`BYTES_PER_POST`] bytes per post and no text.
 
 mod sketch;
 
@@ -15,19 +15,19 @@ use super::columns::text_hash_index;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_store::ColumnBatch;
 
-/// Bands per sketch; posts that agree in a band are compared. Two posts of similarity s agree in at least one band with
-/// probability 1 − (1 − s⁵)²⁵: 99 % at s = 0.7, 99.995 % at 0.8, and 0.8 % at 0.2 (Leskovec, Rajaraman, Ullman, "Mining
-/// of Massive Datasets", section 3.4).
+/// Number of bands in a sketch; posts that agree in a band are compared. Two posts with similarity s agree in at least
+/// one band with probability 1 − (1 − s⁵)²⁵: 99 % at s = 0.7, but 0.8 % at s = 0.2 (Leskovec, Rajaraman, Ullman,
+/// "Mining of Massive Datasets", section 3.4).
 const BANDS: usize = 25;
-/// Values per band.
+/// Number of values in a band.
 const ROWS: usize = 5;
-/// Maximum number of preceding posts with an equal band that a post is compared with, in addition to the first. Bounds
-/// the cost of bands that are equal by chance, because of common words.
+/// Maximum number of preceding posts with an equal band that a post is compared with, in addition to the first. This
+/// bounds the cost of bands that are equal by chance because of common words.
 const MAX_COMPARED: usize = 8;
-/// Bytes in memory per post during the split: the sketch, then the hash, the time, the outcome, the gold flag, the
-/// group, and an entry for sorting a band.
+/// Number of bytes in memory for each post during the split: the sketch, then the hash, the time, the outcome, the
+/// gold flag, the group, and an entry for sorting a band.
 pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 1 + 4 + 16;
-/// Sketches per block. Growing adds a block instead of copying all sketches.
+/// Number of sketches in a block. Growing adds a block instead of copying all sketches.
 const BLOCK: usize = 1 << 14;
 
 /// The criterion that assigns a group to a part.
@@ -42,9 +42,9 @@ pub enum SplitBy {
 /// A requested split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Split {
-    /// By shares.
+    /// Parts with given shares.
     Shares {
-        /// The shares of the parts in percent; the sum is 100.
+        /// The shares of the parts in percent, which add up to 100.
         shares: Shares,
         /// The criterion.
         by: SplitBy,
@@ -166,7 +166,7 @@ impl Splitter {
 
     /// Adds rows with the columns [`super::columns::SPLIT_COLUMNS`].
     pub fn add(&mut self, batch: &ColumnBatch) {
-        // In the order of the fixed columns.
+        // The columns arrive in the order in which the fixed columns are defined.
         let [titles, texts, times, outcomes, gold, hashes] =
             [0, 1, 2, 3, 4, 5].map(|column| batch.columns[column].cells());
         let gold = gold.map(|gold| matches!(gold, ColumnCell::Text(_)));
@@ -207,10 +207,10 @@ impl Splitter {
     /// Assigns all rows to parts.
     pub fn assign(mut self, split: &Split) -> Assigned {
         let mut groups = self.groups();
-        // Frees most of the memory: only the groups are needed from here on.
+        // This frees most of the memory: only the groups are needed from here on.
         drop(std::mem::take(&mut self.sketches));
         let rows = groups.len();
-        // Replace each parent with the root of the group, which is its oldest post.
+        // Each parent is replaced with the root of the group, which is its oldest post.
         for row in 0..rows {
             let (root, row) = (find(&mut groups, row), row);
             debug_assert!(
@@ -245,7 +245,7 @@ impl Splitter {
         (self.times[row], self.hashes[row], row)
     }
 
-    /// Groups near-duplicates (union-find): returns the parent of each row.
+    /// Groups near-duplicates with union-find. Returns the parent of each row.
     fn groups(&self) -> Vec<u32> {
         let rows = u32::try_from(self.hashes.len()).expect("fewer than four billion posts");
         let mut groups: Vec<u32> = (0..rows).collect();
@@ -259,11 +259,11 @@ impl Splitter {
                     .fold(0, |key, value| key << 8 | u64::from(*value));
                 (key, row)
             }));
-            // Sort to bring equal bands together without a hash map of all of them.
+            // Sorting brings equal bands together without a hash map of all of them.
             sorted.sort_unstable();
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {
-                    // Compare with the nearest first, because copies tend to be stored one after another.
+                    // The nearest are compared first because copies tend to be stored one after another.
                     let others = same[i.saturating_sub(MAX_COMPARED)..i].iter().rev();
                     for (_, other) in others.chain([&same[0]]) {
                         // Comparing sketches is expensive, and unnecessary within one group.
@@ -296,7 +296,7 @@ impl Splitter {
         let mut sum = 0;
         for (_, share) in shares.parts() {
             sum += u128::from(share);
-            // In 128 bits: the end of the last part is 2⁶⁴.
+            // This needs 128 bits: the end of the last part is 2⁶⁴.
             ends.push((sum << 64) / 100);
         }
         let part = |hash: u64| {
@@ -347,14 +347,14 @@ impl Splitter {
 /// Returns the root of a row's group and halves the path to it.
 fn find(groups: &mut [u32], mut row: usize) -> usize {
     while groups[row] as usize != row {
-        // Path halving.
+        // This is path halving.
         groups[row] = groups[groups[row] as usize];
         row = groups[row] as usize;
     }
     row
 }
 
-/// Builds the split column of a file.
+/// Builds the split column for a file.
 pub(super) fn column(parts: &[u8], split: &Split) -> ColumnCells {
     let names = split.parts();
     let mut column = ColumnCells::new(ColumnKind::Text);

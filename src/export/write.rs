@@ -15,10 +15,10 @@ use super::{DatasetColumn, Destination, ExportError};
 use crate::atomic_file::{self, IfExists};
 use topicmill_store::{BatchReceiver, ColumnBatch};
 
-/// Approximate rows per file of a folder: a few hundred megabytes of posts. A batch is never divided.
+/// Approximate number of rows in each file in a folder: a few hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
 
-/// The columns, the facts for the card, and the destination.
+/// A request to export: the columns, the facts for the card, and the destination.
 pub(super) struct Order {
     pub columns: Vec<DatasetColumn>,
     pub facts: Facts,
@@ -37,14 +37,14 @@ enum TempOutput {
     Folder(TempDir),
 }
 
-/// The open files: a single file, or the files of a folder for each part.
+/// The open files: a single file, or a folder's files for each part.
 struct Files<'o> {
     order: &'o Order,
     made: TempOutput,
     parts: Vec<PartFiles>,
 }
 
-/// The files of a part.
+/// The files for a part.
 struct PartFiles {
     name: &'static str,
     sink: Option<DatasetFile>,
@@ -95,7 +95,7 @@ impl<'o> Files<'o> {
     /// Closes all files, and renames a folder's files as `datasets` expects. `none` is a batch without rows.
     fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
         if self.parts.iter().all(|part| part.files == 0) {
-            // If there are no rows, write an empty table.
+            // If there are no rows, an empty table is written.
             self.add(0, none.clone())?;
         }
         // `datasets` cannot load an empty split, so an empty part of a split has no file.
@@ -130,7 +130,7 @@ pub(super) fn write(
         path: to.path.clone(),
         source,
     };
-    // Checked before the first row, to fail early; `rename_into_place` checks again.
+    // This is checked before the first row, to fail early; `rename_into_place` checks again.
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
@@ -179,7 +179,7 @@ pub(super) fn write(
     finish(files, &none, counts).map(Some).map_err(failed)
 }
 
-/// Closes all files and writes the data card of a folder.
+/// Closes all files and, in a folder, writes the data card.
 fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<FinishedDataset> {
     let order = files.order;
     let made = files.end(none)?;
@@ -198,7 +198,7 @@ fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Resul
 }
 
 impl Files<'_> {
-    /// Writes rows to their parts: separate files of a folder, or a column of a file.
+    /// Writes rows to their parts: separate files in a folder, or a column in a file.
     fn write_batch(&mut self, mut batch: ColumnBatch, parts: Option<&[u8]>) -> io::Result<()> {
         let (Some(parts), Some(split)) = (parts, &self.order.to.split) else {
             return self.add(0, batch);

@@ -1,8 +1,8 @@
 //! Converts JSON lines to Parquet columns.
 //!
 //! If all inputs are Parquet files with the same schema, their columns are copied and only the new ones are written.
-//! Otherwise column types are inferred from the JSON: string, integer, number or boolean. Mixed columns become strings,
-//! and so do numbers that a double cannot represent.
+//! Otherwise, the type of each column is inferred from the JSON: string, integer, number or boolean. Mixed columns
+//! become strings, and so do numbers that a double cannot represent.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,10 +16,10 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
 
-/// Rows per row group, about as many as other writers use.
+/// Number of rows in a row group, about as many as other writers use.
 const GROUP_ROWS: usize = 100_000;
 
-/// Bytes of text after which a row group is written early.
+/// Number of bytes of text after which a row group is written early.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Every integer up to this one is exact as a double: 2⁵³ (IEEE 754, 53 bits of significand).
@@ -47,7 +47,7 @@ impl Inferred {
             _ if json.contains(['.', 'e', 'E']) && json.parse().is_ok_and(f64::is_finite) => {
                 Some(ColumnKind::Number)
             }
-            // Integers of more than 64 bits are kept as strings.
+            // Integers that need more than 64 bits are kept as strings.
             _ => Some(ColumnKind::Text),
         };
         Self {
@@ -57,7 +57,7 @@ impl Inferred {
     }
 }
 
-/// A column of the output.
+/// An output column.
 #[derive(Debug)]
 pub(super) struct OutputColumn {
     pub(super) name: String,
@@ -80,7 +80,7 @@ impl OutputColumn {
         Self { name, inferred }
     }
 
-    /// Merges the type of another row's value.
+    /// Merges the type of a value from another row.
     pub(super) fn merge(&mut self, other: Inferred) {
         use ColumnKind::{Integer, Number, Text};
         let is_long = self.inferred.is_long || other.is_long;
@@ -100,7 +100,7 @@ impl OutputColumn {
     }
 }
 
-/// Appends a value. Returns its number of text bytes.
+/// Appends a value. Returns the number of bytes of text in it.
 fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
     let Some(json) = json.filter(|json| *json != "null") else {
         cells.push(ColumnCell::Null);
@@ -180,7 +180,7 @@ pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
     sources.all(|other| other.is_ok_and(|other| other.has_same_schema(&first)))
 }
 
-/// Writes the added columns next to the copied columns of the inputs.
+/// Writes the added columns next to the columns copied from the inputs.
 pub(super) fn write_next_to_copies(
     lines: &Path,
     to: File,

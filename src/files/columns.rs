@@ -53,14 +53,14 @@ pub(super) struct InputColumns {
     texts: Texts,
     /// The id column; `None` if row numbers serve as ids.
     id: Option<String>,
-    /// True if the text columns are detected in each row, because rows may have different columns.
+    /// True if the text columns are detected in each row because rows may have different columns.
     is_per_row: bool,
-    /// Convert text to what Reddit displays.
+    /// True to convert text to what Reddit displays.
     reddit_text: bool,
 }
 
 impl InputColumns {
-    /// Detects the columns of a table with a header line.
+    /// Detects the columns in a table with a header line.
     pub(super) fn from_names(
         names: &[Arc<str>],
         reading: &Reading,
@@ -106,7 +106,7 @@ impl InputColumns {
         })
     }
 
-    /// Detects the columns of the first object of an input; later objects may have different ones.
+    /// Detects the columns in the first object in an input; later objects may have different ones.
     pub(super) fn from_row(row: &Row, reading: &Reading) -> Self {
         let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
         let broken = row.problem.is_some();

@@ -1,6 +1,6 @@
 //! Converts a run's JSON lines to the output format, or compresses them.
 //!
-//! JSON lines are written first, because only they can be resumed, and because the columns of JSON inputs are known
+//! JSON lines are written first for two reasons: only they can be resumed, and the columns in JSON inputs are known
 //! only at the end.
 
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ fn write_table(
     writer.finish()?.flush()
 }
 
-/// Collects the columns of all lines: input columns in order of first appearance, then the added ones.
+/// Collects the columns from all lines: input columns in order of first appearance, then the added ones.
 fn infer_columns(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
     let added = layout.added();
     let mut columns: Vec<OutputColumn> = Vec::new();

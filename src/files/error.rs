@@ -1,4 +1,4 @@
-//! Errors of scoring files.
+//! Errors from scoring files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use topicmill_tables::TableError;
 /// Reasons why files cannot be scored.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// An invalid input: the error, and what to do.
+    /// An invalid input, with the error and what to do.
     #[error("read `{0}`: {1}")]
     Input(PathBuf, String),
     /// An input cannot be read.
@@ -34,10 +34,10 @@ pub enum FilesError {
         inputs: Vec<PathBuf>,
         /// The number of rows tried.
         rows: u64,
-        /// The error of the first row.
+        /// The error for the first row.
         reason: String,
     },
-    /// The output cannot be used: the error, and what to do.
+    /// The output cannot be used. The fields are the file, and the error with what to do.
     #[error("cannot write `{0}`: {1}")]
     Output(PathBuf, &'static str),
     /// Another run is writing the output.
@@ -59,7 +59,7 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
-    /// An error of the model, the labels or the engine.
+    /// An error from the model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
 }

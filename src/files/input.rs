@@ -12,10 +12,10 @@ use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 
-/// Bytes after which a window is sent early.
+/// Number of bytes after which a window is sent early.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
 
-/// Rows that are scored together.
+/// A window: rows that are scored together.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// Every row, in order.
@@ -26,7 +26,7 @@ pub(super) struct Window {
     pub(super) plain: Vec<String>,
 }
 
-/// A row of an input.
+/// A row from an input.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Index of the input.
@@ -39,11 +39,11 @@ pub(super) struct Entry {
     pub(super) problem: Option<String>,
 }
 
-/// Expands a path: to the Parquet files of a folder, or to the files that match a pattern such as `in/*.parquet`,
-/// sorted by name. In folders, names that start with a dot or an underscore are skipped, as other Parquet readers do.
+/// Expands a path to the Parquet files in a folder, or to the files that match a pattern such as `in/*.parquet`,
+/// sorted by name. In folders, names that start with a dot or an underscore are skipped, as in other Parquet readers.
 ///
 /// # Errors
-/// [`FilesError::Input`], and [`FilesError::Read`].
+/// Returns [`FilesError::Input`] or [`FilesError::Read`].
 pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let named = path.to_string_lossy();
     let is_folder = path.is_dir();
@@ -129,7 +129,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// Returns the delimiter of the first input, or the requested one.
+/// Returns the first input's delimiter, or the requested one.
 pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let path = &job.inputs[0];
     let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
@@ -201,7 +201,7 @@ struct Reader<'a> {
     order: &'a Order<'a>,
     windows: &'a SyncSender<Result<Window, FilesError>>,
     skip: u64,
-    /// Number of rows so far.
+    /// Number of rows read so far.
     number: u64,
     kept: KeptColumns,
     entries: Vec<Entry>,

@@ -22,7 +22,7 @@ pub(super) struct KeptColumns {
 }
 
 impl KeptColumns {
-    /// Starts without columns. `reserved` are the names of the output columns, which input columns must not have.
+    /// Starts without columns. `reserved` contains the names of the output columns, which input columns must not have.
     pub(super) fn new(reserved: &[String]) -> Self {
         Self {
             reserved: reserved.iter().cloned().collect(),
@@ -31,7 +31,7 @@ impl KeptColumns {
         }
     }
 
-    /// Returns the cells of a row as JSON members, with the row number first if it is the id.
+    /// Returns a row's cells as JSON members, with the row number first if it is the id.
     pub(super) fn members(&mut self, row: &Row, number: Option<u64>) -> String {
         let mut out = number.map_or(String::new(), |number| format!("\"id\":{number}"));
         for (name, cell) in &row.cells {
@@ -51,12 +51,12 @@ impl KeptColumns {
         out
     }
 
-    /// Warns at the first duplicate id. Duplicates are allowed, because the order of rows is kept.
+    /// Warns about the first duplicate id. Duplicates are allowed because the order of rows is kept.
     pub(super) fn warn_if_duplicate(&mut self, id: &str, line: u64) {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let Some(ids) = &mut self.ids else { return };
-        // Store hashes, because ids may be long. A collision only causes a wrong warning.
+        // Hashes are stored because ids may be long. A collision only causes a wrong warning.
         if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
             tracing::warn!(
                 line,

@@ -1,4 +1,4 @@
-//! Formats results as JSON lines, and defines the columns of an output.
+//! Formats results as JSON lines, and defines the output columns.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -19,9 +19,9 @@ const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 pub(super) struct OutputLayout {
     pub(super) format: TableFormat,
     pub(super) packing: Compression,
-    /// The delimiter of CSV and TSV.
+    /// The delimiter for CSV and TSV.
     pub(super) delimiter: u8,
-    /// The score columns of a table, if requested.
+    /// The score columns in a table, if requested.
     pub(super) score_columns: Vec<String>,
     /// True if all inputs are Parquet files with the same schema, whose columns are copied.
     copied: bool,
@@ -29,7 +29,7 @@ pub(super) struct OutputLayout {
 }
 
 impl OutputLayout {
-    /// Determines the layout from the options, or else from the file extension; the default is NDJSON.
+    /// Determines the layout from the options or, failing that, from the file extension; the default is NDJSON.
     pub(super) fn new(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = TableFormat::from_path(&job.output);
         let named = named.filter(|format| *format != TableFormat::Text);
@@ -94,7 +94,7 @@ impl OutputLayout {
         reserved
     }
 
-    /// Formats the line of a scored text. `kept`: the members of the object that come first.
+    /// Formats the line for a scored text. `kept` contains the members of the object that come first.
     pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
         let mut object = result_members(set, result);
         if !self.is_json() {
@@ -107,7 +107,7 @@ impl OutputLayout {
         line(kept, object)
     }
 
-    /// Formats the line of a text that failed. `input` is set if there are several inputs.
+    /// Formats the line for a text that failed. `input` is set if there are several inputs.
     pub(super) fn failure_line(
         &self,
         kept: &str,
@@ -144,7 +144,7 @@ fn line(kept: &str, object: Map<String, Value>) -> String {
     format!("{{{kept}{comma}{}", &ours[1..])
 }
 
-/// Builds the members of a scored text.
+/// Builds the object members for a scored text.
 fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
     let slugs = || set.labels.iter().map(|label| label.slug.clone());
     let scores: Map<String, Value> = slugs()
@@ -172,7 +172,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
     }
 }
 
-/// Returns the slug of the label, `other` or `unsure`.
+/// Returns the label's slug, `other` or `unsure`.
 fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
     match scores.outcome() {
         Outcome::Label => &set.labels[scores.best].slug,
@@ -208,7 +208,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
             source,
         });
     }
-    // A device would be replaced by a file.
+    // A device must not be replaced by a file.
     if !real.is_file() {
         let why = "it is not a file; name one, or use `-` to write to stdout";
         return Err(FilesError::Output(output.clone(), why));

@@ -1,4 +1,4 @@
-//! The unfinished output: `OUTPUT.partial` with JSON lines, and `OUTPUT.partial.json` with the fingerprint of its job.
+//! The unfinished output: `OUTPUT.partial` with JSON lines, and `OUTPUT.partial.json` with the job's fingerprint.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -31,8 +31,8 @@ pub(super) struct Partial {
     is_empty: bool,
 }
 
-/// Returns a hash of everything that determines the output: runs with equal fingerprints write the same lines. `None`
-/// if an input is a pipe, which cannot be read again.
+/// Returns a hash of everything that determines the output: runs with equal fingerprints write the same lines. Returns
+/// `None` if an input is a pipe, which cannot be read again.
 pub(super) fn fingerprint(
     job: &FileJob,
     layout: &OutputLayout,
@@ -61,7 +61,7 @@ pub(super) fn fingerprint(
 }
 
 impl Partial {
-    /// Opens `OUTPUT.partial`. Keeps the complete lines of an earlier run with the same fingerprint; overwrites
+    /// Opens `OUTPUT.partial`. Keeps the complete lines from an earlier run with the same fingerprint; overwrites
     /// anything else.
     pub(super) fn open(output: &Path, fingerprint: Option<&str>) -> Result<Self, FilesError> {
         let (path, sidecar) = (
@@ -77,12 +77,12 @@ impl Partial {
             .open(&path);
         let mut file = file.map_err(&error)?;
         match file.try_lock() {
-            // Check the path, because a run that held the lock may have just renamed the file.
+            // The path is checked because a run that held the lock may have just renamed the file.
             Ok(()) if path.is_file() => {}
             Ok(()) | Err(TryLockError::WouldBlock) => {
                 return Err(FilesError::Busy(output.to_owned()));
             }
-            // The file system has no locks: continue without a lock.
+            // The file system has no locks, so the run continues without one.
             Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
         }
         let earlier = fs::read(&sidecar).ok();
@@ -93,7 +93,7 @@ impl Partial {
         } else {
             WholeLines::default()
         };
-        // Truncate before the sidecar is written, because the sidecar must never describe lines from another job.
+        // The file is truncated before the sidecar is written, which must never describe lines from a different job.
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
@@ -131,13 +131,13 @@ impl Partial {
         self.flush()?;
         let synced = self.file.get_ref().sync_all();
         synced.map_err(write_error(&self.path))?;
-        // Rename before the sidecar is deleted: after a crash in between, the next run finds a complete output and no
-        // lines.
+        // The file is renamed before the sidecar is deleted: after a crash in between, the next run finds a complete
+        // output and no lines.
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
-    /// Converts the lines to the output. `convert` receives the path of the partial file and the file to write.
+    /// Converts the lines to the output. `convert` receives the path to the partial file, and the file to write.
     pub(super) fn convert(
         mut self,
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
@@ -146,7 +146,7 @@ impl Partial {
         let made = with_suffix(&self.output, ".partial.new");
         let file = File::create(&made).map_err(write_error(&made))?;
         let file = convert(&self.path, file).inspect_err(|_| {
-            // The lines are kept: they are enough to retry.
+            // The lines are kept, so that the conversion can be retried.
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;
@@ -161,7 +161,7 @@ impl Partial {
     }
 }
 
-/// The complete lines at the start of a file.
+/// Describes the complete lines at the start of a file.
 #[derive(Default)]
 struct WholeLines {
     lines: u64,

@@ -17,7 +17,7 @@ const SHOWN_REASONS: usize = 3;
 /// A run fails once this many rows have been tried and none could be scored.
 const MAX_FAILED_ROWS: u64 = 1_000;
 
-/// The destination of lines.
+/// The destination for lines.
 pub(super) enum Sink<'a> {
     File(&'a mut Partial),
     Pipe {
@@ -28,7 +28,7 @@ pub(super) enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Returns the report of what an earlier run wrote.
+    /// Returns a report on what an earlier run wrote.
     pub(super) fn earlier(&self) -> FileReport {
         match self {
             Self::File(partial) => FileReport {
@@ -77,7 +77,7 @@ pub(super) struct Run<'a, 's> {
     pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: FileReport,
-    /// Number of logged errors.
+    /// Number of errors logged so far.
     pub(super) shown: usize,
     /// The first error.
     pub(super) reason: String,
@@ -116,7 +116,7 @@ impl Run<'_, '_> {
             outcomes[text] = Some(outcome);
             progress(done, failed);
         };
-        // Texts for the large model: their index in the window, and the labels of the shortlist.
+        // Texts for the large model: their index in the window, and the labels on the shortlist.
         let (mut places, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
         match &mut self.picking {
             None => {
@@ -182,13 +182,13 @@ impl Run<'_, '_> {
                 return Err(nothing_scored(self.job, &self.report, reason));
             }
         }
-        // After each window, so that a crash loses one window at most.
+        // Lines are flushed after each window so that a crash loses one window at most.
         self.sink.flush()
     }
 
     fn failure(&mut self, entry: &Entry, problem: &str) -> String {
         self.report.failed += 1;
-        // With a single input its name is omitted.
+        // If there is only one input, its name is omitted.
         let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
         let message = format!("{} {problem}", output::place(input, entry.line));
         if self.shown < SHOWN_REASONS {
@@ -203,7 +203,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Returns the error for inputs without any row that could be scored.
+/// Returns the error for inputs in which no row could be scored.
 pub(super) fn nothing_scored(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
     FilesError::NothingScored {
         inputs: job.inputs.clone(),

@@ -1,4 +1,4 @@
-//! HTTP client of the hub: follows redirects and restricts where credentials are sent.
+//! HTTP client for the hub, which follows redirects and restricts where credentials are sent.
 //!
 //! For large files, a hub redirects to a different host, which must not receive the token. Redirects are therefore
 //! followed here: the token or password is sent only to the endpoint's own scheme, host and port.
@@ -17,10 +17,10 @@ const MAX_HOPS: usize = 10;
 /// A client for one endpoint.
 pub(super) struct HubClient {
     client: Client,
-    /// The endpoint without user and password.
+    /// The endpoint without the user and the password.
     endpoint: Url,
     token: Option<HeaderValue>,
-    /// User and password of the endpoint, which replace the token.
+    /// User and password for the endpoint, which replace the token.
     login: Option<(String, Option<String>)>,
 }
 
@@ -30,9 +30,9 @@ impl HubClient {
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
-            // No total timeout, because a large file may take hours; `SpeedCheck` cancels slow downloads.
+            // There is no total timeout because a large file may take hours; `SpeedCheck` cancels slow downloads.
             .read_timeout(Duration::from_mins(1))
-            // Followed in `get`, because the client would forward our headers.
+            // `get` follows redirects because the client would forward our headers.
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| transfer("the hub", &error))?;
@@ -52,7 +52,7 @@ impl HubClient {
                     let text = "the token in HF_TOKEN or HF_HOME contains invalid characters: copy it again";
                     PullError::Refused(text.to_owned())
                 })?;
-                // Masks the token in logs of the client.
+                // This masks the token in the client's logs.
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -101,7 +101,7 @@ impl HubClient {
         let ours = self.is_endpoint(url);
         let mut url = url.clone();
         if let Some((user, password)) = self.login.as_ref().filter(|_| ours) {
-            // The client turns them into an `Authorization` header.
+            // The client turns these into an `Authorization` header.
             let _ = url.set_username(user);
             let _ = url.set_password(password.as_deref());
         }
@@ -157,10 +157,10 @@ impl HubClient {
     }
 }
 
-/// Removes and returns the user and password of a URL.
+/// Removes the user and the password from a URL and returns them.
 fn take_login(url: &mut Url) -> Option<(String, Option<String>)> {
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
-    // Fails only for a URL without a host.
+    // This fails only for a URL without a host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     (!user.is_empty() || password.is_some()).then_some((user, password))

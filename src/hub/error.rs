@@ -1,4 +1,4 @@
-//! Errors of a model download.
+//! Errors from a model download.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum PullError {
     /// The repository or the hub cannot be used by topicmill.
     #[error("{0}")]
     Unfit(String),
-    /// A link or folder is in place of a file to write.
+    /// There is a link or a folder where a file must be written.
     #[error(
         "cannot write `{0}`: it is a link or not a file; remove it, then run the same command again"
     )]

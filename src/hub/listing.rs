@@ -20,7 +20,7 @@ use topicmill_score::hex;
 const MAX_ENTRIES: usize = 20_000;
 /// Maximum number of downloaded files: enough for eight graphs of 64 GiB, each in external files of 2 GiB.
 const MAX_FETCHED: usize = 256;
-/// Maximum total bytes, more than any model that runs on a current machine.
+/// Maximum number of bytes in total: more than in any model that runs on a current machine.
 const MAX_BYTES: u64 = 4 * MAX_FILE;
 /// Maximum length of a file name: most file systems allow 255 bytes, and `.part` is added during the download.
 const MAX_NAME: usize = 200;
@@ -38,7 +38,7 @@ const OPTIONAL: &[&str] = &[
     "NOTICE",
 ];
 
-/// A file of the hub's list.
+/// A file on the hub's list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Sibling {
     #[serde(rename = "rfilename")]
@@ -55,7 +55,7 @@ struct Lfs {
     sha256: String,
 }
 
-/// The list of files.
+/// The hub's list of files.
 #[derive(Debug, Deserialize)]
 pub(super) struct Listing {
     /// The commit hash.
@@ -222,10 +222,10 @@ fn is_plain(name: &str) -> bool {
     !file.is_empty()
         && file.len() <= MAX_NAME
         && file.bytes().all(letter)
-        // `..` and hidden files: `.hashes.toml` is trusted when a model is loaded.
+        // Excludes `..` and hidden files: `.hashes.toml` is trusted when a model is loaded.
         && !file.starts_with('.')
         && !file.ends_with('.')
-        // Reserved for unfinished downloads.
+        // This suffix is reserved for unfinished downloads.
         && Path::new(&lower).extension().is_none_or(|e| e != "part")
         && lower != "onnx"
 }

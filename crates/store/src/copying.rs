@@ -22,29 +22,30 @@ const WHAT_READ: &str = "read the database to copy";
 const WHAT_WRITE: &str = "write the copy";
 /// Bytes per message to the server.
 const BYTES_AT_ONCE: usize = 256 * 1024;
-/// Rows per COPY. Bounded, because the server queues a foreign key check for each row in memory until the COPY ends.
+/// Rows per COPY. The number is bounded because the server queues a foreign key check for each row in memory until the
+/// COPY ends.
 const ROWS_A_COPY: u64 = 100_000;
 
 /// A copied table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CopiedTable {
-    /// Its name.
+    /// The table's name.
     pub table: String,
-    /// Its rows.
+    /// Number of rows copied.
     pub rows: u64,
-    /// Digest of its rows, the same in the source and the target.
+    /// Digest of the rows, the same in the source and the target.
     pub digest: String,
 }
 
-/// Progress callback: the table, and its copied rows.
+/// Progress callback, which receives the table and the number of rows copied so far.
 pub type OnCopied<'a> = &'a (dyn Fn(&str, u64) + Send + Sync);
 
 impl Store {
     /// Copies everything from a SQLite database to a migrated but empty PostgreSQL database.
     ///
     /// # Errors
-    /// [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors from both databases. After an error,
-    /// nothing is copied.
+    /// Returns [`StoreError::NotEmpty`], [`StoreError::NotSqliteToPostgres`], and errors from both databases. After an
+    /// error, the target is unchanged.
     pub async fn copy_to(&self, to: &Self, progress: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
         match (self, to) {
             (Self::Sqlite(from), Self::Postgres(to)) => {
@@ -93,7 +94,7 @@ async fn to_postgres(
             return Err(StoreError::NotEmpty(shape.name.clone()));
         }
     }
-    // Otherwise the planner would consider the growing tables empty and read a whole table for each foreign key check.
+    // The planner considers the growing tables empty, so it would read a whole table for each foreign key check.
     run_postgres(&mut writing, "SET LOCAL enable_seqscan = off".to_owned()).await?;
     run_postgres(&mut writing, "DELETE FROM meta".to_owned()).await?;
     let mut sent = Vec::with_capacity(shapes.len());
@@ -129,7 +130,7 @@ async fn to_postgres(
         done.push(compared(shape, &sent, &digest)?);
     }
     writing.commit().await.context(WHAT_WRITE)?;
-    // Updates the planner's statistics, which autovacuum would do later. Only our tables are named, because the server
+    // This updates the planner's statistics, as autovacuum would do later. Only our tables are named because the server
     // warns about tables that others own.
     let names: Vec<String> = shapes.iter().map(TableShape::quoted).collect();
     let analyze = AssertSqlSafe(format!("ANALYZE {}", names.join(", ")));
@@ -144,7 +145,7 @@ async fn run_postgres(connection: &mut PgConnection, sql: String) -> Result<()> 
     done.context(WHAT_WRITE).map(drop)
 }
 
-/// Copies the rows of a SQLite table as COPY lines.
+/// Copies the rows in a SQLite table as COPY lines.
 async fn send(
     reading: &mut SqliteConnection,
     writing: &mut PgConnection,

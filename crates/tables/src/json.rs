@@ -90,7 +90,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
 /// Parses the text of a record, with `NaN` and infinities as null. Adds the number of these nulls to `nulls`.
 ///
 /// # Errors
-/// A user-facing problem that does not quote the record, such as `is not a JSON object`.
+/// Returns a user-facing problem that does not quote the record, such as `is not a JSON object`.
 pub fn parse_record<T>(
     json: &[u8],
     parse: impl Fn(&str) -> serde_json::Result<T>,

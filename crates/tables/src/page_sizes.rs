@@ -27,7 +27,7 @@ const MAX_DEPTH: u32 = 8;
 /// Checks the pages of these columns.
 ///
 /// # Errors
-/// [`ParquetFault::TooLarge`], or [`ParquetFault::Damaged`] for an invalid header.
+/// Returns [`ParquetFault::TooLarge`], or [`ParquetFault::Damaged`] for an invalid header.
 pub fn check(
     file: &File,
     metadata: &ParquetMetaData,

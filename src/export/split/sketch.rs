@@ -2,11 +2,11 @@
 
 use minhash_rs::prelude::MinHash;
 
-/// Words per shingle; similarity is the share of common shingles.
+/// Number of words in a shingle; similarity is the share of common shingles.
 const SHINGLE: usize = 3;
-/// Values per sketch. The standard error of the similarity is at most 1/√128, 9 %.
+/// Number of values in a sketch. The standard error of the similarity is at most 1/√128, or 9 %.
 pub const PERMUTATIONS: usize = 128;
-/// Minimum similarity of near-duplicates, as used to deduplicate the data of `StarCoder` (Li et al. 2023, section 3.4).
+/// Minimum similarity of near-duplicates, as used to deduplicate `StarCoder`'s data (Li et al. 2023, section 3.4).
 const MIN_SIMILARITY: f64 = 0.7;
 /// The lowest byte of each `MinHash` value. Different values have the same lowest byte with a probability of 1/256.
 pub type Sketch = [u8; PERMUTATIONS];
@@ -49,7 +49,7 @@ const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 fn joined(words: &[u64]) -> u64 {
     words.iter().fold(FNV_OFFSET, |hash, word| {
-        // Rotated, so that word order counts.
+        // The hash is rotated so that word order counts.
         (hash.rotate_left(5) ^ word).wrapping_mul(FNV_PRIME)
     })
 }

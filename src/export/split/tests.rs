@@ -33,7 +33,7 @@ fn shares_are_two_or_three_with_the_sum_100() {
 fn splitter(posts: &[(String, i64, &str)]) -> Splitter {
     let mut splitter = Splitter::new();
     for (i, (text, time, outcome)) in posts.iter().enumerate() {
-        // Evenly distributed hashes.
+        // Multiplication distributes the hashes evenly.
         let hash = word_hash(text).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if i.is_multiple_of(BLOCK) {
             splitter.sketches.push(Vec::new());
@@ -114,7 +114,7 @@ fn shares_hold_per_label_and_later_posts_move_no_others() {
             let all: usize = sizes.iter().sum();
             for (size, wanted) in sizes.iter().zip([80, 10, 10]) {
                 let off = (size * 100).abs_diff(wanted * all);
-                // Five standard deviations.
+                // The tolerance is five standard deviations.
                 assert!(off < all * 3, "{by:?} {label} {sizes:?}");
             }
         }

@@ -34,10 +34,10 @@ pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "json")
 }
 
-/// Reads one of the small files of a folder, within its size limit.
+/// Reads one of the small files in a folder, within its size limit.
 ///
 /// # Errors
-/// [`ModelError::File`].
+/// Returns [`ModelError::File`].
 pub fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     let limit = max_bytes(&path.file_name().unwrap_or_default().to_string_lossy());
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Selects a folder's graph and the precision to run it in.
+//! Selects a folder's graph and the precision that it runs in.
 
 use std::path::{Path, PathBuf};
 
@@ -44,13 +44,13 @@ impl Choice {
                 };
                 let metadata = graph::metadata(&chosen.1)?;
                 match precision {
-                    // A graph whose file name does not state its precision.
+                    // This graph's file name does not state its precision.
                     Some("int8") if metadata.is_int8 => (chosen, Rounding::Exact),
                     Some("int8") if !metadata.has_int8_weights => return Err(error),
                     _ => (chosen, way),
                 }
             }
-            // A graph stored in the requested precision.
+            // This graph is stored in the requested precision.
             (chosen, _) => (chosen?, Rounding::Exact),
         };
         let (spec, graph) = chosen;

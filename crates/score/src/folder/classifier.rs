@@ -1,7 +1,7 @@
 //! The head of a classifier: the labels that it was trained on, and the function that turns its logits into scores.
 //!
 //! The input is `id2label` and `problem_type` from `config.json`. The output is the labels in the order of the logits,
-//! and the default function of the transformers text-classification pipeline.
+//! and the function that the transformers text-classification pipeline applies by default.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,19 +21,19 @@ pub struct ClassifierHead {
     pub function: HeadFunction,
 }
 
-/// `function_to_apply` of transformers.
+/// The `function_to_apply` values in transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFunction {
     /// The labels compete, and a text gets one of them.
     Softmax,
     /// Each label is scored independently.
     Sigmoid,
-    /// The logits are the scores, for a regression.
+    /// The logits are the scores, as in a regression.
     None,
 }
 
 impl ClassifierHead {
-    /// Reads the head from the `config.json` keys of the same names.
+    /// Reads the head from the `config.json` keys with the same names.
     pub(super) fn read(
         id2label: Option<&Map<String, Value>>,
         label2id: Option<&Map<String, Value>>,
@@ -43,7 +43,7 @@ impl ClassifierHead {
         let labels = match (id2label, label2id) {
             (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
             (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
-            // The default names in transformers.
+            // These are the default names in transformers.
             (None, None) => (0..num_labels.unwrap_or(UNNAMED))
                 .map(|number| format!("LABEL_{number}"))
                 .collect(),
@@ -65,7 +65,7 @@ impl ClassifierHead {
         })
     }
 
-    /// Returns true if the labels are the placeholders `LABEL_0`, `LABEL_1`, … of transformers.
+    /// Returns true if the labels are the placeholders `LABEL_0`, `LABEL_1`, … from transformers.
     pub fn is_unnamed(&self) -> bool {
         let mut labels = self.labels.iter().enumerate();
         labels.all(|(number, label)| *label == format!("LABEL_{number}"))

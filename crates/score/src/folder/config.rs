@@ -12,16 +12,16 @@ use super::gliclass::{self, GliclassConfig};
 use super::learned::{LearnedLabels, is_json_file_name};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
-/// Token limit of a model that declares none.
+/// Token limit for a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
 /// A limit of this size or more means no limit; `tokenizer_config.json` contains 1e30 in that case.
 const NO_LIMIT: f64 = 1e6;
 /// The same limit for integers.
 const MOST_TOKENS: usize = 1_000_000;
-/// Mode of an embedding model in the `zero_shot` block.
+/// The mode in the `zero_shot` block that marks an embedding model.
 const EMBEDDING: &str = "embedding";
-/// Kind of an NLI model in a manifest.
+/// The kind in a manifest that marks an NLI model.
 const NLI: &str = "nli";
 
 /// Model types that number positions from the padding id, so that two positions are never used.
@@ -54,7 +54,7 @@ const OTHER_HEADS: &[&str] = &[
     "ForPreTraining",
     "ForImageClassification",
     "ForAudioClassification",
-    // A model without a head.
+    // This model has no head.
     "Model",
 ];
 
@@ -181,7 +181,7 @@ impl Config {
                 .join(", ")
         };
         let (_, entailment) =
-            // Compares only the prefix, like the reference pipeline.
+            // Only the prefix is compared, as in the reference pipeline.
             classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
                 format!(
                     "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as \
@@ -245,7 +245,7 @@ impl Config {
             .into_iter()
             .flatten()
             .filter(|n| (1..MOST_TOKENS).contains(n))
-            // The smallest limit: beyond it, the model has no positions or was not trained.
+            // The smallest limit applies: beyond it, the model has no positions or was not trained.
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)
     }

@@ -7,14 +7,14 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `model_type` of `config.json`.
+/// `model_type` in `config.json`.
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for the text and the labels.
 const ARCHITECTURE: &str = "uni-encoder";
-/// Default of `max_num_classes`, as in the `gliclass` package.
+/// Default for `max_num_classes`, as in the `gliclass` package.
 const DEFAULT_MAX_LABELS: usize = 25;
 
-/// Prompt of a GLiClass model.
+/// The prompt for a GLiClass model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GliclassHead {
     /// Token id before each label.
@@ -27,7 +27,7 @@ pub struct GliclassHead {
     pub max_labels: Option<usize>,
 }
 
-/// The keys of `config.json` that are used here; the defaults are the package's.
+/// The keys in `config.json` that are used here; the defaults are the package's.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GliclassConfig {
     architecture_type: Option<String>,

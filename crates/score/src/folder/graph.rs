@@ -134,7 +134,7 @@ impl Message {
 /// Reads a graph's metadata.
 ///
 /// # Errors
-/// [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
+/// Returns [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
 pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     let file = File::open(graph).map_err(ModelError::read(graph))?;
     let reader = Reader::read(file, None).map_err(|error| ModelError::graph(graph, error))?;

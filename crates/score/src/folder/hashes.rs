@@ -17,9 +17,9 @@ use sha2::{Digest, Sha256};
 
 use super::ModelError;
 
-/// Name of the cache file, in the folder of the hashed files.
+/// Name of the cache file, which is in the same folder as the hashed files.
 pub const HASH_CACHE_FILE: &str = ".hashes.toml";
-/// Minimum size of cached files; hashing a smaller file takes no noticeable time.
+/// Minimum size of a file whose hash is cached; hashing a smaller file takes no noticeable time.
 const MIN_CACHED_BYTES: u64 = 64 << 20;
 
 /// Cache entry: a file's size, change time and hash.
@@ -38,10 +38,10 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Returns a file's SHA-256 in hex; for a large, unchanged file, it comes from the cache.
+/// Returns a file's SHA-256 in hex. For a large, unchanged file, the hash comes from the cache.
 ///
 /// # Errors
-/// [`ModelError::File`].
+/// Returns [`ModelError::File`].
 pub fn cached_hash(path: &Path) -> Result<String, ModelError> {
     hash_with_cache(path, MIN_CACHED_BYTES)
 }
@@ -116,7 +116,7 @@ fn write(cache: &Path, known: &BTreeMap<String, CachedHash>) -> io::Result<()> {
 /// Returns a file's SHA-256 in hex, always reading every byte.
 ///
 /// # Errors
-/// [`ModelError::File`].
+/// Returns [`ModelError::File`].
 pub fn file_hash(path: &Path) -> Result<String, ModelError> {
     Ok(hex(&digest_file(path, Sha256::new())?))
 }
@@ -124,7 +124,7 @@ pub fn file_hash(path: &Path) -> Result<String, ModelError> {
 /// Adds a file's bytes to a hasher and returns the digest.
 ///
 /// # Errors
-/// [`ModelError::File`].
+/// Returns [`ModelError::File`].
 pub fn digest_file<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
     let read = ModelError::read(path);
     let mut file = File::open(path).map_err(&read)?;

@@ -2,8 +2,9 @@
 //! computed from the labels' texts.
 //!
 //! The input is the JSON file named in the `zero_shot` block of `config.json`; the output is the vectors, keyed by the
-//! texts of their labels. The vectors were trained on labelled texts, so they fit their labels better than descriptions
-//! do. A label with different texts has no learned vector; see [`hypothesis`](crate::hypothesis).
+//! texts of their labels. The vectors were trained on labelled texts, so they fit their labels better than vectors
+//! computed from descriptions do. A label with different texts has no learned vector; see
+//! [`hypothesis`](crate::hypothesis).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,7 +41,7 @@ pub struct LearnedLabel {
 }
 
 impl LearnedLabels {
-    /// Reads the file of a model.
+    /// Reads a model's file.
     pub(super) fn read(path: &Path) -> Result<Self, ModelError> {
         let file: File = read_json(path)?;
         Self::new(file.labels).map_err(|detail| {
@@ -73,7 +74,7 @@ impl LearnedLabels {
                 ));
             }
             let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-            // A zero vector, or numbers whose squares underflow or overflow.
+            // The vector is zero, or the squares of its numbers underflow or overflow.
             if !(length.is_finite() && length > 0.0) {
                 return Err(format!(
                     "the vector of label {number} has no direction: its length is {length}"
@@ -105,7 +106,7 @@ impl LearnedLabels {
         self.dimensions
     }
 
-    /// Returns the vector of the label with these texts.
+    /// Returns the vector for the label with these texts.
     pub fn vector(&self, texts: &[String]) -> Option<&[f64]> {
         self.vectors.get(texts).map(Vec::as_slice)
     }

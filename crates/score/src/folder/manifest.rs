@@ -27,7 +27,7 @@ pub struct Manifest {
     kind: String,
     /// Class names in the order of the logits; empty for an embedding model and for GLiClass.
     pub classes: Vec<String>,
-    /// Token limit of a sequence, special tokens included.
+    /// Token limit for a sequence, including special tokens.
     pub max_tokens: usize,
     /// Vocabulary size; all ids are below it.
     pub vocab_size: usize,
@@ -47,13 +47,13 @@ pub struct Contract {
     pub output: String,
     /// Padding id.
     pub pad_id: u32,
-    /// Value of the `mask` input for padding.
+    /// Value for padding in the `mask` input.
     pub masked: f32,
-    /// First id of the `decoder_ids` input, for a model with a decoder.
+    /// First id in the `decoder_ids` input, for a model with a decoder.
     pub decoder_start_id: Option<u32>,
 }
 
-/// One graph of the folder.
+/// One graph in the folder.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Graph {
     /// The graph file.
@@ -85,15 +85,15 @@ pub struct Vector {
     /// Second text, made from a label; empty if the model reads one text.
     #[serde(default)]
     pub hypothesis: String,
-    /// The labels of the prompt, for GLiClass.
+    /// The labels in the prompt, for GLiClass.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// Token ids of the row, special tokens included.
+    /// Token ids in the row, including special tokens.
     pub input_ids: Vec<u32>,
-    /// Type ids of the row; empty if the model does not read them.
+    /// Type ids in the row; empty if the model does not read them.
     #[serde(default)]
     pub token_type_ids: Vec<u32>,
-    /// Logits of the original model in float32, one per class or label; for an embedding model, the vector of the text.
+    /// Logits from the original model in float32, one per class or label; for an embedding model, the text's vector.
     pub logits: Vec<f32>,
 }
 
@@ -111,10 +111,10 @@ pub struct GraphSpec {
 }
 
 impl Manifest {
-    /// Reads the manifest of a folder, if it has one.
+    /// Reads a folder's manifest if it has one.
     ///
     /// # Errors
-    /// [`ModelError::File`].
+    /// Returns [`ModelError::File`].
     pub fn read(dir: &Path) -> Result<Option<Self>, ModelError> {
         let path = dir.join(MANIFEST_FILE);
         if !path.is_file() {
@@ -131,9 +131,9 @@ impl Manifest {
     /// Parses a manifest and checks that it is consistent.
     ///
     /// # Errors
-    /// A description of the first problem, in one line.
+    /// Returns a description of the first problem, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Check the format version first: in a different version, a missing key is not a mistake.
+        // The format version is checked first: in a different version, a missing key is not a mistake.
         let format = toml::from_str::<Format>(text).map_err(|error| one_line(&error))?;
         if format.format != FORMAT {
             return Err(format!(
@@ -284,7 +284,7 @@ impl Graph {
 }
 
 impl GraphSpec {
-    /// Returns the settings that decide a score, in one line, for the model's hash.
+    /// Returns, in one line, the settings that affect scores, for the model's hash.
     pub(super) fn identity(&self, max_tokens: usize) -> String {
         let Contract { output, pad_id, .. } = &self.contract;
         let (masked, start) = (self.contract.masked, self.contract.decoder_start_id);
@@ -306,7 +306,7 @@ struct Format {
     format: u32,
 }
 
-/// Returns the message of a parser error in one line.
+/// Returns the message from a parser error in one line.
 fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }

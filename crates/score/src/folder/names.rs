@@ -49,7 +49,7 @@ pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBu
     }
 }
 
-/// Returns the file names of a graph in this precision on the Hub.
+/// Returns the file names that the Hub uses for a graph in this precision.
 pub fn graph_names(precision: &str) -> Vec<String> {
     match precision {
         "fp32" => vec!["model.onnx".to_owned()],
@@ -61,7 +61,7 @@ pub fn graph_names(precision: &str) -> Vec<String> {
     }
 }
 
-/// Returns the files of a folder, sorted by name.
+/// Returns the files in a folder, sorted by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let read = ModelError::read(folder);
     let mut files = Vec::new();
@@ -75,8 +75,8 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files)
 }
 
-/// Returns the precision in the file name: `model_fp16.onnx` is `fp16`. If the name gives none, the operators determine
-/// the precision.
+/// Returns the precision from the file name: `model_fp16.onnx` is `fp16`. If the name states none, the operators
+/// determine the precision.
 pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     let stem = graph.file_stem().unwrap_or_default().to_string_lossy();
     match stem.strip_prefix("model_") {

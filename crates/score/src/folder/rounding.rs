@@ -4,17 +4,17 @@
 
 use std::fmt;
 
-/// Rounding of numbers while a float32 graph runs.
+/// How numbers are rounded while a float32 graph runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
-    /// No rounding.
+    /// Nothing is rounded.
     #[default]
     Exact,
     /// All numbers are rounded to bfloat16, which has an 8-bit mantissa.
     Bf16,
     /// Activations are rounded to int8 in products with int8 weights, with one scale per group of a token's numbers.
     Int8 {
-        /// Numbers that share a scale.
+        /// Number of numbers that share a scale.
         group: u16,
     },
 }
@@ -47,7 +47,7 @@ impl Rounding {
         self == Self::Bf16
     }
 
-    /// Returns the group size of int8 rounding; `None` without it.
+    /// Returns the group size for int8 rounding; `None` if there is no int8 rounding.
     pub fn group(self) -> Option<u16> {
         match self {
             Self::Exact | Self::Bf16 => None,

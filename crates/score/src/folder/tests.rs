@@ -1,4 +1,4 @@
-//! Tests of the model folder.
+//! Tests for the model folder.
 
 use std::fs;
 
@@ -44,12 +44,12 @@ fn classes_are_selected_like_the_reference() {
     let parts = |c: NliClasses| (c.count, c.entailment, c.contradiction, c.neutral);
     assert_eq!(parts(nli(BART).unwrap()), (3, 2, 0, Some(1)));
     for (labels, found) in [
-        // Entailment first: the last class counts as contradiction.
+        // Entailment comes first, so the last class counts as contradiction.
         (
             r#"{"entailment":0,"neutral":1,"contradiction":2}"#,
             (3, 0, 2, Some(1)),
         ),
-        // By position, not by name: class 0 counts as contradiction, although class 2 has that name.
+        // The position decides, not the name: class 0 counts as contradiction, although class 2 has that name.
         (
             r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#,
             (3, 1, 0, Some(2)),

@@ -20,7 +20,7 @@ pub(super) enum SqlValue {
     Bytes(Vec<u8>),
 }
 
-/// Reads the values of a row that a SELECT of [`TableShape`] returned.
+/// Reads the values from a row that a SELECT from [`TableShape`] returned.
 pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<SqlValue>, sqlx::Error>
 where
     R: Row,
