@@ -1,4 +1,4 @@
-//! Decodes the bytes of a table to UTF-8: decompresses them, strips the byte order mark, and decodes UTF-16.
+//! Decodes a table's bytes to UTF-8: decompresses them, strips the byte order mark, and decodes UTF-16.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
@@ -66,13 +66,13 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
             Box::new(decoder)
         }
     };
-    // Peeks again, because the decompressed text may start with a byte order mark.
+    // This peeks again because the decompressed text may start with a byte order mark.
     let (head, decompressed) = peek(decompressed)?;
     let text = match head[..] {
         [0xef, 0xbb, 0xbf, ..] => buffered(skip(decompressed, 3)?),
         [0xff, 0xfe, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_le_bytes)),
         [0xfe, 0xff, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_be_bytes)),
-        // UTF-16 without a byte order mark that begins with two ASCII characters.
+        // This is UTF-16 that has no byte order mark and begins with two ASCII characters.
         [a, 0, b, 0, ..] if a != 0 && b != 0 => {
             buffered(Utf16::new(decompressed, u16::from_le_bytes))
         }
@@ -88,7 +88,7 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
 fn detect_compression(head: &[u8]) -> Compression {
     match head {
         [0x1f, 0x8b, ..] => Compression::Gzip,
-        // A zstd frame, or a skippable frame.
+        // These bytes begin a zstd frame or a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
         // The last two bytes begin a block, or the footer of an empty file. Text may begin with `BZh1`.
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
@@ -132,16 +132,16 @@ fn buffered(reader: impl Read + Send + 'static) -> TextReader {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
 
-/// A reader of raw bytes.
+/// A reader for raw bytes.
 pub type ByteReader = Box<dyn Read + Send>;
-/// A buffered reader of decoded text.
+/// A buffered reader for decoded text.
 pub type TextReader = Box<dyn BufRead + Send>;
 
 /// Returns the first six bytes, or fewer at the end of the file, and a reader that starts with them.
 fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     let mut head = Vec::new();
     bytes.by_ref().take(6).read_to_end(&mut head)?;
-    // The bytes are replayed, because a pipe cannot be rewound.
+    // The bytes are replayed because a pipe cannot be rewound.
     let peeked = Peeked {
         head: Cursor::new(head.clone()),
         rest: bytes,
@@ -150,8 +150,8 @@ fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     Ok((head, Box::new(peeked)))
 }
 
-/// A reader that replays peeked bytes. Its first read also returns the bytes that follow, because format detection
-/// needs more than the peeked bytes.
+/// A reader that replays peeked bytes. Format detection needs more than those, so the first read also returns the bytes
+/// that follow.
 struct Peeked {
     head: Cursor<Vec<u8>>,
     rest: ByteReader,
@@ -256,7 +256,7 @@ impl<R: Read> Utf16<R> {
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // A loop, because the bytes read may not complete a character.
+        // This is a loop because the bytes read may not complete a character.
         while self.at == self.ready.len() {
             if !self.fill()? {
                 return Ok(0);

@@ -20,14 +20,14 @@ use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// Maximum number of characters shown of a column name in a problem message.
+/// Maximum number of characters of a column name that a problem message shows.
 const MAX_NAME_CHARS: usize = 40;
 
 /// The problem reported for a row whose quotes are escaped with a backslash, as Spark and `MySQL` do.
 const BARE_QUOTE: &str = "has a quote that is not doubled inside a quoted value, such as `\\\"`: write the file \
      again with `\"\"` (in Spark with option(\"escape\", \"\\\"\"))";
 
-/// A reader of CSV or TSV rows after the header row.
+/// A reader for CSV or TSV rows after the header row.
 pub struct Csv {
     reader: csv::Reader<QuoteTracker<Box<dyn Read + Send>>>,
     row: csv::ByteRecord,
@@ -36,7 +36,7 @@ pub struct Csv {
     /// Indices of the selected columns.
     read: Vec<usize>,
     delimiter: u8,
-    /// Number of lines before the input of the inner reader.
+    /// Number of lines before the inner reader's input.
     lines_before: u64,
     /// True if the last value read spans several lines.
     is_long: bool,
@@ -67,7 +67,7 @@ impl Csv {
         let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(delimiter)
-            // A row with too many or too few values is then a row with a problem, not an error.
+            // A row with too many or too few values then becomes a row with a problem, not an error.
             .flexible(true)
             .from_reader(QuoteTracker::new(bytes, delimiter));
         let names = reader

@@ -1,6 +1,6 @@
 //! Reads JSON records: NDJSON, objects that span several lines, arrays, or API responses that wrap an array.
 //!
-//! Values are kept as raw JSON, so that numbers keep all their digits.
+//! Values remain raw JSON so that numbers keep all their digits.
 
 mod members;
 mod records;
@@ -87,7 +87,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
     (count > 0).then_some((out, count))
 }
 
-/// Parses the text of a record, with `NaN` and infinities as null. Adds the number of these nulls to `nulls`.
+/// Parses a record's text, with `NaN` and infinities as null. Adds the number of these nulls to `nulls`.
 ///
 /// # Errors
 /// Returns a user-facing problem that does not quote the record, such as `is not a JSON object`.
@@ -110,7 +110,7 @@ pub fn parse_record<T>(
         } else if error.is_eof() {
             "is truncated JSON".to_owned()
         } else if error.line() > 1 {
-            // A record that spans several lines.
+            // The record spans several lines.
             let (line, column) = (error.line(), error.column());
             format!("is not JSON (at its line {line}, column {column})")
         } else {
@@ -119,7 +119,7 @@ pub fn parse_record<T>(
     })
 }
 
-/// Returns the problem of a record that is too long to hold in memory.
+/// Returns the problem for a record that is too long to hold in memory.
 pub fn too_long() -> String {
     format!(
         "is longer than {} MiB: write one object per line",

@@ -1,8 +1,8 @@
 //! Reads and writes tables: CSV, TSV, NDJSON, JSON arrays, Parquet and lines of text.
 //!
 //! [`open`] detects the format and compression of a file or pipe, in UTF-8 or UTF-16, and streams [rows](Row) of named
-//! cells, so that memory use does not depend on the size of the table. The crate does not interpret cells: `sources`
-//! turns rows into posts, and `files` turns them into text. For output, [columns](topicmill_core::ColumnCells) become
+//! cells, so that memory use does not depend on the table's size. The crate does not interpret cells: `sources` turns
+//! rows into posts, and `files` turns them into text. For output, [columns](topicmill_core::ColumnCells) become
 //! Parquet, and rows become CSV.
 //!
 //! An input [`Cell`] keeps a value as written in the file, with all digits. An output
@@ -107,7 +107,7 @@ impl TableFormat {
     }
 }
 
-/// A cell of a row.
+/// A cell in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     /// No value.
@@ -149,19 +149,19 @@ impl Cell {
     }
 }
 
-/// A row of a table.
+/// A row in a table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Number of the row's first line, from 1. If the format is not line-based, the number of the row, from 1.
+    /// Number of the row's first line, or of the row itself if the format is not line-based; both count from 1.
     pub line: u64,
-    /// Cells in order, each with its column name. If there is a problem, only the readable cells.
+    /// Cells in order, each with its column name. If there is a problem, these are only the readable cells.
     pub cells: Vec<(Arc<str>, Cell)>,
     /// User-facing description of what is malformed; it does not quote the row.
     pub problem: Option<String>,
 }
 
 impl Row {
-    /// Returns the cell of a column.
+    /// Returns the cell in a column.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         let found = self.cells.iter().find(|(column, _)| **column == *name);
         found.map(|(_, cell)| cell)
@@ -176,12 +176,12 @@ impl Row {
     }
 }
 
-/// Reads the rows of a table in order.
+/// Reads the rows in a table in order.
 pub trait Rows: Send {
     /// Returns the column names, if the format stores them before the rows.
     fn names(&self) -> Option<&[Arc<str>]>;
 
-    /// Returns the names shared by several columns in the file. [`Rows::names`] renames all but the first.
+    /// Returns the names that several columns in the file share. [`Rows::names`] renames all but the first.
     fn repeated(&self) -> &[String] {
         &[]
     }
@@ -255,7 +255,7 @@ pub enum ParquetFault {
         "not a Parquet file, or a damaged one: {0}; download it again, or write it again, for example as CSV"
     )]
     Damaged(#[from] ParquetError),
-    /// The pages of the file would exceed the memory limit.
+    /// The file's pages would exceed the memory limit.
     #[error(
         "{what}, above the limit of {} MiB: write it again with smaller pages or row groups, or as CSV",
         .limit >> 20
@@ -277,11 +277,11 @@ impl ParquetFault {
 
 /// An open table.
 pub struct OpenTable {
-    /// Reader of the rows.
+    /// Reader for the rows.
     pub rows: Box<dyn Rows>,
     /// Detected format.
     pub format: TableFormat,
-    /// Delimiter of CSV and TSV.
+    /// Delimiter for CSV and TSV.
     pub delimiter: Option<u8>,
 }
 
@@ -323,8 +323,8 @@ pub fn open(
     }))
 }
 
-/// Detects the format of a file from its first bytes, its name and the `requested` format. Returns the format and a
-/// reader of the text; `None` if the file is empty. For Parquet, reopen the file instead of using the reader.
+/// Detects a file's format from its first bytes, its name and the `requested` format. Returns the format and a reader
+/// for the text; `None` if the file is empty. For Parquet, reopen the file instead of using the reader.
 ///
 /// # Errors
 /// See [`TableError`].

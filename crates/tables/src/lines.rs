@@ -4,13 +4,13 @@ use std::io::{self, BufRead};
 
 use crate::{Row, TableError};
 
-/// The longest line that is held in memory. No post is this long, but a file may lack line ends.
+/// The longest line that is kept in memory. No post is this long, but a file may lack line ends.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Returns true if the content is damaged or truncated; false for an I/O error from the operating system.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    // Only errors from the operating system have an error number.
+    // Only the operating system's errors have an error number.
     matches!(
         error.kind(),
         InvalidData | InvalidInput | Other | UnexpectedEof
@@ -54,7 +54,7 @@ pub(crate) fn read_line(
         file.consume(taken);
     }
     if length > limit {
-        // Frees the memory, which `clear` would keep.
+        // This frees the memory, which `clear` would keep.
         *line = Vec::new();
     }
     Ok(length)
@@ -65,7 +65,7 @@ pub(crate) fn fill_buffer(text: &mut impl BufRead) -> io::Result<&[u8]> {
     loop {
         match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Called again, because the borrow checker extends the first borrow over the loop.
+            // `fill_buf` is called again because the borrow checker extends the first borrow over the loop.
             Ok(_) => return text.fill_buf(),
             Err(error) => return Err(error),
         }

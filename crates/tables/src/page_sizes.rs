@@ -17,14 +17,14 @@ use super::ParquetFault;
 /// The largest page in bytes: `DuckDB` writes up to 100 MB, and other writers up to 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
 const MAX_PAGE_BYTES: u64 = 128 << 20;
-/// Maximum number of bytes in memory at once: the largest page and dictionary of each column, summed over all columns.
+/// Maximum number of bytes in memory at once: the largest page and dictionary in each column, summed over all columns.
 const MAX_PAGES_BYTES: u64 = 512 << 20;
-/// The longest page header, which contains numbers and the minimum and maximum of the page.
+/// The longest page header, which contains numbers and the page's minimum and maximum.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
-/// The deepest nesting of structs in a header; the format has 3 levels.
+/// The deepest nesting of structs in a header; the format needs 3 levels.
 const MAX_DEPTH: u32 = 8;
 
-/// Checks the pages of these columns.
+/// Checks the pages in these columns.
 ///
 /// # Errors
 /// Returns [`ParquetFault::TooLarge`], or [`ParquetFault::Damaged`] for an invalid header.
@@ -114,7 +114,7 @@ fn largest_pages(
 /// codecs. `u64::MAX` means above the limit.
 fn decompressed_size(codec: Compression, compressed: impl Read) -> u64 {
     match codec {
-        // These two ignore the size in the header; the other codecs get a buffer of that size.
+        // These two codecs ignore the size in the header; the others get a buffer of that size.
         Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(compressed)),
         Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(compressed)),
         _ => 0,
@@ -149,7 +149,7 @@ struct PageSize {
     levels: u64,
 }
 
-/// A reader of a page header in Thrift's compact protocol
+/// A reader for a page header in Thrift's compact protocol
 /// (<https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>).
 struct Header<R>(io::Take<R>);
 
@@ -186,7 +186,7 @@ impl<R: Read> Header<R> {
         Ok(byte[0])
     }
 
-    /// Reads the type of the next field of a struct; `None` at the end of the struct.
+    /// Reads the type of a struct's next field; returns `None` at the end of the struct.
     fn field(&mut self, id: &mut i64) -> io::Result<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn page_sizes_are_read_from_headers() {
-        // A data page of 300 bytes, compressed to 20. A checksum, a version 1 header with a number, and a string are
-        // skipped.
+        // This is a data page of 300 bytes, compressed to 20. A checksum, a version 1 header with a number, and a
+        // string are skipped.
         let page = [
             0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x15, 9, 0x1c, 0x15, 2, 0x18, 3, b'a', b'b', b'c', 0,
             0,
@@ -302,7 +302,7 @@ mod tests {
             levels: 0,
         };
         assert_eq!(header(&page).unwrap(), expected);
-        // Version 2: 3 bytes of definition levels, 4 of repetition levels, and a flag.
+        // Version 2 has 3 bytes of definition levels, 4 of repetition levels, and a flag.
         let page = [
             0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15,
             8, 0x12, 0, 0,

@@ -23,7 +23,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|panic| message(&*panic))
 }
 
-/// Wraps the panic hook of the process so that it does not report panics that [`catch`] handles.
+/// Wraps the process's panic hook so that it does not report panics that [`catch`] handles.
 pub fn silence_caught() {
     let report = take_hook();
     set_hook(Box::new(move |panic| {

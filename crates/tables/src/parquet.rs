@@ -1,7 +1,7 @@
 //! Reads rows from Parquet and writes columns to Parquet.
 //!
-//! The Parquet library trusts the metadata of a file. Therefore page sizes are checked before reading, and panics on
-//! damaged files are converted to errors.
+//! The Parquet library trusts a file's metadata. Page sizes are therefore checked before reading, and panics on damaged
+//! files are converted to errors.
 
 mod copy;
 mod write;
@@ -36,7 +36,7 @@ fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
     reader.unwrap_or_else(Err).map_err(TableError::from_parquet)
 }
 
-/// Returns the leaf columns of these top-level fields. A group has several leaf columns.
+/// Returns the leaf columns in these top-level fields. A group has several leaf columns.
 fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     fn count(field: &Type) -> usize {
         if field.is_primitive() {
@@ -64,7 +64,7 @@ fn unsupported_codec(codec: Compression) -> Option<&'static str> {
     }
 }
 
-/// The kind of a column, for conversions that the library does not do.
+/// A column's kind, for conversions that the library does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellKind {
     Plain,
@@ -92,24 +92,24 @@ fn kind_of(column: &Type) -> CellKind {
     }
 }
 
-/// A reader for the rows of a Parquet file.
+/// A reader for the rows in a Parquet file.
 pub struct Parquet {
     file: File,
     reader: Option<SerializedFileReader<File>>,
     /// Row iterator; `None` until columns are selected.
     rows: Option<RowIter<'static>>,
-    /// Names of all columns.
+    /// The names of all columns.
     names: Vec<Arc<str>>,
-    /// Kinds of all columns.
+    /// The kinds of all columns.
     kinds: Vec<CellKind>,
-    /// Names and kinds of the selected columns.
+    /// The names and kinds of the selected columns.
     read: Vec<(Arc<str>, CellKind)>,
     number: u64,
     count: u64,
 }
 
 impl Parquet {
-    /// Reads the metadata of the file.
+    /// Reads the file's metadata.
     ///
     /// # Errors
     /// Returns an error if the file is not Parquet, or two columns have the same name.
@@ -165,7 +165,7 @@ impl Rows for Parquet {
         let groups = metadata.row_groups().iter();
         let mut chunks =
             groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
-        // The library would report an unsupported codec only at the first row, and as damage.
+        // The library would report an unsupported codec only at the first row, and would call it damage.
         if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
             return Err(TableError::UnsupportedCodec(codec));
         }
@@ -205,7 +205,7 @@ impl Rows for Parquet {
             None => return Ok(None),
             Some(Ok(cells)) => cells,
             Some(Err(error)) => {
-                // The library's message may quote content of the file.
+                // The library's message may quote content from the file.
                 let what = match &error {
                     ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
                         "a string is not UTF-8, or the file is damaged,"

@@ -16,7 +16,7 @@ pub struct TextLines {
 }
 
 impl TextLines {
-    /// Creates a reader of UTF-8 lines.
+    /// Creates a reader for UTF-8 lines.
     pub fn new(text: Box<dyn BufRead + Send>) -> Self {
         Self {
             text,

@@ -104,13 +104,13 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
             counts[at] += 1;
         }
     }
-    // Reversed, because `max_by_key` returns the last of equal elements, which should be the comma.
+    // The order is reversed because `max_by_key` returns the last of several equal elements, which should be the comma.
     let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
     DELIMITERS[best.expect("there are delimiters")]
 }
 
-/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names are
-/// numbered.
+/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names get
+/// numbers.
 pub(super) fn column_names(
     header: &csv::ByteRecord,
 ) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {

@@ -12,10 +12,10 @@ const MAX_ROW_BYTES: u64 = 32 << 20;
 pub(super) struct QuoteTracker<R> {
     reader: R,
     left: u64,
-    /// Number of quotes read.
+    /// Number of quotes read so far.
     pub(super) quotes: u64,
     delimiter: u8,
-    /// Number of bytes read.
+    /// Number of bytes read so far.
     bytes_read: u64,
     /// Last byte read.
     last: u8,

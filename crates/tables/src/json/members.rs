@@ -28,8 +28,8 @@ const RECORD_MEMBERS: [&str; 12] = [
     "sentence", "question",
 ];
 
-/// The members of an object, in order. If a name repeats, the last value takes the position of the first, as in other
-/// JSON parsers.
+/// An object's members, in order. If a name repeats, the last value takes the position of the first, as in other JSON
+/// parsers.
 #[derive(Debug, Default)]
 pub struct Members(pub Vec<(String, Box<RawValue>)>);
 
@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
 }
 
 /// Returns the records in an API response, such as `{"data": [{…}, {…}]}` or a Reddit listing; `None` if the object is
-/// a record itself.
+/// itself a record.
 pub fn unwrap_records(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
     Members::parse(json).ok()?.wrapped()
 }
@@ -94,7 +94,7 @@ impl Members {
         })
     }
 
-    /// Unwraps the post of a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
+    /// Unwraps the post in a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
     fn unwrap_thing(self) -> Self {
         let is_thing = self.get("kind").is_some_and(|kind| kind.get() == "\"t3\"");
         let data = self.get("data").filter(|_| is_thing);

@@ -1,4 +1,4 @@
-//! Reads JSON records one at a time, for all supported layouts.
+//! Reads JSON records one at a time, in all supported layouts.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -27,14 +27,14 @@ pub enum JsonItem {
     End,
 }
 
-/// A position in JSON: totals since the start.
+/// A position in JSON text, as totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JsonPosition {
-    /// Bytes of text.
+    /// Number of bytes of text.
     pub bytes: u64,
-    /// Lines, including blank lines.
+    /// Number of lines, including blank ones.
     pub lines: u64,
-    /// Unwanted lines.
+    /// Number of unwanted lines.
     pub left_out: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct JsonRecords {
     /// True once the end of the array has been read.
     closed: bool,
     ended: bool,
-    /// Bytes still to skip, because an earlier run has processed them.
+    /// Number of bytes still to be skipped because an earlier run has processed them.
     skip: u64,
     resumed: Option<JsonPosition>,
     /// Unread records wrapped by the record in the buffer.
@@ -58,7 +58,7 @@ pub struct JsonRecords {
 }
 
 impl JsonRecords {
-    /// Creates a reader of UTF-8 JSON.
+    /// Creates a reader for UTF-8 JSON.
     pub fn new(text: TextReader) -> Self {
         Self {
             text,
@@ -166,7 +166,7 @@ impl JsonRecords {
                 blank == chunk.len(),
                 looks_like_json(&chunk[blank..]) && chunk[blank] == b'[',
             );
-            // White space before an object is kept, because error columns count it.
+            // White space before an object is kept because error columns count it.
             let passed = if is_array {
                 blank + 1
             } else if is_blank {
@@ -184,8 +184,8 @@ impl JsonRecords {
         }
     }
 
-    /// Skips bytes that an earlier run has processed, because decompressed text cannot seek. Returns the number of
-    /// bytes.
+    /// Skips bytes that an earlier run has processed, and returns their number. Decompressed text cannot seek, so the
+    /// bytes are read and discarded.
     fn skip_some(&mut self) -> io::Result<u64> {
         let mut passed = 0;
         while passed < YIELD_BYTES && self.skip > 0 {
@@ -327,7 +327,7 @@ impl JsonRecords {
             let is_unterminated = nesting.in_text && byte == b'\n';
             if is_unterminated || nesting.push(byte) {
                 self.closed = byte == b']';
-                // An empty array, or a trailing comma.
+                // The array is empty or has a trailing comma.
                 if self.closed && self.buffer.is_empty() {
                     return self.end();
                 }

@@ -9,7 +9,7 @@ fn slow(text: &[u8]) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())))
 }
 
-/// Formats each row: its line, and its cells or problem.
+/// Formats each row as its line number followed by its cells or its problem.
 fn formatted(rows: &mut dyn Rows) -> Vec<String> {
     let next = || rows.next_row().unwrap();
     let show = |row: Row| {

@@ -24,7 +24,7 @@ pub struct ParquetSource {
 }
 
 impl ParquetSource {
-    /// Reads the metadata of the file.
+    /// Reads the file's metadata.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or is not Parquet.
@@ -48,7 +48,7 @@ impl ParquetSource {
         self.fields() == other.fields()
     }
 
-    /// Returns the number of rows of each row group, from the metadata.
+    /// Returns the number of rows in each row group, from the metadata.
     pub fn group_rows(&self) -> impl Iterator<Item = i64> {
         self.metadata
             .row_groups()
@@ -67,7 +67,7 @@ impl ParquetSource {
 }
 
 impl ParquetWriter {
-    /// Creates a file with the columns of `source`, renamed by `renamed`, followed by the `added` columns.
+    /// Creates a file with the columns from `source`, renamed by `renamed`, followed by the `added` columns.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -93,7 +93,7 @@ impl ParquetWriter {
         begun().map_err(disk_error)
     }
 
-    /// Copies a row group of `source` and writes the values of the added columns.
+    /// Copies a row group from `source` and writes the values of the added columns.
     ///
     /// # Errors
     /// Returns an error if the group cannot be copied, or the file cannot be written.
@@ -179,7 +179,7 @@ fn copied_chunk(
         rows_written: u64::try_from(rows).unwrap_or(0),
         metadata: metadata.build()?,
         bloom_filter: None,
-        // Left out, because their offsets refer to the source file, and both are optional.
+        // These are left out because their offsets refer to the source file, and both are optional.
         column_index: None,
         offset_index: None,
     })
