@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Time limit for receiving and answering a request, and between writes of a response. It is longer than the slowest
-/// response but short enough to keep slow clients from exhausting the connections.
+/// Time limit for receiving and answering a request, and between writes to a response. It is longer than the slowest
+/// response takes, but short enough to keep slow clients from exhausting the connections.
 const IO_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum number of open connections. A browser opens six, and the usual limit on open files is 1,024.
 const MAX_CONNECTIONS: usize = 256;
@@ -93,8 +93,8 @@ impl Listener for LimitedListener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            // Acquired before `accept`, so that excess connections wait in the kernel's queue and use no file
-            // descriptor here.
+            // The permit is acquired before `accept` so that excess connections wait in the kernel's queue and use
+            // no file descriptor here.
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let (stream, address) = Listener::accept(&mut self.listener).await;
             let Some(address_permit) = AddressPermit::new(&self.open, address.ip()) else {
@@ -183,7 +183,7 @@ impl Connection {
         if result.is_ready() {
             return result;
         }
-        // Polled only while I/O is pending, so that the timer wakes the task.
+        // I/O is pending, so the timer is polled; this lets it wake the task.
         ready!(self.timeout.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -35,13 +35,13 @@ const QUOTED: usize = 5;
 /// The scope of a report.
 #[derive(Debug, Clone)]
 pub struct ReportOptions {
-    /// The model and the label set that the labels come from; `None` if no post is labelled yet.
+    /// The model and the label set that produced the labels; `None` if no post is labelled yet.
     pub subject: Option<(Target, LabelSet)>,
-    /// Includes posts from this time on.
+    /// Start of the period: posts from this time on are included.
     pub since: Option<Timestamp>,
-    /// Includes posts before this time.
+    /// End of the period: only posts before this time are included.
     pub until: Option<Timestamp>,
-    /// Display name of the database, without a password.
+    /// Display name for the database, without a password.
     pub database: String,
     /// The current time.
     pub now: Timestamp,
@@ -90,7 +90,7 @@ impl ReportOptions {
     }
 }
 
-/// Reads the data of a report.
+/// Reads the data for a report.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -145,7 +145,7 @@ pub async fn without_stale_quotes(
     Ok(Some(report))
 }
 
-/// Selects posts with as many labels as possible: the first post of each label, then the second, and so on.
+/// Selects posts with as many labels as possible: the first post for each label, then the second, and so on.
 fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
     let mut taken: Vec<SamplePost> = Vec::new();
     let mut left = samples;
@@ -154,7 +154,7 @@ fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
         let mut later = Vec::new();
         for sample in left {
             if taken.iter().any(|one| one.title == sample.title) {
-                // A crosspost, or a duplicate.
+                // This is a crosspost or a duplicate.
                 continue;
             }
             if taken.len() >= QUOTED || seen.contains(&sample.label) {

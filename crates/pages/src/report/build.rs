@@ -20,15 +20,15 @@ const SCORE_ERROR: f64 = 1e-4;
 /// Maximum number of topics in a report.
 const TOPICS: usize = 400;
 
-/// The input of a report in addition to the aggregates.
+/// The input for a report in addition to the aggregates.
 pub struct Context {
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// Time of the last complete check for deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
-    /// The model of the labels.
+    /// The model that assigned the labels.
     pub model: Option<ModelRow>,
-    /// The quality of the labels.
+    /// The labels' quality.
     pub quality: Option<MeasuredQuality>,
 }
 
@@ -39,7 +39,7 @@ fn key(outcome: PostOutcome, label: Option<&String>) -> Key {
     (outcome, label.cloned())
 }
 
-/// Counts of one outcome.
+/// Counts for one outcome.
 struct Tally {
     posts: u64,
     before: u64,
@@ -170,7 +170,7 @@ fn tallies(
     period: Period,
 ) -> BTreeMap<Key, Tally> {
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
-    // Inserted first, so that labels without posts also have a row.
+    // Labels are inserted first so that labels without posts also have a row.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
         let key = key(PostOutcome::Labelled, Some(&label.slug));
         tallies.insert(key, Tally::new(axis.len()));
@@ -184,7 +184,7 @@ fn tallies(
         } else {
             tally.before += cell.posts;
         }
-        // Posts before the period are only used for the comparison.
+        // Posts before the period are used only for the comparison.
         if period == Period::Before && !cell.is_later {
             continue;
         }
@@ -321,8 +321,8 @@ fn topics<'c>(
         }
     }
     let mut topics: Vec<_> = topics.into_values().collect();
-    // Sort topics that are labels in label order, which puts agreement on the heat map's diagonal. Topics that are not
-    // labels follow, largest first.
+    // Topics that are labels are sorted in label order, which puts agreement on the heat map's diagonal. Topics that
+    // are not labels follow, largest first.
     topics.sort_by_key(|topic| {
         let label = topic.label.as_deref();
         let place = label.and_then(|label| places.get(&(PostOutcome::Labelled, label)));

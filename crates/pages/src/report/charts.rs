@@ -1,4 +1,4 @@
-//! The charts of the report. Each is drawn for wide and for narrow screens and has a data table.
+//! The charts in the report. Each is drawn for wide and for narrow screens and has a data table.
 
 mod coverage;
 mod heat;
@@ -146,7 +146,7 @@ fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
     (widest + 14.0).min(most)
 }
 
-/// Draws tick labels of the time axis below a chart.
+/// Draws the time axis's tick labels below a chart.
 fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     let room = 92.0;
     #[expect(

@@ -1,4 +1,4 @@
-//! The data of a report: counts, shares and examples, without any markup.
+//! The data for a report: counts, shares and examples, without any markup.
 
 use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
@@ -6,7 +6,7 @@ use topicmill_review::drift::Drift;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
 
-/// Number of bins of a score histogram.
+/// Number of bins in a score histogram.
 pub const BINS: usize = 50;
 
 /// The two periods that a change is measured between.
@@ -28,7 +28,7 @@ impl Period {
     }
 }
 
-/// The change of an outcome's share.
+/// The change in an outcome's share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     /// Posts with the outcome in the first period.
@@ -50,10 +50,10 @@ impl Change {
     }
 }
 
-/// Statistics of an outcome: a label, `other` or `unsure`.
+/// Statistics for an outcome: a label, `other` or `unsure`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeStats {
-    /// Slug of the label, or `other` or `unsure`.
+    /// The label's slug, or `other` or `unsure`.
     pub slug: String,
     /// Display name.
     pub name: String,
@@ -74,10 +74,10 @@ pub struct OutcomeStats {
     pub change: Option<Change>,
 }
 
-/// Statistics of a topic that posts were collected for.
+/// Statistics for a topic that posts were collected for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicStats {
-    /// Slug of the topic.
+    /// The topic's slug.
     pub slug: String,
     /// Text of the label with this slug, or the slug itself if there is none.
     pub name: String,
@@ -96,7 +96,7 @@ pub struct TopicStats {
 /// A quoted post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuotedPost {
-    /// Fullname of the post.
+    /// The post's fullname.
     pub fullname: Fullname,
     /// Title, formatted for display.
     pub title: String,
@@ -104,7 +104,7 @@ pub struct QuotedPost {
     pub subreddit: String,
     /// URL on Reddit.
     pub link: Option<String>,
-    /// Display name of the topic that the post was collected for.
+    /// Display name for the topic that the post was collected for.
     pub topic: Option<String>,
     /// The best labels with their scores, at most two; the second may be `other`.
     pub best: Vec<(String, f64)>,
@@ -112,18 +112,18 @@ pub struct QuotedPost {
     pub is_labelled: bool,
 }
 
-/// The data of a report.
+/// The data for a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Display name of the database, without a password.
+    /// Display name for the database, without a password.
     pub database: String,
-    /// Time of the report.
+    /// Time when the report was made.
     pub now: Timestamp,
     /// Name and number format of the model.
     pub model: Option<String>,
     /// Name and version of the label set.
     pub label_set: Option<(String, String)>,
-    /// The threshold: a post with a lower best score gets no label.
+    /// The threshold: a post whose best score is lower gets no label.
     pub threshold: f64,
     /// True if scores are between 0 and 1; raw scores are not.
     pub scores_are_shares: bool,
@@ -145,15 +145,15 @@ pub struct Report {
     pub without_text: u64,
     /// Posts per column of the time axis: [labelled, `other` or `unsure`, not scored].
     pub totals: Vec<[u64; 3]>,
-    /// Labels, largest first, then `other` and `unsure`, if any.
+    /// Labels, largest first, then `other` and `unsure` if there are any.
     pub outcomes: Vec<OutcomeStats>,
     /// Topics: first the ones that are labels, in label order, then the rest, largest first.
     pub topics: Vec<TopicStats>,
     /// (posts labelled as their topic, scored posts whose topic is a label).
     pub agreement: (u64, u64),
-    /// Quality of the labels over all periods; `None` if there is no label set.
+    /// The labels' quality over all periods; `None` if there is no label set.
     pub quality: Option<MeasuredQuality>,
-    /// Drift between the two periods.
+    /// The drift between the two periods.
     pub drift: Option<Drift>,
     /// Posts with the smallest margins between their two best labels.
     pub closest: Vec<QuotedPost>,

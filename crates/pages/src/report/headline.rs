@@ -1,4 +1,4 @@
-//! Writes the headline and the summary of the report.
+//! Writes the report's headline and summary.
 //!
 //! The headline states the largest label and the largest change, but only if these are statistically significant.
 
@@ -10,7 +10,7 @@ use topicmill_store::PostOutcome;
 
 /// Maximum number of characters in a label in a headline.
 const NAME: usize = 48;
-/// Minimum share of posts without a label for the headline to state it.
+/// Minimum share of posts without a label that the headline states.
 const MIN_WITHOUT_LABEL: f64 = 0.5;
 
 /// Returns the headline.
@@ -107,7 +107,7 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Lea
 /// Returns the headline if no label leads and no share changed significantly.
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
     let of_posts = of_posts(report);
-    // Only if every post's topic is a label, because the sentence states a share of all scored posts.
+    // This applies only if every post's topic is a label because the sentence states a share of all scored posts.
     if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
         let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
         return format!(
@@ -121,11 +121,12 @@ fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
 
 /// Returns the label with the largest significant change, and a phrase that describes the change.
 fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
-    // Reversed, because `max_by` returns the last of several equal changes, which then belongs to the larger label.
+    // The order is reversed because `max_by` returns the last of several equal changes; it then belongs to the larger
+    // label.
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
     let real = changes.filter(|(_, change)| change.is_significant);
-    // Rounded, so that rounding errors do not decide between equal changes.
+    // Changes are rounded so that rounding errors do not decide between equal ones.
     let size = |change: &Change| (change.difference().abs() * 1e9).round();
     let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
     let verb = if change.difference() > 0.0 {

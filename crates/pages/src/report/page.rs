@@ -18,7 +18,7 @@ use topicmill_store::PostOutcome;
 const LABEL_ROWS: usize = 200;
 /// Maximum number of points in a sparkline.
 const SPARK: usize = 60;
-/// Maximum number of entries about unreadable subreddits.
+/// Maximum number of unreadable subreddits listed.
 const SKIPPED: usize = 12;
 
 /// A key figure at the top of a report.
@@ -28,20 +28,20 @@ struct Figure {
     is_warm: bool,
 }
 
-/// The quality of the labels.
+/// The labels' quality.
 struct Quality {
     sentence: String,
-    /// True if there is no estimate for all posts.
+    /// True if there is no overall estimate.
     is_warm: bool,
     /// True if the report covers only some of the posts that the estimate refers to.
     scope: bool,
-    /// The URL of the review page.
+    /// The URL for the review page.
     review: Option<&'static str>,
     /// The command that starts the review page.
     command: &'static str,
 }
 
-/// A row of the label table.
+/// A row in the label table.
 struct Row {
     name: String,
     class: &'static str,
@@ -106,7 +106,7 @@ pub fn render_page(report: &Report) -> String {
 }
 
 /// Renders the content of `<main>`. It requires the style sheet [`display::STYLE`] but no script. `review` is the URL
-/// of the review page, if there is one.
+/// for the review page, if there is one.
 pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
     let quality = report.quality.as_ref().filter(|_| report.scored() > 0);
     let body = Body {
@@ -210,7 +210,7 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
 /// Draws a sparkline of posts over time.
 fn spark(series: &[u64]) -> String {
     let together = series.len().div_ceil(SPARK).max(1);
-    // Grouped from the end, so that the last point covers as many columns as the others.
+    // Columns are grouped from the end so that the last point covers as many columns as the others.
     let mut series: Vec<u64> = series
         .rchunks_exact(together)
         .map(|part| part.iter().sum())

@@ -1,4 +1,4 @@
-//! Draws SVG images. Text is measured with font metrics and truncated to fit. The complete text is then put in a
+//! Draws SVG images. Text is measured with font metrics and truncated to fit. The complete text then goes into a
 //! `<title>`, which browsers show as a tooltip.
 
 use std::fmt::Write;
@@ -70,7 +70,7 @@ fn advance(c: char) -> f64 {
         'm' | 'M' | 'W' | '@' | '%' | '&' | '…' | '—' | '→' => 12.1,
         'A'..='Z' | 'w' | '+' | '<' | '>' | '=' | '~' | '−' | '^' | '#' => 10.2,
         c if c.is_ascii() => 7.8,
-        // Han, Kana, Hangul, wide forms, emoji.
+        // Han, Kana, Hangul, wide forms and emoji.
         '\u{1100}'..='\u{115f}'
         | '\u{2e80}'..='\u{a4cf}'
         | '\u{ac00}'..='\u{d7a3}'
@@ -216,7 +216,7 @@ impl Svg {
         ));
     }
 
-    /// Returns the image as an element of an HTML page.
+    /// Returns the image as an element for an HTML page.
     pub fn inline(&self, class: &str, tooltip: &str) -> String {
         format!(
             "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" height=\"{h:.0}\" \

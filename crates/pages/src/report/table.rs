@@ -3,7 +3,7 @@
 /// Maximum number of rows in a table.
 pub const MOST_ROWS: usize = 400;
 
-/// The data of a chart as a table of strings.
+/// A chart's data as a table of strings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChartTable {
     /// Column names.

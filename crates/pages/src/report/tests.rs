@@ -1,4 +1,4 @@
-//! Tests the text and the charts of reports built from aggregates.
+//! Tests the text and the charts in reports built from aggregates.
 
 use topicmill_score::{Label, LabelSet, Mode};
 

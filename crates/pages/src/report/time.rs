@@ -1,4 +1,4 @@
-//! The time axis of charts, whose columns cover one or more hours, days or months.
+//! The time axis for charts. Its columns cover one or more hours, days or months.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ const MOST: usize = 120;
 /// Maximum number of steps on an axis before they are grouped into columns: a century of months.
 const MOST_STEPS: usize = 1_200;
 
-/// Consecutive columns of time.
+/// Consecutive columns on the time axis.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
     /// Length of a step.
@@ -34,8 +34,8 @@ pub struct Axis {
 
 /// A column is complete if no more than this share of its time is missing: about an hour in a day.
 const MISSING_SHARE: f64 = 0.05;
-/// Longest gap that may be due to chance, as a multiple of the mean interval between posts. If posts are independent, a
-/// longer gap has a probability of e⁻³ = 5 %.
+/// The longest gap that may be due to chance, as a multiple of the mean interval between posts. If posts are
+/// independent, the probability of a longer gap is e⁻³ = 5 %.
 const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.
@@ -138,7 +138,7 @@ impl Axis {
         }
     }
 
-    /// Returns which columns are incomplete: `first`, `last`, `first and last`; `None` if all are complete.
+    /// Returns which columns are incomplete: `first`, `last` or `first and last`; `None` if all are complete.
     fn incomplete(&self) -> Option<&'static str> {
         match (self.first_is_incomplete, self.last_is_incomplete) {
             (false, false) => None,
@@ -148,8 +148,7 @@ impl Axis {
         }
     }
 
-    /// Returns a sentence about the incomplete columns of a column chart, with a leading space; empty if there are
-    /// none.
+    /// Returns a sentence about incomplete columns in a column chart, with a leading space; empty if there are none.
     pub fn about_columns(&self) -> String {
         let (Some(which), Some((first, last))) = (self.incomplete(), self.span) else {
             return String::new();
@@ -189,12 +188,12 @@ impl Axis {
         self.starts.len()
     }
 
-    /// Returns the column of a time in the store's format.
+    /// Returns the column for a time in the store's format.
     pub fn column(&self, time: &str) -> Option<usize> {
         self.column_at(parse(self.step, time)?)
     }
 
-    /// Returns the column of a time; `None` before the axis.
+    /// Returns the column for a time; `None` if the time is before the axis.
     pub fn column_of(&self, time: Timestamp) -> Option<usize> {
         self.column_at(time.as_datetime().naive_utc())
     }

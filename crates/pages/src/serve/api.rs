@@ -122,7 +122,7 @@ async fn sql(State(serving): State<Shared>, parameters: Parameters) -> Result<Re
     Ok(Response::from_parts(head, metered(&serving, bytes)?))
 }
 
-/// Returns a body that counts as unread until its last chunk is sent, to limit the memory that slow clients use.
+/// Returns a body that counts as unread until its last chunk has been sent, to limit the memory that slow clients use.
 fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, PageError> {
     let kib = u32::try_from(bytes.len() / 1024).unwrap_or(u32::MAX);
     let unread = Arc::clone(&serving.unread).try_acquire_many_owned(kib);
@@ -139,7 +139,7 @@ fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, PageError> {
     )))
 }
 
-/// Bytes per response chunk.
+/// Number of bytes in a response chunk.
 const PIECE: usize = 64 * 1024;
 /// The reason why reading a body from memory cannot fail.
 const FITS: &str = "a body in memory can be read";

@@ -1,4 +1,4 @@
-//! Authorises requests and sets the security headers of responses.
+//! Authorises requests and sets security headers on responses.
 //!
 //! Without a token, only loopback clients can connect, and the `Host` header must be a loopback name, which prevents
 //! DNS rebinding. With a token, clients must send it but may use any host name. State-changing requests must be
@@ -28,10 +28,10 @@ const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
 const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
                               frame-ancestors 'none'";
-/// Prevents browsers from caching text that may be purged later.
+/// The cache policy, which keeps browsers from caching text that may be purged later.
 const NO_STORE: &str = "no-store";
 
-/// Checks the token of requests.
+/// Checks the token in requests.
 pub struct Guard {
     /// Hash of the token, which is also the cookie's value.
     token: Option<String>,
@@ -69,14 +69,14 @@ impl Guard {
     fn cookie(&self, given: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
         constant_time_eq(&digest(given.trim()), token).then(|| {
-            // Not `Secure`, because the server speaks plain HTTP.
+            // The cookie is not `Secure` because the server speaks plain HTTP.
             let cookie = format!("{TOKEN_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
             HeaderValue::from_str(&cookie).expect("hexadecimal digits are valid in a header")
         })
     }
 }
 
-/// Hashes a token, so that comparisons have a fixed length and the cookie does not contain the token.
+/// Hashes a token so that comparisons have a fixed length and the cookie does not contain the token.
 fn digest(token: &str) -> String {
     let digest = Sha256::digest(format!("topicmill serve {token}"));
     topicmill_core::hex(&digest)
@@ -197,7 +197,7 @@ fn unauthorized(path: &str) -> Response {
     response
 }
 
-/// The data of the login form.
+/// The data from the login form.
 #[derive(Deserialize)]
 pub struct Token {
     token: String,

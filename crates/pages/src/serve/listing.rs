@@ -1,4 +1,4 @@
-//! Lists posts: parses query parameters and returns a page of matching posts.
+//! Parses query parameters and returns a page of matching posts.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ const LONGEST_PAGE: usize = 200;
 /// Maximum number of characters in a search.
 const LONGEST_SEARCH: usize = 1_000;
 
-/// The query parameters of a list, except `after`.
+/// The query parameters for a list, except `after`.
 const NAMES: [&str; 10] = [
     "q",
     "outcome",
@@ -41,7 +41,7 @@ const NAMES: [&str; 10] = [
 pub struct Parameters(HashMap<String, String>);
 
 impl Parameters {
-    /// Returns the trimmed value of a parameter, if not empty.
+    /// Returns the trimmed value of a parameter if it is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let word = self.0.get(name)?.trim();
         Some(word).filter(|word| !word.is_empty())
@@ -52,13 +52,13 @@ impl Parameters {
         self.get(name).unwrap_or_default()
     }
 
-    /// Returns the parameters of the list, except `after`.
+    /// Returns the parameters for the list, except `after`.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let pair = |name: &'static str| Some((name, self.get(name)?));
         NAMES.into_iter().filter_map(pair)
     }
 
-    /// Returns the URL of the list with some parameters replaced or removed.
+    /// Returns the URL for the list with some parameters replaced or removed.
     pub fn changed(&self, path: &str, changes: &[(&'static str, Option<&str>)]) -> String {
         let is_kept = |name| changes.iter().all(|(other, _)| *other != name);
         let kept = self.pairs().filter(|(name, _)| is_kept(*name));
@@ -67,7 +67,7 @@ impl Parameters {
         address(path, kept.chain(new))
     }
 
-    /// Returns the URL of a page in the list; `after` is the cursor.
+    /// Returns the URL for a page in the list; `after` is the cursor.
     pub fn address(&self, path: &str, after: Option<&str>) -> String {
         let after = after.map(|after| ("after", after));
         address(path, self.pairs().chain(after))
@@ -149,7 +149,7 @@ pub async fn list(serving: &Serving, parameters: &Parameters) -> Result<PostList
     })
 }
 
-/// Returns the facet values of the list that the parameters select.
+/// Returns the facet values for the list that the parameters select.
 pub async fn facets(serving: &Serving, parameters: &Parameters) -> Result<Facets, PageError> {
     let filter = filter(parameters).map_err(PageError::bad_request)?;
     let search = parameters.get("q").map(str::to_owned);

@@ -37,7 +37,7 @@ use topicmill_store::{Store, StoreError};
 const BODY: usize = 64 * 1024;
 /// Time limit for pending responses after a shutdown signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of concurrent user queries, so that pages remain responsive.
+/// Maximum number of concurrent user queries, which keeps pages responsive.
 const QUERIES: usize = 2;
 /// Maximum size in KiB of query results that clients have not read yet, in total.
 const UNREAD_KIB: usize = 256 * 1024;
@@ -82,20 +82,20 @@ impl ServeError {
     }
 }
 
-/// Options of the server.
+/// Options for the server.
 #[derive(Clone)]
 pub struct ServeOptions {
     /// The address to listen on.
     pub listen: SocketAddr,
     /// The token that clients must send; required unless the address is a loopback address.
     pub token: Option<String>,
-    /// Display name of the database, without a password.
+    /// Display name for the database, without a password.
     pub database: String,
     /// True if user queries may run as a PostgreSQL superuser.
     pub any_user: bool,
     /// Maximum number of posts in the full-text index, newest first.
     pub searched: usize,
-    /// Options of the review page; `None` disables it.
+    /// Options for the review page; `None` disables it.
     pub review: Option<ReviewOptions>,
 }
 
@@ -192,7 +192,7 @@ impl Server {
     pub async fn run(self) -> Result<(), ServeError> {
         let stop = self.serving.stop.clone();
         let clock = Arc::clone(&self.serving.clock);
-        // Separate tasks, so that a long search delays neither connections nor shutdown.
+        // These are separate tasks so that a long search delays neither connections nor shutdown.
         let index = Arc::clone(&self.serving.index);
         let refreshing =
             tokio::spawn(index.refresh_forever(self.serving.store.clone(), Arc::clone(&clock)));
@@ -216,7 +216,7 @@ impl Server {
             ended = rendering => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         };
-        // Wait, because a cancelled fit still stores its work in progress.
+        // The server waits because a cancelled fit still stores its work in progress.
         if stop.is_cancelled() {
             fits.close();
             fits.wait().await;

@@ -39,7 +39,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
     };
     let _turn = turn.expect("the semaphore is never closed");
     let stop = serving.stop.child_token();
-    // Cancels the query if the client disconnects.
+    // This cancels the query if the client disconnects.
     let _stop_when_dropped = stop.clone().drop_guard();
     let request = QueryRequest {
         sql: sql.to_owned(),
@@ -82,7 +82,7 @@ pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryR
         () = late => {
             stop.cancel();
             tokio::select! {
-                // Wait for the cancellation, so that the next query does not start before it.
+                // This waits for the cancellation so that the next query does not start before it.
                 _ = running => {}
                 () = serving.clock.sleep(CANCEL_TIMEOUT) => {}
             }

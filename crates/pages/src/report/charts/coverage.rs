@@ -1,4 +1,4 @@
-//! Draws the posts of each topic over time, with gaps.
+//! Draws the posts for each topic over time, with gaps.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Returns the columns that overlap a recorded gap of a topic.
+/// Returns the columns that overlap a topic's recorded gaps.
 fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     let mut columns = BTreeSet::new();
     for gap in report.gaps.iter().filter(|gap| gap.topic == topic.slug) {
@@ -90,7 +90,7 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
             let x = left + column * as_f64(n as u64);
             let step = match posts {
                 0 => 0,
-                // At least 1, so that a single post is visible.
+                // The step is at least 1 so that a single post is visible.
                 n => 1 + (5 * n / largest).min(5),
             };
             let tooltip = format!(

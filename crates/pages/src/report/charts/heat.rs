@@ -9,7 +9,7 @@ use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
-/// The smallest share that is printed in a cell.
+/// The smallest share printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
 /// Maximum width of a column name, in pixels.
 const HEADING: f64 = 175.0;
@@ -132,7 +132,7 @@ fn largest_disagreement(
     })
 }
 
-/// Returns the outcomes to draw as columns: first the labels of the rows' topics, in order, then the largest of the
+/// Returns the outcomes to draw as columns: first the labels for the rows' topics, in order, then the largest of the
 /// rest.
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
@@ -241,7 +241,7 @@ fn draw(
     svg
 }
 
-/// Draws the names of the column numbers below the heat map, in two columns of `down` names.
+/// Draws the names that the column numbers stand for below the heat map, in two columns of `down` names.
 fn draw_key(svg: &mut Svg, columns: &[(usize, &OutcomeStats)], bottom: f64, down: usize) {
     for (n, (_, line)) in columns.iter().enumerate().take(2 * down) {
         let x = svg.width / 2.0 * as_f64((n / down) as u64);

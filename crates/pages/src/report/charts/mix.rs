@@ -130,7 +130,7 @@ fn scale(
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
     let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
-    // A whole percentage, rounded up to a round number.
+    // The largest share is rounded up to a whole percentage, and the last tick to a round number.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -149,7 +149,7 @@ fn scale(
     x
 }
 
-/// Draws the legend and returns the names of the periods.
+/// Draws the legend and returns the periods' names.
 fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
     let (before, after) = match period {
         Period::Halves => ("earlier half", "later half"),

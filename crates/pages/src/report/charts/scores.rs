@@ -128,7 +128,7 @@ fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     for (bin, posts) in line.bins.iter().enumerate() {
         let posts = as_f64(*posts);
         if posts > 0.0 && below + posts >= wanted {
-            // Assumes a uniform distribution within a bin.
+            // This assumes a uniform distribution within a bin.
             let within = ((wanted - below) / posts).clamp(0.0, 1.0);
             return Some((as_f64(bin as u64) + within) / as_f64(BINS as u64));
         }

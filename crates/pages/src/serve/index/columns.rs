@@ -18,7 +18,7 @@ use topicmill_store::{Part, QueryRequest, Result, Store, StoreError, part_channe
 
 /// The value for an unknown Reddit score.
 const NO_VOTES: i32 = i32::MIN;
-/// The value for text that retention has deleted.
+/// The text hash for text that retention has deleted.
 const NO_TEXT: u64 = 0;
 
 /// A post, with interned names and Unix timestamps.

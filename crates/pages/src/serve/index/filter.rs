@@ -1,6 +1,6 @@
-//! The filters and order of lists, and what a list returns.
+//! The filters and sort orders for lists, and what a list returns.
 
-/// The order of a list.
+/// The sort order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
     /// Newest first.
@@ -31,7 +31,7 @@ pub struct RowFilter {
     pub outcome: Option<String>,
     /// The topic's slug.
     pub topic: Option<String>,
-    /// Name of the subreddit, in any case.
+    /// Name of the subreddit, in upper or lower case.
     pub subreddit: Option<String>,
     /// Earliest Unix timestamp, inclusive.
     pub since: Option<i64>,
@@ -39,7 +39,7 @@ pub struct RowFilter {
     pub until: Option<i64>,
     /// Lowest score of the best label.
     pub min_score: Option<f32>,
-    /// Order of the list.
+    /// Sort order.
     pub sort: Sort,
 }
 
@@ -57,7 +57,7 @@ pub struct SelectedRows {
     pub total: u64,
 }
 
-/// The number of posts with a value.
+/// A facet value, and the number of posts that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FacetCount {
     /// The value, as the filter expects it.
@@ -70,12 +70,12 @@ pub struct FacetCount {
 /// facet's own values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facets {
-    /// Slugs of labels, `other`, `unsure` and `unlabelled`.
+    /// Label slugs, `other`, `unsure` and `unlabelled`.
     pub outcomes: Vec<FacetCount>,
-    /// Slugs of topics.
+    /// Topic slugs.
     pub topics: Vec<FacetCount>,
     /// Subreddits.
     pub subreddits: Vec<FacetCount>,
-    /// Months in UTC, such as `2026-11`, latest first.
+    /// Months in UTC, such as `2026-11`, the latest first.
     pub months: Vec<FacetCount>,
 }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 /// Maximum number of cached searches; paging repeats the same search.
 const SEARCHES: usize = 32;
-/// Maximum number of indexed bytes per string: far more than Reddit's limit of 40,000 characters.
+/// Maximum number of bytes indexed for each string: far more than Reddit's limit of 40,000 characters.
 const BYTES: usize = 200_000;
 /// The table definition. Emoji and other symbols count as words. The text is not stored (`content=''`) but can be
 /// deleted (`contentless_delete`). `remove_diacritics 2` also handles letters with two marks.
@@ -27,7 +27,7 @@ impl FullTextIndex {
     /// Creates an empty index.
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
-        // Rollback is not needed, and no text may be written to disk.
+        // Rollback is not needed, and text must not be written to disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
         Ok(Self {
@@ -36,9 +36,9 @@ impl FullTextIndex {
         })
     }
 
-    /// Inserts or replaces the text of posts, as (key, title, body).
+    /// Inserts or replaces the text for posts, as (key, title, body).
     pub fn upsert(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
-        // Ascending keys go into one segment.
+        // Keys in ascending order go into one segment.
         texts.sort_unstable_by_key(|(key, ..)| *key);
         self.searches.clear();
         let tx = self.table.transaction()?;
@@ -52,7 +52,7 @@ impl FullTextIndex {
         tx.commit()
     }
 
-    /// Removes the text of posts.
+    /// Removes the text for posts.
     pub fn remove(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
         self.searches.clear();
         let tx = self.table.transaction()?;

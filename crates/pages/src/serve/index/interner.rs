@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The number of a missing string.
+/// The number for a missing string.
 pub const NONE: u32 = u32::MAX;
 
 /// An interner: maps each string to a number and back.
@@ -13,7 +13,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// Returns the number of a string.
+    /// Returns the number for a string.
     pub fn intern(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;

@@ -1,4 +1,4 @@
-//! An in-memory index of all posts for lists and full-text search, refreshed after writes to the database.
+//! An in-memory index of all posts, for lists and full-text search. It is refreshed after writes to the database.
 //!
 //! A list is selected here, and its posts are then read from the database by key. Posts are therefore always current;
 //! only the selection may be outdated, by up to the time since the last poll, usually a few seconds.
@@ -24,14 +24,14 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_store::browse::ChangeMarker;
 use topicmill_store::{Result, Store, StoreError};
 
-/// Number of posts whose text is read per statement; each is a bound parameter.
+/// Number of posts whose text one statement reads; each post is a bound parameter.
 const TEXTS: usize = 500;
 /// Number of posts added to the full-text index at once, newest first; they form one segment.
 const SEGMENT: usize = 4_000;
-/// Interval between polls for changes in the database.
+/// Interval between polls for changes to the database.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// The pause after a refresh, as a multiple of its duration: under constant writes, refreshes take a twentieth of the
-/// time.
+/// The pause after a refresh, as a multiple of the refresh's duration. Under constant writes, refreshes take a
+/// twentieth of the time.
 const PAUSE_FACTOR: u32 = 19;
 /// The longest pause. Reading 1,000,000 posts takes about four seconds.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -49,7 +49,7 @@ pub struct FoundRows {
     pub is_cut: bool,
 }
 
-/// Progress of building the full-text index.
+/// The progress in building the full-text index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchProgress {
     /// Number of posts.
@@ -64,7 +64,7 @@ pub struct SearchProgress {
 pub struct Index {
     /// `None` before the first read.
     columns: watch::Sender<Option<Arc<Columns>>>,
-    /// Error of the last poll, if it failed.
+    /// Error from the last poll, if it failed.
     failed: watch::Sender<Option<String>>,
     words: Mutex<FullTextIndex>,
     searched: AtomicUsize,
@@ -97,7 +97,7 @@ impl Index {
         self.columns.borrow().clone().unwrap_or_default()
     }
 
-    /// Returns the progress of the full-text index.
+    /// Returns the progress in building the full-text index.
     pub fn progress(&self) -> SearchProgress {
         let columns = self.columns();
         SearchProgress {
@@ -198,7 +198,7 @@ impl Index {
             if let Some(failed) = &failed
                 && self.failed.borrow().is_none()
             {
-                // Log this once, not at every poll.
+                // This is logged once, not at every poll.
                 tracing::warn!("cannot refresh the index, so lists may be outdated: {failed}");
             }
             self.failed.send_replace(failed);
@@ -215,16 +215,16 @@ impl Index {
     /// Refreshes the index if the database has changed; returns true if it has.
     async fn poll(&self, store: &Store, read: &mut ReadState) -> Result<bool> {
         store.check_usable().await?;
-        // Read before the posts, so that the next poll notices concurrent writes.
+        // The state is read before the posts so that the next poll notices concurrent writes.
         let news = store.posts().change_marker().await?;
         if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
         let columns = Arc::new(Columns::read(store).await?);
-        // Published before the text is read, because lists do not need it.
+        // The columns are published before the text is read because lists do not need the text.
         self.columns.send_replace(Some(Arc::clone(&columns)));
         self.read_texts(store, &columns, &mut read.texts).await?;
-        // Set last, so that a failed refresh is repeated.
+        // The state is set last so that a failed refresh is repeated.
         read.news = Some(news);
         Ok(true)
     }
@@ -268,9 +268,9 @@ impl Index {
         Ok(())
     }
 
-    /// Removes the text of some posts and adds the text of others.
+    /// Removes the text for some posts and adds the text for others.
     fn change(&self, gone: &[i64], texts: Vec<(i64, String, String)>) -> Result<()> {
-        // CPU-bound work under a blocking lock.
+        // The work is CPU-bound and holds a blocking lock.
         tokio::task::block_in_place(|| {
             let mut words = self.words();
             words.remove(gone).and_then(|()| words.upsert(texts))

@@ -18,7 +18,7 @@ pub struct PostLine {
     pub has_label: bool,
     /// The score of the label or of `other`; for a post that is `unsure`, the score of its best label.
     pub score: Option<String>,
-    /// The score as a percentage: the width of its bar.
+    /// The score as a percentage, which is the width of its bar.
     pub percent: f64,
     pub subreddit: String,
     pub topic: String,
@@ -36,7 +36,7 @@ impl PostLine {
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
-        // For a post that is `other`, the margin is the score of `other` minus the best label's score.
+        // For a post that is `other`, the margin is the score for `other` minus the best label's score.
         let is_other = post.outcome.as_deref() == Some("other");
         let score = match (post.score, post.margin) {
             (Some(score), Some(margin)) if is_other => Some(score + margin),

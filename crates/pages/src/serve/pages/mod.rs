@@ -18,7 +18,7 @@ use super::Shared;
 use crate::display;
 use topicmill_store::StoreError;
 
-/// The style sheet of the served pages, in addition to the shared one.
+/// The style sheet for the served pages, in addition to the shared one.
 const STYLE: &str = include_str!("../style.css");
 /// The favicon.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><path fill='#3b6fd8' \
@@ -72,8 +72,8 @@ pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response
     response
 }
 
-/// A request error: its status and message. [`guard::finish_response`](super::guard::finish_response) renders it as
-/// HTML or JSON.
+/// A request error, with its status and message. [`guard::finish_response`](super::guard::finish_response) renders it
+/// as HTML or JSON.
 #[derive(Debug, Clone)]
 pub struct PageError(pub StatusCode, pub String);
 
@@ -120,7 +120,7 @@ impl From<StoreError> for PageError {
 pub async fn healthz(State(serving): State<Shared>) -> Response {
     match serving.store.check_usable().await {
         Ok(()) => Json(json!({ "status": "ok" })).into_response(),
-        // Clients without a token must not see the database's name.
+        // Clients that have no token must not see the database's name.
         Err(error) => {
             tracing::warn!("health check failed: {error}");
             let message = "the database is not usable; see the server log";

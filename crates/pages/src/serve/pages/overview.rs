@@ -1,4 +1,4 @@
-//! The overview page: the report on all posts.
+//! The overview page, which is the report on all posts.
 //!
 //! Rendering takes seconds with a million posts, so a background task renders the report again after writes, and
 //! requests wait only for the first report. Each response omits quotes from posts that have since been purged or edited
@@ -22,10 +22,10 @@ use crate::serve::listing::address;
 use topicmill_review::quality;
 use topicmill_store::StoreError;
 
-/// The URL of the review page.
+/// The URL for the review page.
 const REVIEW: &str = "/review";
-/// The pause after rendering, as a multiple of its duration: under constant writes, rendering takes a tenth of the
-/// time.
+/// The pause after rendering, as a multiple of the rendering time. Under constant writes, rendering takes a tenth of
+/// the time.
 const PAUSE_FACTOR: u32 = 9;
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_mins(2);
@@ -94,7 +94,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
         .clone();
     let rendered = rendered.expect("`wait_for` returned a value")?;
     let mut fresh = report::without_stale_quotes(&serving.store, &rendered.0).await?;
-    // New answers do not trigger rendering, so the quality is measured here.
+    // New answers do not trigger a new report, so the quality is measured here.
     let quality = quality::of_current_labels(&serving.store).await?;
     if quality != rendered.0.quality {
         let report = fresh.unwrap_or_else(|| rendered.0.clone());
@@ -108,7 +108,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
     Ok(html(StatusCode::OK, &page))
 }
 
-/// Returns the outcomes with their post counts: labels first, then by size.
+/// Returns the outcomes with their post counts: labels first, each group sorted by size.
 async fn outcomes(serving: &Shared) -> Result<Vec<Row>, PageError> {
     let labels = serving.current_labels().await?;
     let mut counts = serving.index.columns().count_outcomes();

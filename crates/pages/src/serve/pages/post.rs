@@ -1,4 +1,4 @@
-//! The page for a post, with everything that is stored about it.
+//! The page for a post, which shows everything that is stored about the post.
 
 use askama::Template;
 use axum::extract::rejection::PathRejection;
@@ -16,7 +16,7 @@ use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
 /// Maximum number of characters in a body: twice Reddit's limit.
 const BODY: usize = 80_000;
-/// Maximum number of characters in a heading's title: Reddit's limit.
+/// Maximum number of characters in the title in the heading: Reddit's limit.
 const TITLE: usize = 300;
 /// Maximum number of sightings in the table.
 const ROWS: usize = 60;
@@ -30,7 +30,7 @@ struct PostPage {
     body: String,
     is_cut: bool,
     on_reddit: Option<String>,
-    /// (URL, display text) of the link.
+    /// (URL, display text) for the link.
     link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
@@ -105,7 +105,7 @@ fn shown(post: &PostDetails) -> PostPage {
     let link = post
         .url
         .as_deref()
-        // Rejects `javascript:` and other schemes.
+        // This rejects `javascript:` and other schemes.
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let outcome = listed.outcome.as_deref();
     PostPage {

@@ -39,7 +39,7 @@ struct Posts {
     first: String,
 }
 
-/// A column with its most frequent values.
+/// A facet with its most frequent values.
 struct Facet {
     name: &'static str,
     values: Vec<FacetValue>,
@@ -47,7 +47,7 @@ struct Facet {
     more: usize,
 }
 
-/// A value and the URL of the list filtered by it.
+/// A value, and the URL for the list filtered by it.
 struct FacetValue {
     words: String,
     posts: String,
@@ -164,7 +164,7 @@ async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>,
         let (all, mut seen) = (values.len(), 0);
         values.retain(|value| {
             seen += 1;
-            // A value that filters the list is kept.
+            // A value that filters the list is always shown.
             seen <= FACET_VALUES || value.chosen
         });
         let more = all - values.len();

@@ -1,4 +1,4 @@
-//! The page with a SQL box, and a description of the views and tables.
+//! The page with a SQL box and a description of the views and tables.
 
 use askama::Template;
 use axum::extract::State;
@@ -41,7 +41,7 @@ struct NamedQuery {
 struct Described {
     name: String,
     meaning: Vec<Word>,
-    /// URL of a query that shows some rows.
+    /// URL for a query that shows some rows.
     href: String,
     columns: Vec<DescribedColumn>,
 }
@@ -71,7 +71,7 @@ struct Cell {
     href: Option<String>,
 }
 
-/// Renders the SQL box and the result of the query.
+/// Renders the SQL box and the query's result.
 pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Response {
     let mut status = StatusCode::OK;
     let mut error = None;
@@ -102,7 +102,7 @@ pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Resp
     html(status, &page)
 }
 
-/// Describes the tables or the views, using the comments in the schema.
+/// Describes the tables or the views, using the comments from the schema.
 fn described(kind: &str) -> Vec<Described> {
     let column = |column: Column| DescribedColumn {
         name: column.name,

@@ -1,4 +1,4 @@
-//! The page of posts on which annotators disagree, for all annotators or for a pair.
+//! The page that lists posts on which annotators disagree, for all annotators or for a pair.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ const POSTS: usize = 200;
 /// Maximum number of characters in a note.
 const NOTE: usize = 300;
 
-/// Query parameters of the page.
+/// The page's query parameters.
 #[derive(Debug, Deserialize)]
 pub struct DisagreementQuery {
     #[serde(rename = "as")]
@@ -53,7 +53,7 @@ struct DisagreementView {
 #[template(path = "serve/disagreements.html")]
 struct DisagreementPage {
     token: String,
-    /// URL of the review page.
+    /// URL for the review page.
     back: String,
     who: String,
     pair: Option<[String; 2]>,

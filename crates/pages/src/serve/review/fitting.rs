@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
-/// Number of new answers before the page offers a fit.
+/// Number of new answers that are needed before the page offers a fit.
 pub const ANSWERS_PER_FIT: usize = 25;
 
 /// Fits the current label set to the answers and labels all posts with it.
@@ -18,10 +18,10 @@ pub trait Fitter: Debug + Send + Sync {
     fn fit(&self) -> FitOutcome;
 }
 
-/// The outcome of a fit, for display.
+/// A fit's outcome, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FitOutcome {
-    /// All posts have labels from the fitted label set.
+    /// All posts now have labels from the fitted label set.
     Fitted(String),
     /// The answers do not improve the labels yet, so nothing changed.
     Unchanged(String),
@@ -46,7 +46,7 @@ struct FitState {
     outcome: Option<FitOutcome>,
 }
 
-/// The state of the fit, formatted for display.
+/// The fit's state, formatted for display.
 pub struct FitView {
     /// Number of answers since the last fit.
     pub since: usize,
@@ -54,7 +54,7 @@ pub struct FitView {
     pub is_due: bool,
     /// True while a fit is running.
     pub is_running: bool,
-    /// The outcome of the last fit.
+    /// The last fit's outcome.
     pub outcome: Option<FitOutcome>,
 }
 

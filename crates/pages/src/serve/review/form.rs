@@ -1,4 +1,4 @@
-//! The forms of the review page: answer, skip, undo, show skipped posts again, answer again, and fit.
+//! The forms on the review page: answer, skip, undo, show skipped posts again, answer again, and fit.
 
 use axum::Form;
 use axum::extract::{FromRequest, Query, Request, State};
@@ -15,7 +15,7 @@ use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
 use topicmill_store::GoldAnswer;
 
-/// The fields of all forms.
+/// The fields in all forms.
 #[derive(Debug, Deserialize)]
 struct Fields {
     token: String,
@@ -67,7 +67,7 @@ impl ReviewForm {
         post.ok_or_else(outdated)
     }
 
-    /// Redirects to the next post, so that reloading the page does not send the form again. `did` selects the notice on
+    /// Redirects to the next post so that reloading the page does not send the form again. `did` selects the notice on
     /// that page.
     fn redirect(&self, did: &'static str, post: Option<&Fullname>) -> Response {
         let post = post.map(|post| ("post", post.as_str()));
@@ -85,7 +85,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         return Ok(form.redirect("", None));
     };
     let fields = &form.fields;
-    // Reject the form if the labels have changed, because "none of these" refers to the labels that were offered.
+    // The form is rejected if the labels have changed: "none of these" refers to the labels that were offered.
     if fields.set.as_deref() != Some(offered(&set).as_str()) {
         return Ok(form.redirect("changed", None));
     }
@@ -103,11 +103,11 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         annotator: form.who.clone(),
         label,
         label_set: Some(target.label_set),
-        // Used only if the queue does not know why the post was assigned.
+        // This is used only if the queue does not know why the post was assigned.
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.queue.clock.now().into(),
-        // This lets the queue detect an edit since the post was shown.
+        // This lets the queue detect whether the post has been edited since it was shown.
         text_hash: Some(text.ok_or_else(outdated)?),
         note: fields.note.as_deref().and_then(gold::gold_note),
     };

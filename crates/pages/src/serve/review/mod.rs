@@ -1,7 +1,7 @@
 //! The review page, on which annotators label posts one at a time. Answers are stored in the `gold` table.
 //!
 //! Close calls, which improve labels most, are mixed with randomly sampled posts, which allow unbiased estimates of
-//! quality. The page hides the predicted label until the annotator has answered, to avoid anchoring. With a filter,
+//! quality. To avoid anchoring, the page hides the predicted label until the annotator has answered. With a filter,
 //! annotators choose posts by the predicted label and its score; those answers count neither as random nor as close
 //! calls.
 
@@ -37,12 +37,12 @@ const NAME: usize = 60;
 /// Maximum number of characters in an answered post's title.
 const SHORT_TITLE: usize = 60;
 
-/// Options of the review page.
+/// Options for the review page.
 #[derive(Debug, Clone)]
 pub struct ReviewOptions {
     /// Read-write connection to the database.
     pub store: Store,
-    /// Default name of the annotator.
+    /// Default name for the annotator.
     pub annotator: String,
     /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,

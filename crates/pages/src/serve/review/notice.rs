@@ -14,7 +14,7 @@ pub enum Notice {
     Plain(&'static str),
     /// An answer and the predicted label.
     Answered {
-        /// Title of the post.
+        /// The post's title.
         title: String,
         /// The answer in words.
         mine: String,

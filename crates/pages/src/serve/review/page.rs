@@ -1,4 +1,4 @@
-//! The page itself: the current post with its choices, or the reason why there is none.
+//! The page itself: the current post with the labels to choose from, or the reason why there is no post.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -27,10 +27,10 @@ const TITLE: usize = 300;
 const BODY: usize = 6_000;
 /// Maximum number of characters in a label's descriptions.
 const ABOUT: usize = 300;
-/// Maximum number of labels in one column, which leaves more room for their descriptions.
+/// Maximum number of labels in a single column, which leaves more room for their descriptions than two columns do.
 const FEW: usize = 8;
 
-/// Query parameters of the page.
+/// The page's query parameters.
 #[derive(Debug, Deserialize)]
 pub struct PageQuery {
     #[serde(rename = "as")]
@@ -42,7 +42,7 @@ pub struct PageQuery {
     filter: FilterQuery,
 }
 
-/// The main content of the page.
+/// The page's main content.
 enum View {
     Post(Box<PostView>),
     Skipped(usize),
@@ -71,7 +71,7 @@ struct PostView {
 struct Choice {
     slug: String,
     words: String,
-    /// Descriptions of the label.
+    /// The label's descriptions.
     about: String,
     key: Option<char>,
 }
@@ -84,7 +84,7 @@ struct FilterView {
     to: String,
     /// Describes the posts, if a filter is set.
     active: Option<String>,
-    /// URL of the page without the filter.
+    /// URL for the page without the filter.
     clear: String,
 }
 
@@ -99,7 +99,7 @@ struct ReviewPage {
     choices: Vec<Choice>,
     /// True if there are few labels, some with descriptions; each label then has its own line.
     has_few: bool,
-    /// The query string of the filter, for the forms.
+    /// The filter's query string, for the forms.
     query: String,
     filter: Option<FilterView>,
     progress: Option<ProgressView>,
@@ -113,7 +113,7 @@ struct FitFragment {
     token: String,
     who: String,
     query: String,
-    /// URL of this fragment.
+    /// URL for this fragment.
     poll: String,
     /// The target that the threshold was chosen for; the next fit also uses it.
     target: Option<String>,

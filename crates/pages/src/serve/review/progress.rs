@@ -1,4 +1,4 @@
-//! The progress of the review: number of answers, measured quality, and agreement between annotators.
+//! The review's progress: the number of answers, the measured quality, and the agreement between annotators.
 
 use super::super::listing::address;
 use super::queue::ReviewQueue;
@@ -9,7 +9,7 @@ use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_score::LabelSet;
 use topicmill_store::{StoreError, Target};
 
-/// Progress of the review.
+/// The review's progress.
 pub struct ReviewProgress {
     /// Number of posts on which annotators agree.
     pub posts: usize,
@@ -17,14 +17,14 @@ pub struct ReviewProgress {
     pub disagreements: usize,
     /// Agreement between each pair of annotators.
     pub agreement: Vec<PairAgreement>,
-    /// Quality of the labels.
+    /// The labels' quality.
     pub quality: MeasuredQuality,
     /// Describes the label set's fit, with a leading space; empty if it is not fitted.
     pub fit: String,
 }
 
 impl ReviewQueue {
-    /// Returns the progress of the review.
+    /// Returns the review's progress.
     pub async fn progress(
         &self,
         target: Target,
@@ -78,7 +78,7 @@ pub struct ProgressView {
     pub quality: String,
     pub sentence: String,
     pub agreement: Vec<AgreementView>,
-    /// URL of the posts on which annotators disagree, if there are any.
+    /// URL for the posts on which annotators disagree, if there are any.
     pub disagreements: Option<String>,
 }
 

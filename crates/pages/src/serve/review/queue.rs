@@ -31,9 +31,9 @@ pub struct ReviewQueue {
 
 /// An annotator's next task.
 pub enum NextPost {
-    /// The post to label, the reason why it was sampled, and the note of an earlier answer.
+    /// The post to label, the reason why it was sampled, and the note from an earlier answer.
     Ask(Box<ReviewPost>, SampleReason, String),
-    /// Only skipped posts are left, this many.
+    /// Only skipped posts are left. Contains their number.
     Skipped(usize),
     /// The annotator has labelled all posts.
     Done,
@@ -103,8 +103,8 @@ impl ReviewQueue {
             Some(_) => vec![SampleReason::Filter],
             None => vec![first, second],
         };
-        // Offer unanswered posts first, then posts that others have answered, to measure agreement, and finally posts
-        // that are assigned to others, so that annotators never wait.
+        // Unanswered posts are offered first. Posts that others have answered follow, to measure agreement, and finally
+        // posts that are assigned to others, so that annotators never wait.
         let skipped = state.annotator(who).skipped.clone();
         for (annotator, unavailable) in [
             (None, &unavailable),
@@ -187,7 +187,7 @@ impl ReviewQueue {
             let free: Vec<Fullname> = free.into_iter().collect();
             return Ok(store.gold().review_posts(target, &free).await?.pop());
         }
-        // Refill only once: if a fresh read contains no available post, there is none.
+        // The list is refilled only once: if a fresh read contains no available post, there is none.
         for may_refill in [true, false] {
             while let Some(at) = state
                 .closest
@@ -214,7 +214,7 @@ impl ReviewQueue {
         Ok(None)
     }
 
-    /// Stores an answer with the reason why the post was sampled. Returns false if the post was purged or edited.
+    /// Stores an answer with the reason why the post was sampled. Returns false if the post has been purged or edited.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
         let shown = self
@@ -289,7 +289,7 @@ impl ReviewQueue {
     pub async fn clear_skipped(&self, who: &str) {
         let mut state = self.state.lock().await;
         state.annotator(who).skipped.clear();
-        // Forces a new read, because skipped posts were removed from the list.
+        // This forces a new read because skipped posts were removed from the list.
         state.closest.clear();
     }
 
@@ -300,7 +300,7 @@ impl ReviewQueue {
         let mine = answers.into_iter().map(|one| one.answer);
         let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
         let annotator = state.annotator(who);
-        // Falls back to the latest answer that was given on the review page before this server started.
+        // This falls back to the latest answer that was given on the review page before this server started.
         let last = loop {
             match annotator.answered.pop() {
                 None => {

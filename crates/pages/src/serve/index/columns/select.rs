@@ -20,7 +20,7 @@ impl Columns {
         limit: usize,
     ) -> SelectedRows {
         let (sort, matcher) = (filter.sort, Matcher::new(self, filter));
-        // Keep one more than the limit, to detect further pages.
+        // One more than the limit is kept, to detect further pages.
         let mut best: BinaryHeap<Reverse<RowPosition>> = BinaryHeap::with_capacity(limit + 2);
         let mut total = 0;
         let consider = |row: &Row| {
@@ -29,7 +29,7 @@ impl Columns {
             }
             total += 1;
             let place = (row.rank(sort), row.key);
-            // Paging by position instead of offset, so that new posts do not shift later pages.
+            // Pages are found by position instead of offset so that new posts do not shift later pages.
             let is_shown = after.is_some_and(|after| place >= after);
             let is_worse = best.len() > limit && best.peek() < Some(&Reverse(place));
             if !is_shown && !is_worse {
@@ -307,7 +307,7 @@ mod tests {
         let all = columns.select(&RowFilter::default(), None, None, 500);
         let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
         let wanted = some.len() as u64;
-        // Unknown keys.
+        // These keys are unknown.
         some.extend([2, i64::MAX]);
         let found = columns.select(&RowFilter::default(), Some(&some), None, 500);
         assert_eq!(found.total, wanted);

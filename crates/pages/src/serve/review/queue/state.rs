@@ -15,7 +15,7 @@ const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
 #[derive(Default)]
 pub struct QueueState {
     pub annotators: HashMap<String, Annotator>,
-    /// Unanswered close calls of `target`, as of the last read.
+    /// Unanswered close calls for `target`, as of the last read.
     pub closest: VecDeque<Fullname>,
     pub target: Option<Target>,
 }
@@ -39,7 +39,7 @@ pub struct Assignment {
     pub source: GoldSource,
     /// The filter that selected the post.
     pub filter: Option<ReviewFilter>,
-    /// The note of an undone or earlier answer.
+    /// The note from an undone or earlier answer.
     pub note: String,
     pub since: DateTime<Utc>,
 }
