@@ -233,7 +233,7 @@ impl Fetching<'_> {
             let before = length(&part);
             match self.fetch(file, &part, &mut speed).await {
                 Ok(()) => break,
-                // Progress resets the count, so that a large file completes even if the connection breaks every few
+                // Progress resets the count so that a large file completes even if the connection breaks every few
                 // hundred megabytes.
                 Err(PullError::Transfer { .. }) if length(&part) > before => {
                     waits = backoff(TRIES);

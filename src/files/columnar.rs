@@ -171,7 +171,7 @@ fn open(path: &Path) -> Result<ParquetSource, FilesError> {
     ParquetSource::open(path).map_err(|error| FilesError::from_table(path, error))
 }
 
-/// Returns true if all files are Parquet with the same columns, which can then be copied.
+/// Returns true if all files are Parquet with the same columns, so that the columns can be copied.
 pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
     let mut sources = inputs.iter().map(|input| open(input));
     let Some(Ok(first)) = sources.next() else {

@@ -14,7 +14,7 @@ use super::{FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
 
-/// Converts a file of lines to the output. `inputs` are the files to copy columns from, if columns are copied.
+/// Converts a file of lines to the output. If columns are copied, they come from the files in `inputs`.
 pub(super) fn convert(
     lines: &Path,
     to: File,

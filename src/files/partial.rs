@@ -146,7 +146,7 @@ impl Partial {
         let made = with_suffix(&self.output, ".partial.new");
         let file = File::create(&made).map_err(write_error(&made))?;
         let file = convert(&self.path, file).inspect_err(|_| {
-            // The lines are kept, so that the conversion can be retried.
+            // The lines are kept so that the conversion can be retried.
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;

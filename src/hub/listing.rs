@@ -161,7 +161,7 @@ impl Listing {
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 
-    /// Selects the graphs and their external weights, without the files in `small`, which are downloaded anyway.
+    /// Selects the graphs and their external weights. Leaves out the files in `small`, which are downloaded anyway.
     pub fn graph_files(
         &self,
         wanted: &Wanted,
@@ -261,8 +261,8 @@ fn choose_graphs(
                 found.next().copied().into_iter().collect()
             }
         };
-        // Weights over 2 GiB are external files next to their graph, because protobuf messages are limited. Exporters
-        // use these two names.
+        // Protobuf messages are limited, so weights over 2 GiB are in external files next to their graph. Exporters use
+        // these two names.
         let is_of =
             |rest: &str| rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data");
         let belongs = |name: &&str| {

@@ -71,7 +71,7 @@ impl ReportOptions {
     }
 
     fn query(&self) -> ReportQuery {
-        // The latest time that both databases can store, because years have four digits.
+        // Years have four digits, so this is the latest time that both databases can store.
         let end = Timestamp::from_epoch_secs(253_402_300_799).expect("it is a date");
         let until = self.until.unwrap_or(end);
         let before = self.since.map(|since| {

@@ -116,8 +116,7 @@ impl SourceError {
         }
     }
 
-    /// Returns true if all other requests would fail too, because a token, the connection or the shared quota is
-    /// unavailable.
+    /// Returns true if the cause would make all other requests fail too: no token, no connection or no shared quota.
     pub fn affects_all_topics(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,

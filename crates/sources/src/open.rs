@@ -34,8 +34,8 @@ pub async fn open(
     })
 }
 
-/// Starts the sample Reddit and returns a client for it, which keeps the server alive. The base URLs and the
-/// credentials in the settings are replaced.
+/// Starts the sample Reddit and returns a client that keeps the server alive. The base URLs and the credentials in the
+/// settings are replaced.
 ///
 /// # Errors
 /// Returns an error if the loopback interface has no free port, or a setting is invalid.

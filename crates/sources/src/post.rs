@@ -76,7 +76,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
         || is_placeholder(&own_text)
         || is_placeholder(&title);
     let crosspost_parent = fields.crosspost_parent(&fullname);
-    // The parent's text is used only if the parent is known, because it must be purged with the parent.
+    // The parent's text is used only if the parent is known: the text must be purged with the parent.
     let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
         fields.crosspost_text(source).unwrap_or_default()
     } else {

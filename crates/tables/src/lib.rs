@@ -178,7 +178,7 @@ impl Row {
 
 /// Reads the rows in a table in order.
 pub trait Rows: Send {
-    /// Returns the column names, if the format stores them before the rows.
+    /// Returns the column names if the format stores them before the rows.
     fn names(&self) -> Option<&[Arc<str>]>;
 
     /// Returns the names that several columns in the file share. [`Rows::names`] renames all but the first.
@@ -285,7 +285,7 @@ pub struct OpenTable {
     pub delimiter: Option<u8>,
 }
 
-/// The problem reported for a row that is not UTF-8. The encoding is not guessed, because a wrong guess would corrupt
+/// The problem reported for a row that is not UTF-8. The encoding is not guessed because a wrong guess would corrupt
 /// the text.
 pub(crate) const NOT_UTF8: &str =
     "is not UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`";

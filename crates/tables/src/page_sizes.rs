@@ -145,7 +145,7 @@ struct PageSize {
     is_dictionary: bool,
     uncompressed: u64,
     compressed: u64,
-    /// Bytes of levels at the start of the page, which are never compressed.
+    /// Number of bytes of levels at the start of the page; levels are never compressed.
     levels: u64,
 }
 

@@ -29,7 +29,7 @@ fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
     catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
 }
 
-/// Opens a Parquet reader on a clone of the file handle, which shares the position of `file`.
+/// Opens a Parquet reader on a clone of the file handle. The clone shares its position with `file`.
 fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
     let again = file.try_clone()?;
     let reader = catch_panic(|| SerializedFileReader::new(again));

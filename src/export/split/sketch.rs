@@ -1,4 +1,4 @@
-//! `MinHash` sketches of texts, which estimate the share of common shingles.
+//! `MinHash` sketches of texts, for estimating the share of common shingles.
 
 use minhash_rs::prelude::MinHash;
 

@@ -65,7 +65,7 @@ pub struct OutcomeStats {
     pub share: f64,
     /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// Mean of the posts' best scores; `None` without posts, and for `other`, because those posts were not assigned
+    /// Mean of the posts' best scores. `None` if there are no posts, and for `other`: those posts were not assigned
     /// their best label.
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
@@ -81,7 +81,7 @@ pub struct TopicStats {
     pub slug: String,
     /// Text of the label with this slug, or the slug itself if there is none.
     pub name: String,
-    /// Slug of the label that the topic names, if it names one.
+    /// Slug of the label that the topic names; `None` if it names none.
     pub label: Option<String>,
     /// Posts in the period, scored or not.
     pub posts: u64,

@@ -1,7 +1,7 @@
 //! Authorises requests and sets security headers on responses.
 //!
-//! Without a token, only loopback clients can connect, and the `Host` header must be a loopback name, which prevents
-//! DNS rebinding. With a token, clients must send it but may use any host name. State-changing requests must be
+//! If no token is set, only loopback clients can connect, and the `Host` header must be a loopback name, to prevent DNS
+//! rebinding. If one is set, clients must send it but may use any host name. State-changing requests must be
 //! same-origin.
 
 use std::sync::Arc;

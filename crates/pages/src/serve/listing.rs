@@ -156,7 +156,7 @@ pub async fn facets(serving: &Serving, parameters: &Parameters) -> Result<Facets
     Ok(serving.index.facets(filter, search).await?)
 }
 
-/// Rejects an unknown outcome, because an empty list would be misleading.
+/// Rejects an unknown outcome because an empty list would be misleading.
 async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), PageError> {
     let is_stored = || {
         let columns = serving.index.columns();

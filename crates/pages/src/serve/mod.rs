@@ -2,7 +2,7 @@
 //!
 //! Requests come from this machine or from clients with the token. `guard` authorises them, `index` keeps the columns
 //! and the full-text index of lists in memory, and `pages` and `api` respond. Only `review` writes to the database: it
-//! stores answers through a read-write connection and starts fits, which the program runs.
+//! stores answers through a read-write connection, and starts fits that the main program runs.
 
 mod api;
 mod guard;

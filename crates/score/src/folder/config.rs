@@ -24,7 +24,7 @@ const EMBEDDING: &str = "embedding";
 /// The kind in a manifest that marks an NLI model.
 const NLI: &str = "nli";
 
-/// Model types that number positions from the padding id, so that two positions are never used.
+/// Model types that number positions from the padding id, so two positions are never used.
 const OFFSET_POSITIONS: &[&str] = &[
     "camembert",
     "data2vec-text",
@@ -120,7 +120,8 @@ impl Config {
         }
     }
 
-    /// Returns the name of the file with learned label vectors, which is next to `config.json`, if there is one.
+    /// Returns the name of the file with learned label vectors; `None` if none is declared. The file is next to
+    /// `config.json`.
     pub fn label_vectors(&self) -> Result<Option<&str>, String> {
         let Some(block) = &self.zero_shot else {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Reads `manifest.toml`, which `tools/model.py` and `tools/train.py` write.
 //!
 //! The manifest contains the device, the precision and the inputs of each graph, the hash of every file, and reference
-//! logits for a few texts or pairs of texts, so that a graph that computes something different is detected.
+//! logits for a few texts or pairs of texts, which reveal a graph that computes something different.
 //! tools/README.md documents the keys.
 
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ impl Manifest {
         let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
         let width = match self.kind.as_str() {
             EMBEDDING => self.vectors[0].logits.len(),
-            // All vectors have the same number of labels, because the graph is checked with one batch.
+            // The graph is checked with one batch, so all vectors must have the same number of labels.
             GLICLASS => self.vectors[0].labels.len(),
             _ => self.classes.len(),
         };
@@ -311,7 +311,7 @@ fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }
 
-/// Returns true for a plain file name, which can only be in the manifest's folder.
+/// Returns true for a plain file name, so that the file can only be in the manifest's folder.
 fn is_plain(name: &str) -> bool {
     // `Path` treats `a/`, `a/.` and `a` as equal.
     let mut parts = Path::new(name).components();

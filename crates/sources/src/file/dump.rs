@@ -81,7 +81,7 @@ fn is_window(error: &io::Error) -> bool {
 pub struct FileOptions {
     /// The format of the files; `None` to detect it by content and extension.
     pub format: Option<TableFormat>,
-    /// True for a dump of all of Reddit, which is imported only once; the import resumes after a crash.
+    /// True for a dump of all of Reddit: it is imported only once, and the import resumes after a crash.
     pub is_dump: bool,
     /// Filter for the posts.
     pub filter: Filter,
@@ -92,8 +92,8 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// Returns true if an import of this file resumes where an earlier one stopped. False for a pipe, which cannot be
-    /// recognised.
+    /// Returns true if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised, so its
+    /// import is never resumed.
     pub fn is_resumed(&self, path: &Path) -> bool {
         self.is_dump && path.is_file()
     }
@@ -104,7 +104,7 @@ impl FileOptions {
 pub enum End {
     /// At the end of the file.
     Complete,
-    /// Before the end, because the rest cannot be read.
+    /// Before the end, where the rest cannot be read.
     Unreadable,
 }
 
@@ -180,7 +180,7 @@ impl Blocks {
 }
 
 /// Checks that a file can be read and that its first row or its header is valid for posts, and returns its size in
-/// bytes. Pipes are not checked, because they can be read only once.
+/// bytes. A pipe can be read only once, so it is not checked.
 ///
 /// # Errors
 /// See [`FileError`].

@@ -75,8 +75,8 @@ impl Filter {
 
     /// Returns false only if the line, a row in JSON, certainly does not match.
     ///
-    /// A key may occur more than once, for example in a crosspost's parent; one matching value suffices. A key in
-    /// quotes cannot be part of a string, because quotes in a string are escaped.
+    /// A key may occur more than once, for example in a crosspost's parent; one matching value suffices. Quotes in a
+    /// string are escaped, so a key in quotes cannot be part of a string.
     pub fn may_match(&self, line: &[u8]) -> bool {
         let by_name = self.subreddits.is_none()
             || any_value_matches(&self.subreddit_key, line, |value| {

@@ -71,7 +71,7 @@ impl JsonPosts {
             };
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
-                // Wrapped records are checked for only here, because nearly every record is a post.
+                // Nearly every record is a post, so wrapped records are checked for only here.
                 Err(reason) => {
                     match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
                         Some(inner) => self.unwrap(inner),

@@ -61,8 +61,8 @@ pub trait PostRows: Send {
     }
 }
 
-/// Returns the topic that a record names, without NUL, which PostgreSQL cannot store; `None` if it is empty or too
-/// long.
+/// Returns the topic that a record names; `None` if it is empty or too long. Removes NUL, which PostgreSQL cannot
+/// store.
 pub(super) fn parse_topic(text: &str) -> Option<String> {
     let topic = text.replace('\0', "").trim().to_owned();
     Some(topic).filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()))

@@ -1,8 +1,8 @@
 //! Reads posts from CSV and Parquet tables.
 //!
 //! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row
-//! is read. A row with a value of the wrong type is rejected, because the value had a meaning and the post would be
-//! wrong without it.
+//! is read. A row with a value of the wrong type is rejected: the value had a meaning, and the post would be wrong
+//! without it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct Posts {
 }
 
 impl Posts {
-    /// Reads the header of a CSV file. `delimiter` is the delimiter, if known.
+    /// Reads the header of a CSV file. `delimiter` is `None` if the delimiter must be detected.
     ///
     /// # Errors
     /// Returns an error if a column or the header is missing.
@@ -302,7 +302,7 @@ fn record(
     nulls: &mut u64,
 ) -> Result<Record, String> {
     let (mut fields, mut topic) = (Fields::default(), None);
-    // Defaults come first, so that the row's values override them.
+    // Defaults come first so that the row's values override them.
     let given = given
         .iter()
         .map(|given| (given.field, given.value.as_str().into()));

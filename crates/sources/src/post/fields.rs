@@ -43,7 +43,7 @@ impl Field {
         self.text().filter(|text| !is_null(text))
     }
 
-    /// Returns an id, which some programs write as a number if it consists only of digits.
+    /// Returns an id. Some programs write an id as a number if it consists only of digits.
     fn id(&self) -> Option<String> {
         match self.0.as_ref()? {
             Value::Number(number) => number.as_u64().map(|number| number.to_string()),
@@ -262,7 +262,7 @@ impl Fields {
     pub(super) fn fullname(&self) -> Result<Fullname, String> {
         let name = self.name.word().or_else(|| self.id.id());
         let name = name.ok_or("neither `name` nor `id`")?;
-        // The message omits the value, because with a wrong `--map` it may be any text.
+        // With a wrong `--map`, the value may be any text, so the message omits it.
         name.parse().map_err(|_: FullnameError| {
             "`id` is not the id of a post, `t3_` and a base-36 number".to_owned()
         })
@@ -298,8 +298,8 @@ impl Fields {
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    /// Sets the time when the archive read the post to its upper bound `now`, in seconds since 1970, if the row lacks
-    /// it.
+    /// If the row lacks the time when the archive read the post, sets it to the upper bound `now`, in seconds since
+    /// 1970.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
         if !self.retrieved_utc.is_present() && !self.retrieved_on.is_present() {
             self.retrieved_on = Field(Some(now.into()));

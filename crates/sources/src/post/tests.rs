@@ -220,7 +220,7 @@ fn a_crosspost_without_text_takes_its_parents() {
     let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
     assert_eq!(bare.selftext, "The parent's text");
     assert_eq!(bare.crosspost_parent, "first".parse().ok());
-    // The text of an unknown parent is not taken, because it could not be purged with that parent.
+    // An unknown parent's text is not used because it could not be purged with that parent.
     let nameless = json!([{"selftext": "The parent's text"}]);
     let bare = post(json!({"selftext": "", "crosspost_parent_list": nameless})).unwrap();
     assert_eq!((bare.selftext.as_str(), bare.crosspost_parent), ("", None));

@@ -101,7 +101,7 @@ impl Reddit {
     }
 
     /// Returns the states of at most [`INFO_LIMIT`] posts. A post that is missing from the response no longer exists on
-    /// Reddit. Returns `None` if a child of the response is invalid, because that child may be a missing post.
+    /// Reddit. Returns `None` if a child of the response is invalid: that child may be a missing post.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.

@@ -32,7 +32,7 @@ pub struct PostStates {
     pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
-/// Decodes a response. Returns `None` if a child is invalid, because nothing is then known about missing posts.
+/// Decodes a response. Returns `None` if a child is invalid: nothing is then known about missing posts.
 pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingError> {
     let text = String::from_utf8_lossy(bytes);
     let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;

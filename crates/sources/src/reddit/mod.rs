@@ -5,7 +5,7 @@
 //! token for all tasks (`token`), the meaning of Reddit's refusals (`refusal`), and the states of known posts (`info`).
 //! The collector decides which pages of which subreddits to read.
 //!
-//! roux's client is not used, because it follows redirects, accepts an error page as a listing, and requests a new
+//! roux's client is not used because it follows redirects, accepts an error page as a listing, and requests a new
 //! token per subreddit. Only roux's envelope for a listing is used.
 
 mod client;

@@ -99,7 +99,7 @@ pub fn texts() -> Vec<String> {
     lines.map(text).collect()
 }
 
-/// Returns all subreddits with their posts, which have the ages in their lines at `now`.
+/// Returns all subreddits with their posts. At `now`, each post has the age that its line states.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
     let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
     let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {

@@ -1,6 +1,6 @@
 //! The tables to copy, as PostgreSQL describes them.
 //!
-//! Only special tables are named here, so that tables from later schemas are copied too.
+//! Only special tables are named here so that tables from later schemas are copied too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,7 +38,7 @@ pub struct JsonPosition {
     pub left_out: u64,
 }
 
-/// A streaming reader of JSON records, which keeps only one record in memory.
+/// A streaming reader for JSON records that keeps only one record in memory.
 pub struct JsonRecords {
     text: TextReader,
     buffer: Vec<u8>,
@@ -113,8 +113,8 @@ impl JsonRecords {
         self.inner.pop_front()
     }
 
-    /// Reads the next record that `wanted` accepts. Other lines, which are most of a dump, are skipped without being
-    /// copied, decoded or parsed.
+    /// Reads the next record that `wanted` accepts. Other lines make up most of a dump, so they are skipped without
+    /// being copied, decoded or parsed.
     ///
     /// # Errors
     /// Returns an error if the text cannot be read, ends within an array, or continues after it.

@@ -13,7 +13,7 @@ use topicmill_store::PostOutcome;
 const PRINTED_FROM: f64 = 0.045;
 /// Maximum width of a column name, in pixels.
 const HEADING: f64 = 175.0;
-/// Upper bounds of the colour steps; the last step, which has no bound, covers the rest.
+/// Upper bounds of the colour steps. The last step has no bound and covers the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
 /// Draws the heat map; `None` with fewer than two topics.
@@ -98,8 +98,8 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     text
 }
 
-/// Returns a sentence about the topic whose posts most often get a different label, with a leading space. Only topics
-/// that are labels count, because posts from other topics cannot agree.
+/// Returns a sentence about the topic whose posts most often get a different label, with a leading space. Topics that
+/// are not labels do not count because their posts cannot agree.
 fn largest_disagreement(
     pairs: &[(u64, f64, &TopicStats, &OutcomeStats)],
     report: &Report,

@@ -1,7 +1,7 @@
 //! An in-memory copy of the columns used to filter and sort lists. It takes 48 bytes per post.
 //!
-//! Every list is one scan over all posts, which takes a few milliseconds per million. No combination of filters needs a
-//! database index, and counts are exact.
+//! Every list takes one scan over all posts: a few milliseconds per million. No combination of filters needs a database
+//! index, and counts are exact.
 
 mod select;
 
@@ -188,7 +188,7 @@ impl Columns {
 pub fn key(fullname: &str) -> i64 {
     let id = fullname.strip_prefix("t3_");
     let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
-    // Leading zeros and upper case are irregular, because they would collide with regular fullnames.
+    // Leading zeros and upper case are irregular because they would collide with regular fullnames.
     key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
         let hash = TextHash::new(fullname);
         let half = hash.as_bytes().first_chunk().expect("a hash has 16 bytes");

@@ -17,7 +17,7 @@ const BYTES: usize = 200_000;
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 
-/// The FTS5 table and a cache of searches, which is cleared on changes.
+/// The FTS5 table, and a cache of searches that is cleared on changes.
 pub struct FullTextIndex {
     table: Connection,
     searches: VecDeque<(String, Arc<Vec<i64>>)>,

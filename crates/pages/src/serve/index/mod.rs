@@ -110,7 +110,7 @@ impl Index {
     /// Waits until the columns have been read once; returns an error if a read fails before that.
     pub async fn ready(&self) -> Result<()> {
         let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
-        // The waits cannot fail, because the senders live as long as this index.
+        // The waits cannot fail because the senders live as long as this index.
         tokio::select! {
             // After the first read, the index remains usable even if polls fail.
             biased;

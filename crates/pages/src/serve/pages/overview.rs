@@ -50,7 +50,7 @@ struct Row {
 pub async fn render_forever(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
-        // This cannot fail, because the sender lives as long as the index.
+        // This cannot fail because the sender lives as long as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
         match render(&serving).await {

@@ -48,7 +48,7 @@ struct Shown {
     title: String,
     is_current: bool,
     is_old: bool,
-    /// The score of `other`, if that is the outcome.
+    /// The score for `other` if that is the outcome.
     other: Option<String>,
     when: String,
     threshold: String,

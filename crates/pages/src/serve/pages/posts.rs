@@ -74,7 +74,7 @@ pub async fn page(
     let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // The default sort order does not expand the filters, because forms always send the order.
+    // The default sort order does not expand the filters: forms always send the order.
     let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });
@@ -105,7 +105,7 @@ pub async fn page(
     Ok(html(StatusCode::OK, &page))
 }
 
-/// Returns a hint about the search, if any.
+/// Returns a hint about the search; `None` if there is none.
 fn hint(q: &str, progress: SearchProgress, is_cut: bool) -> Option<String> {
     if q.is_empty() {
         return None;

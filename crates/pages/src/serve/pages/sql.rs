@@ -128,7 +128,7 @@ fn described(kind: &str) -> Vec<Described> {
         .collect()
 }
 
-/// Splits a comment into text and code, which is between backticks. Leaves out references to pages in docs/.
+/// Splits a comment into text and code. Code is between backticks. Leaves out references to pages in docs/.
 fn words(comment: &str) -> Vec<Word> {
     let mut text = String::new();
     let mut rest = comment;

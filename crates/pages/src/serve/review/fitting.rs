@@ -1,6 +1,6 @@
 //! The "fit now" button: learns from the answers, as `labels fit --make-current` does, while annotators continue.
 //!
-//! The main program provides the implementation, because a fit labels posts, which needs inference engines. One fit
+//! A fit labels posts and therefore needs inference engines, so the main program provides the implementation. One fit
 //! runs at a time; the page polls its state.
 
 use std::fmt::Debug;

@@ -128,8 +128,8 @@ fn name(text: Option<&str>) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Returns an id for the labels to choose from: the hash of the unfitted label set, because a fit does not change the
-/// labels.
+/// Returns an id for the labels to choose from. A fit does not change the labels, so this is the hash of the unfitted
+/// label set.
 fn offered(set: &LabelSet) -> String {
     let base = set.fitted.as_ref().map(|fitted| fitted.base.clone());
     base.unwrap_or_else(|| set.hash())

@@ -34,7 +34,7 @@ impl Review {
         set: &LabelSet,
         who: &str,
     ) -> Result<Notice, PageError> {
-        // The URL selects one of these fixed messages, because anyone can craft a URL.
+        // Anyone can craft a URL, so it can only select one of these fixed messages.
         let text = match did {
             Some("answered") => {
                 let post = post.and_then(|post| post.parse().ok());

@@ -82,7 +82,7 @@ struct FilterView {
     labels: Vec<(String, String, bool)>,
     from: String,
     to: String,
-    /// Describes the posts, if a filter is set.
+    /// Describes the posts if a filter is set.
     active: Option<String>,
     /// URL for the page without the filter.
     clear: String,

@@ -172,7 +172,7 @@ impl ReviewQueue {
         let more = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let store = &self.store;
         if chosen == SampleReason::Random || annotator.is_some() {
-            // At most `more` rows are unavailable, so `more + 1` rows include an available one, if there is one.
+            // At most `more` rows are unavailable, so `more + 1` rows include an available one if there is any.
             let limit = more.saturating_add(1);
             let found = match chosen {
                 SampleReason::Random => store.gold().random_posts(target, annotator, limit).await?,
