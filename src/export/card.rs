@@ -154,7 +154,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     let split = splits(counts)[0];
     write!(
         card,
-        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", \
+        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH TO THIS FOLDER\", \
          split=\"{split}\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
          copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the posts \
          without their texts, share their ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
@@ -202,8 +202,8 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         features = features(columns, &facts.labels),
         files = files.collect::<String>(),
         fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
-            ", corrected by a fit to {answers} gold labels (labels are more accurate on the posts with gold labels \
-             than on others)"
+            ", corrected by a fit to {answers} gold labels (labels are more accurate for the posts with gold labels \
+             than for others)"
         )),
         quality = quality_line(&facts.quality),
     )

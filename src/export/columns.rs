@@ -70,8 +70,7 @@ const FIXED: [(&str, ColumnKind, &str); 26] = [
     (
         "outcome",
         Text,
-        "the label; `other` if a topic of the background fits better than every label, `unsure` if the score is too \
-         low",
+        "the label; `other` if a background topic fits better than every label, `unsure` if the score is too low",
     ),
     (
         "gold",

@@ -80,7 +80,7 @@ pub(super) fn free_name(
     }
     if free != name {
         tracing::info!(
-            "the input column `{name}` is renamed to `{free}`, because the output has a `{name}` column"
+            "the input column `{name}` is renamed to `{free}` because the output has a `{name}` column"
         );
     }
     free

@@ -276,7 +276,7 @@ async fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_drop() {
     let page = report(&program);
     has(
         &page,
-        "The last column is paler, because it is incomplete: the posts are from 21 Sep 2026, 00:00 UTC to 1 Oct 2026, \
+        "The last column is paler because it is incomplete: the posts are from 21 Sep 2026, 00:00 UTC to 1 Oct 2026, \
             01:00 UTC.",
     );
     has(&page, "Lines leave out the last day, which is incomplete.");

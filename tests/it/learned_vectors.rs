@@ -251,7 +251,7 @@ fn an_invalid_vectors_file_is_rejected() {
         ),
         (
             json!({ "labels": [one(json!([1.0, 2.0])), another] }).to_string(),
-            "label 2 has 1 dimensions, but that of label 1 has 2",
+            "label 2 has 1 dimensions, but the one for label 1 has 2",
         ),
     ] {
         fs::write(dir.join("label_vectors.json"), content).unwrap();

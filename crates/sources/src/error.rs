@@ -22,7 +22,7 @@ pub enum SourceError {
     )]
     ClientId,
     /// The sample Reddit could not open a port.
-    #[error("start the sample Reddit on 127.0.0.1: {0}")]
+    #[error("cannot start the sample Reddit on 127.0.0.1: {0}")]
     Sample(#[source] std::io::Error),
     /// Files are imported, not collected.
     #[error("files cannot be collected: use `topicmill import FILE…`")]

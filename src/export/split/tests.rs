@@ -4,7 +4,7 @@ use super::sketch::word_hash;
 use super::*;
 
 #[test]
-fn shares_are_two_or_three_with_the_sum_100() {
+fn two_or_three_shares_must_add_up_to_100() {
     let parts = |text: &str| {
         text.parse::<Shares>()
             .map(|shares| shares.parts().collect::<Vec<_>>())
@@ -91,7 +91,7 @@ fn near_duplicates_stay_together_and_other_texts_do_not() {
 }
 
 #[test]
-fn shares_hold_per_label_and_later_posts_move_no_others() {
+fn shares_hold_for_each_label_and_later_posts_move_no_others() {
     let posts: Vec<(String, i64, &str)> = (0..20_000)
         .map(|i: i64| {
             let text = format!("post {i} about {} and {}", i * 7_919, i * 104_729);

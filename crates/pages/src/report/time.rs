@@ -154,9 +154,9 @@ impl Axis {
             return String::new();
         };
         let are = if self.first_is_incomplete && self.last_is_incomplete {
-            "columns are paler, because they are incomplete"
+            "columns are paler because they are incomplete"
         } else {
-            "column is paler, because it is incomplete"
+            "column is paler because it is incomplete"
         };
         let (first, last) = (moment(first), moment(last));
         format!(" The {which} {are}: the posts are from {first} to {last}.")

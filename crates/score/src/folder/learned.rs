@@ -70,14 +70,14 @@ impl LearnedLabels {
             if vector.len() != dimensions {
                 let numbers = vector.len();
                 return Err(format!(
-                    "the vector of label {number} has {numbers} dimensions, but that of label 1 has {dimensions}"
+                    "the vector for label {number} has {numbers} dimensions, but the one for label 1 has {dimensions}"
                 ));
             }
             let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
             // The vector is zero, or the squares of its numbers underflow or overflow.
             if !(length.is_finite() && length > 0.0) {
                 return Err(format!(
-                    "the vector of label {number} has no direction: its length is {length}"
+                    "the vector for label {number} has no direction: its length is {length}"
                 ));
             }
             match learned.vectors.entry(texts) {

@@ -248,7 +248,7 @@ fn int8_graphs_are_recognised_by_their_operators() {
 }
 
 #[test]
-fn a_fixed_shape_limits_the_tokens_of_a_text() {
+fn a_fixed_shape_limits_the_tokens_in_a_text() {
     let dir = around("classifiers/odd/fixed.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!((folder.fixed.rows, folder.fixed.width), (Some(1), Some(16)));

@@ -497,7 +497,7 @@ pub fn prompt(
     let model = || folder.name.clone();
     let topics = set.background_for(&folder.kind).into_iter();
     let words = |label: &Label| (label.slug.clone(), label.label.clone());
-    let topics = topics.map(|topic| ("a topic of the background".to_owned(), topic.label.clone()));
+    let topics = topics.map(|topic| ("a background topic".to_owned(), topic.label.clone()));
     let labels: Vec<(String, String)> = set.labels.iter().map(words).chain(topics).collect();
     for (label, words) in &labels {
         if let Some(token) = encoder.reserved_token(words) {
@@ -550,7 +550,7 @@ fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
 fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
     match set.labels.get(owners[owner]) {
         Some(label) => label.slug.clone(),
-        None => "a topic of the background".to_owned(),
+        None => "a background topic".to_owned(),
     }
 }
 

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_long_texts_end_early_at_the_right_position() {
+    fn blocks_with_long_texts_end_early_at_the_right_position() {
         let title = "x".repeat(BLOCK_TEXT / 4);
         let line = format!(
             "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1700000000}}\n"
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_long_cells_end_early() {
+    fn blocks_with_long_cells_end_early() {
         let url = "x".repeat(LONGEST_CELL - 1);
         let table = format!(
             "id,title,subreddit,created_utc,url\n{}",

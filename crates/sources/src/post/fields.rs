@@ -264,7 +264,7 @@ impl Fields {
         let name = name.ok_or("neither `name` nor `id`")?;
         // With a wrong `--map`, the value may be any text, so the message omits it.
         name.parse().map_err(|_: FullnameError| {
-            "`id` is not the id of a post, `t3_` and a base-36 number".to_owned()
+            "`id` is not a post id, which is `t3_` and a base-36 number".to_owned()
         })
     }
 

@@ -201,7 +201,7 @@ fn odd_values_become_none_or_their_meaning() {
 }
 
 #[test]
-fn removal_is_seen_in_all_its_forms() {
+fn every_form_of_removal_is_recognised() {
     for form in [
         json!({"removed_by_category": "moderator"}),
         json!({"selftext": "[removed]"}),
@@ -215,7 +215,7 @@ fn removal_is_seen_in_all_its_forms() {
 }
 
 #[test]
-fn a_crosspost_without_text_takes_its_parents() {
+fn a_crosspost_without_text_takes_its_parents_text() {
     let parent = json!([{"name": "t3_first", "selftext": "The parent's text"}]);
     let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
     assert_eq!(bare.selftext, "The parent's text");
@@ -249,7 +249,7 @@ fn only_links_keep_their_url() {
 }
 
 #[test]
-fn the_last_of_repeated_fields_counts() {
+fn the_last_value_of_a_repeated_field_counts() {
     let row = r#"{"title":"first","titl\u0065":"last","media":{"title":"no"},"_meta":{"x":1}}"#;
     let fields: Fields = serde_json::from_str(row).unwrap();
     assert_eq!(fields.title.str(), Some("last"));

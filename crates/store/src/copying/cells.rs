@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn special_characters_of_a_line_are_escaped() {
+    fn special_characters_in_a_line_are_escaped() {
         let shape = shape(&[
             SqlKind::Text,
             SqlKind::Bytes,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_compare_values_and_not_their_format() {
+    fn digests_compare_values_and_not_formats() {
         let shape = shape(&[SqlKind::Json, SqlKind::Reals]);
         let of = |json: &str, list: &str| {
             let mut digest = Digest::default();

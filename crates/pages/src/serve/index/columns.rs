@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_both_databases_are_parsed() {
+    fn times_from_both_databases_are_parsed() {
         for text in [
             "2026-11-04T07:06:32+00:00",
             "2026-11-04 07:06:32+00",
