@@ -80,13 +80,13 @@ pub struct Subject {
 /// Filters for posts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filters {
-    /// Slugs of labels; empty for all.
+    /// Label slugs; empty for all labels.
     pub labels: Vec<String>,
     /// Minimum posting time.
     pub since: Option<Timestamp>,
     /// Maximum posting time, exclusive.
     pub until: Option<Timestamp>,
-    /// Minimum score of the best label.
+    /// Minimum score for the best label.
     pub min_score: Option<f64>,
     /// True to include posts without a label.
     pub unlabelled: bool,
@@ -112,7 +112,7 @@ pub enum DatasetFormat {
 pub struct Destination {
     /// The file or folder.
     pub path: PathBuf,
-    /// The format of a file; `None` for a folder.
+    /// The file format; `None` for a folder.
     pub format: Option<DatasetFormat>,
     /// True to replace an existing file or folder.
     pub overwrite: bool,

@@ -1,9 +1,9 @@
 //! Scores files into a file, without a database: the `score` command.
 //!
-//! Reads the rows of tables and writes a row for each input row that is not blank, in the same order, with the input
-//! row's columns and the scores. Rows are processed in windows of bounded memory: while the engine computes one, a
-//! thread reads and tokenises the next. Results are appended as JSON lines to `OUTPUT.partial`, which becomes the
-//! output at the end. A stopped run is resumed by the same command.
+//! Reads the rows in tables and writes a row for each input row that is not blank, in the same order, with the input
+//! row's columns and the scores. Rows are processed in windows that use bounded memory: while the engine computes one,
+//! a thread reads and tokenises the next. Results are appended as JSON lines to `OUTPUT.partial`, which becomes the
+//! output at the end. The same command resumes a stopped run.
 
 mod columnar;
 mod columns;
@@ -193,7 +193,7 @@ pub fn score_to(
     Ok(report)
 }
 
-/// Checks the job and returns the layout of its output.
+/// Checks the job and returns its output layout.
 fn choose_layout(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {

@@ -67,7 +67,7 @@ impl SplitPart {
     }
 }
 
-/// Increments the count of a name.
+/// Increments the count for a name.
 pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     match counts.get_mut(name) {
         Some(n) => *n += 1,
@@ -81,7 +81,7 @@ impl Counts {
         self.parts.iter().filter(|part| part.rows > 0)
     }
 
-    /// Adds rows with all fixed columns; `part` returns the part of a row.
+    /// Adds rows with all fixed columns; `part` returns the part that a row belongs to.
     pub(super) fn add(&mut self, batch: &ColumnBatch, part: impl Fn(usize) -> usize) {
         let [topics, times, labels, outcomes] =
             [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());

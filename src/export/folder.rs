@@ -72,7 +72,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     replace(new, old)
 }
 
-/// Replaces a folder with two renames: for a moment there is no folder of this name, but never a partial one.
+/// Replaces a folder with two renames: for a moment there is no folder with this name, but never a partial one.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
     let aside = temp_folder_named(old, ".old")?;
     let former = aside.path().join("former");

@@ -1,4 +1,4 @@
-//! Writes rows as Parquet, in row groups of bounded memory.
+//! Writes rows as Parquet, in row groups that use bounded memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

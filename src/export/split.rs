@@ -33,9 +33,9 @@ const BLOCK: usize = 1 << 14;
 /// The criterion that assigns a group to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitBy {
-    /// The hash of the text: a post is in the same part of every later data set.
+    /// The text hash decides: a post is in the same part in every later data set.
     Text,
-    /// The posting time: the oldest posts of each outcome are in the first part.
+    /// The posting time decides: the oldest posts with each outcome are in the first part.
     Time,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Splitter {
 
 /// The result of a split.
 pub(super) struct Assigned {
-    /// The part of each row.
+    /// The part that each row belongs to.
     pub parts: Vec<u8>,
     /// Number of groups with more than one post.
     pub groups: u64,
@@ -133,7 +133,7 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    /// Returns the parts of a batch whose first row has index `begin`; `None` if the rows differ from the first read.
+    /// Returns the parts for a batch whose first row has index `begin`; `None` if the rows differ from the first read.
     pub fn batch_parts(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
@@ -319,7 +319,7 @@ impl Splitter {
         parts
     }
 
-    /// Assigns the oldest groups of each outcome first. A part is full when it has its share of the posts with that
+    /// Assigns the oldest groups for each outcome first. A part is full when it has its share of the posts with that
     /// outcome.
     fn by_time(&self, groups: &[u32], sizes: &[u32], shares: &Shares) -> Vec<u8> {
         let mut roots: Vec<usize> = (0..groups.len()).filter(|row| sizes[*row] > 0).collect();

@@ -98,7 +98,7 @@ impl<'o> Files<'o> {
             // If there are no rows, an empty table is written.
             self.add(0, none.clone())?;
         }
-        // `datasets` cannot load an empty split, so an empty part of a split has no file.
+        // `datasets` cannot load an empty split, so an empty part has no file.
         for part in &mut self.parts {
             part.sink.take().map_or(Ok(()), DatasetFile::end)?;
             if let TempOutput::Folder(folder) = &self.made {

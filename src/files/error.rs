@@ -20,7 +20,7 @@ pub enum FilesError {
     /// The inputs have no rows.
     #[error("find text to score: {} has no rows; a row contains text and, optionally, an id", list(.0))]
     Empty(Vec<PathBuf>),
-    /// An input is not a table of the expected format.
+    /// An input is not a table in the expected format.
     #[error("read `{0}`: {1}")]
     Table(PathBuf, #[source] TableError),
     /// No row could be scored.

@@ -29,7 +29,7 @@ pub(super) struct Window {
 /// A row from an input.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Index of the input.
+    /// The input's index.
     pub(super) input: usize,
     /// Line number from 1, including blank lines; row number if the format has no lines.
     pub(super) line: u64,
@@ -163,7 +163,7 @@ fn open(
     Ok((table, Some(columns)))
 }
 
-/// A request to read rows, in windows of a certain size.
+/// A request to read rows in windows of a certain size.
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use topicmill_tables::{Row, json};
 
-/// Prefix of an input column whose name is used by an output column.
+/// Prefix for an input column whose name an output column uses.
 const RENAMED: &str = "input_";
 
-/// Maximum number of ids that are remembered to detect duplicates: 16 MiB.
+/// Maximum number of ids that are remembered to detect duplicates. They take 16 MiB.
 const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Writes the input columns as members of a JSON object, renamed if they collide with output columns.
@@ -17,7 +17,7 @@ pub(super) struct KeptColumns {
     reserved: HashSet<String>,
     /// The JSON name in the output, by input name.
     names: HashMap<Arc<str>, String>,
-    /// Hashes of the ids so far; `None` after the first duplicate.
+    /// Hashes of the ids seen so far; `None` after the first duplicate.
     ids: Option<HashSet<u64>>,
 }
 
@@ -68,7 +68,7 @@ impl KeptColumns {
     }
 }
 
-/// Returns the output name of an input column: unchanged unless it collides.
+/// Returns the output name for an input column, which is unchanged unless it collides.
 pub(super) fn free_name(
     name: &str,
     is_ours: impl Fn(&str) -> bool,

@@ -11,7 +11,7 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 use topicmill_tables::json::Members;
 use topicmill_tables::{Compression, TableFormat, bytes};
 
-/// The columns added to every output, in this order.
+/// The columns that are added to every output, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
 /// The format and columns of the output.
@@ -130,7 +130,7 @@ impl OutputLayout {
     }
 }
 
-/// Formats the location of a row for messages. `input` is set if there are several inputs.
+/// Formats a row's location for messages. `input` is set if there are several inputs.
 pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     match input {
         Some(input) => format!("{} line {line}", input.display()),

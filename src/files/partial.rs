@@ -20,7 +20,7 @@ use topicmill_score::{LabelSet, hex};
 #[derive(Debug)]
 pub(super) struct Partial {
     path: PathBuf,
-    /// The path of `OUTPUT.partial.json`.
+    /// The path to `OUTPUT.partial.json`.
     sidecar: PathBuf,
     output: PathBuf,
     file: BufWriter<File>,

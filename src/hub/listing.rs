@@ -18,7 +18,7 @@ use topicmill_score::hex;
 
 /// Maximum number of files in a list; the largest repositories with graphs have a few hundred.
 const MAX_ENTRIES: usize = 20_000;
-/// Maximum number of downloaded files: enough for eight graphs of 64 GiB, each in external files of 2 GiB.
+/// Maximum number of files to download: enough for eight graphs of 64 GiB, each in external files of 2 GiB.
 const MAX_FETCHED: usize = 256;
 /// Maximum number of bytes in total: more than in any model that runs on a current machine.
 const MAX_BYTES: u64 = 4 * MAX_FILE;

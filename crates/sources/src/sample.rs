@@ -42,7 +42,7 @@ const PRIVATE: &str = "education";
 /// The page size, smaller than Reddit's 100, so that listings have several pages.
 const PAGE_LIMIT: usize = 25;
 
-/// Maximum number of ids in a request to `/api/info`, as on Reddit; further ids are silently ignored.
+/// Maximum number of ids in a request to `/api/info`. As on Reddit, further ids are silently ignored.
 const INFO_LIMIT: usize = 100;
 
 /// Number of requests in a quota window. A new window begins after this many requests, not after a period of time; a

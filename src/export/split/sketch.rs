@@ -36,7 +36,7 @@ pub fn sketch(title: &str, body: &str, hash: u64) -> Sketch {
     sketch.into_words().map(|value| value.to_le_bytes()[0])
 }
 
-/// Hashes a lower-case word with FNV-1a (RFC 9923). Must be stable across versions of this program.
+/// Hashes a lower-case word with FNV-1a (RFC 9923). The hash must be the same in all versions of this program.
 pub fn word_hash(word: &str) -> u64 {
     let letters = word.chars().flat_map(char::to_lowercase);
     letters.fold(FNV_OFFSET, |hash, letter| {

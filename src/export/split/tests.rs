@@ -1,4 +1,4 @@
-//! Tests shares, groups of near-duplicates, and stability of parts.
+//! Tests the shares, the groups of near-duplicates, and the stability of parts.
 
 use super::sketch::word_hash;
 use super::*;

@@ -1,4 +1,4 @@
-//! Tests the detection of the text and id columns.
+//! Tests that text and id columns are detected.
 
 use super::super::kept_columns::KeptColumns;
 use super::*;

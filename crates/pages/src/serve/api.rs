@@ -24,7 +24,7 @@ use topicmill_tables::csv::to_csv;
 /// The `OpenAPI` description.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// Returns the routes of the API.
+/// Returns the API's routes.
 pub fn router() -> Router<Shared> {
     Router::new()
         .route("/api/openapi.json", get(openapi))

@@ -39,11 +39,11 @@ const BODY: usize = 64 * 1024;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent user queries, which keeps pages responsive.
 const QUERIES: usize = 2;
-/// Maximum size in KiB of query results that clients have not read yet, in total.
+/// Maximum total size, in KiB, of query results that clients have not read yet.
 const UNREAD_KIB: usize = 256 * 1024;
 /// Minimum number of characters in a token: a token of 16 random characters cannot be guessed.
 const SHORTEST_TOKEN: usize = 16;
-/// The default number of newest posts in the full-text index. A million posts take half a gigabyte of memory.
+/// The default number of posts in the full-text index, newest first. A million posts take half a gigabyte of memory.
 pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;
 
 /// An error that ends the server.
@@ -110,14 +110,14 @@ pub struct Serving {
     database: String,
     any_user: bool,
     queries: Semaphore,
-    /// Remaining KiB of unread query results.
+    /// Number of KiB that unread query results may still use.
     unread: Arc<Semaphore>,
     overview: pages::overview::RenderedReport,
     stop: CancellationToken,
 }
 
 impl Serving {
-    /// Returns the labels of the current label set; empty if no label set is current.
+    /// Returns the labels in the current label set; empty if no label set is current.
     async fn current_labels(&self) -> Result<Vec<Label>, StoreError> {
         let labels = self.store.labels();
         Ok(match labels.current_target().await? {

@@ -37,7 +37,7 @@ impl Choice {
         let rounding = precision.and_then(Rounding::from_name);
         let rounding = rounding.filter(|_| processor == Processor::Cpu);
         let (chosen, rounding) = match (choose(precision), rounding) {
-            // No file has this precision; usually it is a reduced-precision mode of the float32 graph.
+            // No file has this precision; it is usually a reduced-precision mode of the float32 graph.
             (Err(error), Some(way)) => {
                 let Ok(chosen) = choose(Some("fp32")) else {
                     return Err(error);

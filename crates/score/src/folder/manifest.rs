@@ -43,7 +43,7 @@ pub struct Manifest {
 /// Input parameters from the model's configuration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Contract {
-    /// Name of the output.
+    /// The output's name.
     pub output: String,
     /// Padding id.
     pub pad_id: u32,
@@ -77,7 +77,7 @@ pub struct Graph {
     pub session: BTreeMap<String, String>,
 }
 
-/// Reference vector: a text, or a pair of texts for NLI, with the model's logits.
+/// A reference vector: a text, or a pair of texts for NLI, with the model's logits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Vector {
     /// First text.
@@ -100,7 +100,7 @@ pub struct Vector {
 /// The manifest's entry for the selected graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphSpec {
-    /// Name of the graph, such as `cpu-fp32`.
+    /// The graph's name, such as `cpu-fp32`.
     pub name: String,
     /// The graph.
     pub graph: Graph,
@@ -258,7 +258,7 @@ impl Manifest {
         })
     }
 
-    /// Returns the entry of a graph.
+    /// Returns the entry for a graph.
     pub(super) fn spec(&self, name: &str) -> GraphSpec {
         GraphSpec {
             name: name.to_owned(),

@@ -87,7 +87,7 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     }
 }
 
-/// Returns the external weights files of a graph: the files that the graph names, and `model.onnx.data`,
+/// Returns the external weights files for a graph: the files that the graph names, and `model.onnx.data`,
 /// `model.onnx_data` or `…_data_1` next to it.
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph

@@ -1,4 +1,4 @@
-//! Values from both databases, and a digest of rows to compare them.
+//! Values from both databases, and a digest for comparing their rows.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sqlx::{ColumnIndex, Database, Decode, Row, Type};
 use super::super::{Result, StoreError};
 use super::shape::{SqlKind, TableShape};
 
-/// A value. Booleans are integers, times are microseconds since 1970, JSON and lists of numbers are text.
+/// A value. Booleans are integers, times are microseconds since 1970, and JSON and lists of numbers are text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SqlValue {
     Null,
@@ -68,7 +68,7 @@ fn time_text(micros: i64) -> String {
         .to_rfc3339_opts(SecondsFormat::AutoSi, false)
 }
 
-/// Writes a row in the text format of COPY (<https://www.postgresql.org/docs/current/sql-copy.html>).
+/// Writes a row in COPY's text format (<https://www.postgresql.org/docs/current/sql-copy.html>).
 pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValue]) -> Result<()> {
     for (at, ((name, kind), cell)) in shape.columns.iter().zip(row).enumerate() {
         if at > 0 {
@@ -169,7 +169,7 @@ fn bytes(hash: &mut Sha256, kind: u8, bytes: &[u8]) {
     hash.update(bytes);
 }
 
-/// Formats JSON canonically: PostgreSQL sorts keys, and writes small numbers without an exponent.
+/// Formats JSON canonically because PostgreSQL sorts keys and writes small numbers without an exponent.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

@@ -26,7 +26,7 @@ const NO_TEXT: u64 = 0;
 struct Row {
     key: i64,
     created: i64,
-    /// First half of its text hash.
+    /// First half of the post's text hash.
     text: u64,
     score: f32,
     margin: f32,

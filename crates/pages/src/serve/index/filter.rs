@@ -43,7 +43,7 @@ pub struct RowFilter {
     pub sort: Sort,
 }
 
-/// A position in a sorted list: (sort rank, key of the post).
+/// A position in a sorted list: (sort rank, post key).
 pub type RowPosition = (i64, i64);
 
 /// A page of a list.

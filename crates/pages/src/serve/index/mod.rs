@@ -56,7 +56,7 @@ pub struct SearchProgress {
     pub posts: usize,
     /// Number of posts in the full-text index; the newest are added first.
     pub searched: usize,
-    /// Number of posts that will be in the full-text index.
+    /// Number of posts that will be in the full-text index when it is complete.
     pub to_search: usize,
 }
 
@@ -76,7 +76,7 @@ pub struct Index {
 #[derive(Default)]
 struct ReadState {
     news: Option<ChangeMarker>,
-    /// Keys of posts in the full-text index, with the first halves of their text hashes.
+    /// Keys for the posts in the full-text index, each with the first half of the post's text hash.
     texts: HashMap<i64, u64>,
 }
 

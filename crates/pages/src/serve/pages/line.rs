@@ -16,7 +16,7 @@ pub struct PostLine {
     /// Label, `other`, `unsure` or `not labelled yet`.
     pub outcome: String,
     pub has_label: bool,
-    /// The score of the label or of `other`; for a post that is `unsure`, the score of its best label.
+    /// The score for the label or for `other`; for a post that is `unsure`, the score for its best label.
     pub score: Option<String>,
     /// The score as a percentage, which is the width of its bar.
     pub percent: f64,

@@ -43,7 +43,7 @@ struct Posts {
 struct Facet {
     name: &'static str,
     values: Vec<FacetValue>,
-    /// Number of values that are left out.
+    /// Number of values left out.
     more: usize,
 }
 

@@ -50,7 +50,7 @@ struct FitState {
 pub struct FitView {
     /// Number of answers since the last fit.
     pub since: usize,
-    /// True if there are enough of them for another fit.
+    /// True if there are enough new answers for another fit.
     pub is_due: bool,
     /// True while a fit is running.
     pub is_running: bool,

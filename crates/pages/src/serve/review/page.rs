@@ -64,7 +64,7 @@ struct PostView {
     link: Option<String>,
     host: String,
     on_reddit: Option<String>,
-    /// The note of an earlier answer.
+    /// The note from an earlier answer.
     note: String,
 }
 
@@ -106,7 +106,7 @@ struct ReviewPage {
     fit: String,
 }
 
-/// The state of the fit, which can also be requested alone.
+/// The fit's state, which can also be requested alone.
 #[derive(Template)]
 #[template(path = "serve/fit.html")]
 struct FitFragment {
@@ -164,7 +164,7 @@ pub async fn page(
     Ok(html(StatusCode::OK, &page))
 }
 
-/// Renders the state of the fit alone.
+/// Renders only the fit's state.
 pub async fn fit_state(
     State(review): State<Shared>,
     query: Query<PageQuery>,

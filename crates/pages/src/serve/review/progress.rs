@@ -71,7 +71,7 @@ pub struct AgreementView {
 pub struct ProgressView {
     pub accuracy: String,
     pub precision: String,
-    /// Number of random posts that accuracy and precision are estimated from.
+    /// Number of random posts from which accuracy and precision are estimated.
     pub random: String,
     pub posts: String,
     /// The quality in words.

@@ -44,9 +44,9 @@ pub struct Assignment {
     pub since: DateTime<Utc>,
 }
 
-/// Returns the reason and the source of an answer that replaces an earlier one. A random post from a file keeps its
-/// source. Otherwise, the post would count as drawn by this page. The page draws posts in order of their text hashes,
-/// so all earlier posts in this order would join the random sample.
+/// Returns the reason and the source for an answer that replaces an earlier one. A random post from a file keeps its
+/// source; otherwise, it would count as drawn by this page. The page draws posts in order of their text hashes, so all
+/// earlier posts in this order would join the random sample.
 pub fn reason_and_source(earlier: &GoldAnswer) -> (SampleReason, GoldSource) {
     let source = match earlier.chosen {
         SampleReason::Random => earlier.source,
