@@ -21,20 +21,23 @@ pub enum BackupError {
     Store(#[from] StoreError),
     /// The database is on a PostgreSQL server.
     #[error(
-        "copy the database: it is on a PostgreSQL server; copy it with `pg_dump` (docs/retention.md)"
+        "cannot copy the database: it is on a PostgreSQL server; copy it with `pg_dump` (docs/retention.md)"
     )]
     OnServer,
     /// The target exists, and `--overwrite` was not given.
     #[error(
-        "copy the database to `{0}`: the file exists; choose a different file, or add --overwrite"
+        "cannot copy the database to `{0}`: the file exists; choose a different file, or add --overwrite"
     )]
     Exists(PathBuf),
     /// The target is the database itself.
-    #[error("copy the database to `{0}`: it is the database itself; choose a different file")]
+    #[error(
+        "cannot copy the database to `{0}`: it is the database itself; choose a different file"
+    )]
     Itself(PathBuf),
     /// Another process is writing a backup to the same file.
     #[error(
-        "copy the database to `{0}`: another process is writing a backup to it; wait for it, or choose a different file"
+        "cannot copy the database to `{0}`: another process is writing a backup to it; wait for it, or choose a \
+         different file"
     )]
     Busy(PathBuf),
     /// A file or folder could not be read or written.

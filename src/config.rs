@@ -34,10 +34,10 @@ const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file named with `--config` does not exist or is not a file.
-    #[error("read the settings: there is no file `{0}`; check --config")]
+    #[error("cannot read the settings: there is no file `{0}`; check --config")]
     NoFile(PathBuf),
     /// A layer cannot be read.
-    #[error("read the settings of {layer}: {detail}")]
+    #[error("cannot read the settings of {layer}: {detail}")]
     Read {
         /// The layer.
         layer: Origin,
@@ -65,7 +65,7 @@ pub enum ConfigError {
         detail: String,
     },
     /// The values do not deserialize into [`Settings`].
-    #[error("read the settings: {0}")]
+    #[error("cannot read the settings: {0}")]
     Shape(#[source] Box<config::ConfigError>),
 }
 

@@ -335,8 +335,8 @@ impl<'c> SpeedCheck<'c> {
         let due = SPEED_GRACE + Duration::from_secs(self.came / MIN_BYTES_PER_SEC);
         if self.clock.elapsed().saturating_sub(self.start) > due {
             return Err(PullError::Again(format!(
-                "fetch `{what}`: it is slower than 16 KiB per second; run the same command again to resume, or set \
-                 HF_ENDPOINT to a different mirror"
+                "cannot fetch `{what}`: it is slower than 16 KiB per second; run the same command again to resume, or \
+                 set HF_ENDPOINT to a different mirror"
             )));
         }
         Ok(())

@@ -169,7 +169,7 @@ async fn run(command: &[String], message: &Value) -> Result<(), String> {
     command.process_group(0);
     let not_started = |error| {
         format!(
-            "start `{program}` of `notify.command`: {error}; check its path and that it is executable"
+            "cannot start `{program}` of `notify.command`: {error}; check its path and that it is executable"
         )
     };
     let mut child = command.spawn().map_err(not_started)?;

@@ -31,7 +31,7 @@ pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml"
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
     /// It cannot be read: the error, and what to do.
-    #[error("read the pipeline file `{0}`: {1}")]
+    #[error("cannot read the pipeline file `{0}`: {1}")]
     Read(PathBuf, String),
     /// It is not TOML, or has invalid keys or values.
     #[error("pipeline file `{0}`{1}")]

@@ -113,4 +113,4 @@ def test_without_openvino_the_error_names_the_package_to_install(tmp_path):
 def test_without_onnx_runtime_auto_uses_openvino(tmp_path):
     assert engine_without("library", tmp_path=tmp_path) == "openvino"
     said = engine_without("library", tmp_path=tmp_path, engine="onnxruntime")
-    assert said.startswith("find ONNX Runtime: no library")
+    assert said.startswith("cannot find ONNX Runtime: no library")

@@ -100,7 +100,7 @@ impl Workload {
 
 /// Reads up to `most` texts from a file with one JSON object per line.
 pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
-    let wrong = |what: String| CliError::Usage(format!("read `{}`: {what}", path.display()));
+    let wrong = |what: String| CliError::Usage(format!("cannot read `{}`: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut texts = Vec::new();
     for (i, line) in text.lines().enumerate().take(most) {

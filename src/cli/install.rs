@@ -147,7 +147,7 @@ impl Install {
                 "the downloaded package has no library; {}",
                 manual_hint(library)
             );
-            let text = format!("fetch {library}: {why}");
+            let text = format!("cannot fetch {library}: {why}");
             return Err(CliError::Message(Exit::Model, text));
         }
         let folder = data.join(name);
@@ -209,7 +209,7 @@ impl Install {
             ),
             Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
         };
-        let text = format!("fetch {library}: {why}, or {}", manual_hint(library));
+        let text = format!("cannot fetch {library}: {why}, or {}", manual_hint(library));
         Err(CliError::Message(exit, text))
     }
 
@@ -332,7 +332,12 @@ impl Drop for StagingFolder {
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
-    move |error| CliError::Message(Exit::Partial, format!("read `{}`: {error}", path.display()))
+    move |error| {
+        CliError::Message(
+            Exit::Partial,
+            format!("cannot read `{}`: {error}", path.display()),
+        )
+    }
 }
 
 /// Removes a folder. A missing one is not an error, because `Drop` also runs after `commit`, which renamed the folder.

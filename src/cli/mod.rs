@@ -245,8 +245,9 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     let setup = Setup::load(&cli.global)?;
     *log_format = setup.log_format;
     let runtime = tokio::runtime::Runtime::new();
-    let runtime = runtime
-        .map_err(|error| CliError::Message(Exit::Partial, format!("start the runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        CliError::Message(Exit::Partial, format!("cannot start the runtime: {error}"))
+    })?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop, &setup.clock);
         let ended = if cli.command.drains() {

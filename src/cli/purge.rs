@@ -210,7 +210,7 @@ const HEADINGS: [&str; 10] = [
 pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| CliError::Usage(format!("read the ids in `{shown}`: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("cannot read the ids in `{shown}`: {error}")))?;
     // A byte order mark would make the first id invalid.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let mut posts = Vec::new();
@@ -222,7 +222,9 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
             continue;
         }
         let failed = |error: &dyn std::fmt::Display| {
-            CliError::Usage(format!("read the ids in `{shown}`: line {number}: {error}"))
+            CliError::Usage(format!(
+                "cannot read the ids in `{shown}`: line {number}: {error}"
+            ))
         };
         let id = Fullname::from_url(id).map_err(|error| failed(&error))?;
         let reason = match reason {

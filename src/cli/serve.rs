@@ -206,7 +206,10 @@ fn percent(share: &Proportion) -> String {
 
 fn token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        CliError::Usage(format!("read the token file `{}`: {error}", path.display()))
+        CliError::Usage(format!(
+            "cannot read the token file `{}`: {error}",
+            path.display()
+        ))
     })?;
     Ok(text.trim().to_owned())
 }

@@ -151,8 +151,9 @@ impl Sql {
                     text = read => text.unwrap_or_else(|error| Err(error.into())),
                     () = setup.stop.cancelled() => return Ok(None),
                 };
-                text.map(Some)
-                    .map_err(|error| CliError::Usage(format!("read the query from stdin: {error}")))
+                text.map(Some).map_err(|error| {
+                    CliError::Usage(format!("cannot read the query from stdin: {error}"))
+                })
             }
             (Some(query), _) => Ok(Some(query.to_owned())),
             (None, Some(name)) => analysis::named(name)

@@ -55,8 +55,8 @@ pub(super) fn read_files(
             )));
         }
         let path = folder.map_or_else(|| PathBuf::from(&named), |folder| folder.join(&named));
-        let secret =
-            read(&path).map_err(|why| refused(format!("read `{}`: {why}", path.display())))?;
+        let secret = read(&path)
+            .map_err(|why| refused(format!("cannot read `{}`: {why}", path.display())))?;
         warnings.extend(readable_by_others(&path));
         layer.insert(key, (Value::from(secret), origin));
     }

@@ -12,20 +12,20 @@ use topicmill_tables::TableError;
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// An invalid input, with the error and what to do.
-    #[error("read `{0}`: {1}")]
+    #[error("cannot read `{0}`: {1}")]
     Input(PathBuf, String),
     /// An input cannot be read.
-    #[error("read `{0}`: {1}; check the file and its permissions")]
+    #[error("cannot read `{0}`: {1}; check the file and its permissions")]
     Read(PathBuf, #[source] io::Error),
     /// The inputs have no rows.
-    #[error("find text to score: {} has no rows; a row contains text and, optionally, an id", list(.0))]
+    #[error("cannot find text to score: {} has no rows; a row contains text and, optionally, an id", list(.0))]
     Empty(Vec<PathBuf>),
     /// An input is not a table in the expected format.
-    #[error("read `{0}`: {1}")]
+    #[error("cannot read `{0}`: {1}")]
     Table(PathBuf, #[source] TableError),
     /// No row could be scored.
     #[error(
-        "score {}: no row can be scored ({rows} tried; {reason}); correct the file, or specify with `--text`, \
+        "cannot score {}: no row can be scored ({rows} tried; {reason}); correct the file, or specify with `--text`, \
          `--id` and `--format` how to read it",
         list(.inputs)
     )]

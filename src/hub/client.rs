@@ -134,7 +134,7 @@ impl HubClient {
             }
             _ if ours && (unknown || status == StatusCode::NOT_FOUND) => {
                 Err(PullError::Asked(format!(
-                    "find `{repo}` on {}: there is no such repository or revision; check the name",
+                    "cannot find `{repo}` on {}: there is no such repository or revision; check the name",
                     self.endpoint()
                 )))
             }
@@ -146,7 +146,7 @@ impl HubClient {
                 };
                 let (endpoint, status) = (self.endpoint(), status.as_u16());
                 Err(PullError::Refused(format!(
-                    "fetch `{repo}` from {endpoint}: status {status}; {advice}"
+                    "cannot fetch `{repo}` from {endpoint}: status {status}; {advice}"
                 )))
             }
             _ => Err(PullError::Transfer {

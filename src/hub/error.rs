@@ -17,7 +17,7 @@ pub enum PullError {
     #[error("{0}")]
     Refused(String),
     /// The hub is not responding, or the connection broke.
-    #[error("fetch `{what}`: {detail}; run the same command again to resume")]
+    #[error("cannot fetch `{what}`: {detail}; run the same command again to resume")]
     Transfer {
         /// The file or list.
         what: String,
@@ -72,7 +72,7 @@ impl PullError {
     /// Returns the error for a redirect that is not followed.
     pub(super) fn redirect(what: &str, detail: &str) -> Self {
         Self::Unfit(format!(
-            "fetch `{what}`: the hub's redirect cannot be followed: {detail}; check HF_ENDPOINT"
+            "cannot fetch `{what}`: the hub's redirect cannot be followed: {detail}; check HF_ENDPOINT"
         ))
     }
 

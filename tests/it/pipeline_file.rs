@@ -357,7 +357,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         (
             &["classify"][..],
             "nowhere.toml",
-            "setting `pipeline` in $TOPICMILL__PIPELINE: read the pipeline file",
+            "setting `pipeline` in $TOPICMILL__PIPELINE: cannot read the pipeline file",
         ),
         (
             &["labels", "calibrate", "--gold", "gold.csv"],

@@ -65,7 +65,7 @@ impl LimitedListener {
 
 /// An error that occurs when binding to an address.
 #[derive(Debug, thiserror::Error)]
-#[error("listen on {address}: {hint}")]
+#[error("cannot listen on {address}: {hint}")]
 pub struct BindError {
     address: SocketAddr,
     hint: String,

@@ -33,7 +33,7 @@ pub const NOTE: usize = 500;
 pub enum GoldError {
     /// The file cannot be read as a table.
     #[error(
-        "read the gold file `{path}`: {source}; provide a table with the columns `id` and `label`"
+        "cannot read the gold file `{path}`: {source}; provide a table with the columns `id` and `label`"
     )]
     Read {
         /// The file.
@@ -43,7 +43,7 @@ pub enum GoldError {
         source: TableError,
     },
     /// Columns or rows in the file are invalid.
-    #[error("read the gold file `{path}`: {details}")]
+    #[error("cannot read the gold file `{path}`: {details}")]
     Rows {
         /// The file.
         path: PathBuf,
@@ -52,11 +52,11 @@ pub enum GoldError {
     },
     /// The source has no rows.
     #[error(
-        "read the gold labels: there are no rows; provide a table with the columns `id` and `label`"
+        "cannot read the gold labels: there are no rows; provide a table with the columns `id` and `label`"
     )]
     Empty,
     /// Rows do not match the label sets or contradict each other.
-    #[error("read the gold labels: {0}")]
+    #[error("cannot read the gold labels: {0}")]
     Labels(String),
 }
 

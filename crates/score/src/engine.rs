@@ -53,7 +53,7 @@ impl Logits {
 #[non_exhaustive]
 pub enum EngineError {
     /// The batch needs more memory than is available.
-    #[error("compute a batch of {rows} × {width} tokens: out of memory ({detail})")]
+    #[error("cannot compute a batch of {rows} × {width} tokens: out of memory ({detail})")]
     OutOfMemory {
         /// Rows in the batch.
         rows: usize,
@@ -63,7 +63,7 @@ pub enum EngineError {
         detail: String,
     },
     /// The model returned infinities or NaN.
-    #[error("use the model's output: {0} of the numbers are not finite")]
+    #[error("cannot use the model's output: {0} of the numbers are not finite")]
     NotFinite(usize),
     /// The output does not have the shape that the model folder declares.
     #[error(
@@ -72,12 +72,12 @@ pub enum EngineError {
     Shape(String),
     /// The batch contains a token id outside the vocabulary.
     #[error(
-        "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another \
-         model, export the model and its tokenizer again"
+        "cannot compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to \
+         another model, export the model and its tokenizer again"
     )]
     Token(i64, usize),
     /// The runtime failed.
-    #[error("compute a batch: {0}")]
+    #[error("cannot compute a batch: {0}")]
     Run(String),
 }
 

@@ -414,7 +414,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelErro
     let bytes = bounds::read(path)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         ModelError::File(format!(
-            "read `{}` of the model: {error}; the file is damaged, copy or export it again",
+            "cannot read `{}` of the model: {error}; the file is damaged, copy or export it again",
             path.display()
         ))
     })

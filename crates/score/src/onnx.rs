@@ -168,7 +168,7 @@ impl Engine for OnnxEngine {
         let session = self
             .source
             .session(self.runtime, self.chosen.device)
-            .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
+            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
         self.session = Some(session);
         Ok(())
     }

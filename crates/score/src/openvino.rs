@@ -155,7 +155,7 @@ impl Engine for OpenVinoEngine {
         let compiled = self
             .source
             .compile(self.runtime)
-            .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
+            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
         self.compiled = Some(compiled);
         Ok(())
     }

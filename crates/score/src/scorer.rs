@@ -29,7 +29,7 @@ pub enum ScorerError {
     #[error(transparent)]
     Labeler(#[from] LabelerError),
     /// One of the texts could not be scored.
-    #[error("score text {index}: {source}")]
+    #[error("cannot score text {index}: {source}")]
     Text {
         /// Index of the text, from 0.
         index: usize,

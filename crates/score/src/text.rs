@@ -33,14 +33,14 @@ const MAX_CHARS: usize = 1 << 20;
 #[non_exhaustive]
 pub enum TokenizeError {
     /// The tokenizer file is invalid.
-    #[error("load the tokenizer `{0}`: {1}; copy or export the file again")]
+    #[error("cannot load the tokenizer `{0}`: {1}; copy or export the file again")]
     Load(PathBuf, #[source] tokenizers::Error),
     /// The tokenizer file cannot be read.
     #[error(transparent)]
     File(#[from] ModelError),
     /// The tokenizer exceeds the limits, does not join pairs in a way that can be spliced, or belongs to a different
     /// model.
-    #[error("use the tokenizer `{0}`: {1}")]
+    #[error("cannot use the tokenizer `{0}`: {1}")]
     Rejected(PathBuf, String),
     /// The tokenizer library failed on a text.
     #[error(

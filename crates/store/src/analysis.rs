@@ -62,7 +62,7 @@ pub enum NamedError {
     #[error("there is no query `{0}`: use one of {1}, or write one to {FOLDER}/{0}.sql")]
     Unknown(String, String),
     /// The query's file cannot be read.
-    #[error("read the query `{0}`: {1}")]
+    #[error("cannot read the query `{0}`: {1}")]
     Read(String, #[source] std::io::Error),
 }
 

@@ -14,7 +14,7 @@ pub enum StoreError {
     )]
     Url(String),
     /// The database cannot be opened.
-    #[error("open the database `{url}`: {hint}")]
+    #[error("cannot open the database `{url}`: {hint}")]
     Open {
         /// URL without its password.
         url: String,
@@ -48,7 +48,7 @@ pub enum StoreError {
     EarlierBuild(String),
     /// The database file is damaged, or is not a SQLite database.
     #[error(
-        "read {what}: its file is damaged, or is not a SQLite database ({message}); `sqlite3 FILE 'PRAGMA \
+        "cannot read {what}: its file is damaged, or is not a SQLite database ({message}); `sqlite3 FILE 'PRAGMA \
          integrity_check'` shows details; restore a backup, or name another file"
     )]
     Damaged {
@@ -63,18 +63,18 @@ pub enum StoreError {
     )]
     NotMigrated(String),
     /// A migration failed.
-    #[error("migrate the database: {0}")]
+    #[error("cannot migrate the database: {0}")]
     Migrate(#[source] sqlx::migrate::MigrateError),
     /// The database is read-only. The field states the reason, with advice.
-    #[error("write to the database: {0}")]
+    #[error("cannot write to the database: {0}")]
     ReadOnly(&'static str),
     /// The database user lacks a privilege.
-    #[error("use the database: {0}; {advice}", advice = driver_error::privilege_advice(.0))]
+    #[error("cannot use the database: {0}; {advice}", advice = driver_error::privilege_advice(.0))]
     Denied(String),
     /// The database is not UTF-8, so it cannot store every post.
     #[error(
-        "create the tables in `{0}`: the encoding of the database is not UTF8, so it cannot store every post; create \
-         another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and use its URL"
+        "cannot create the tables in `{0}`: the encoding of the database is not UTF8, so it cannot store every post; \
+         create another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and use its URL"
     )]
     Encoding(String),
     /// The search path contains no usable schema.
@@ -86,16 +86,16 @@ pub enum StoreError {
     NoSchema(String),
     /// A pooler assigns server sessions per transaction, not per connection.
     #[error(
-        "open the database `{0}`: a pooler (PgBouncer with `pool_mode = transaction` or `statement`) may run each \
-         transaction in a different server session, and topicmill needs one session per connection; set `pool_mode = \
-         session` for this database or user, or use the pooler's session port or the server itself in the URL \
-         (docs/postgres.md)"
+        "cannot open the database `{0}`: a pooler (PgBouncer with `pool_mode = transaction` or `statement`) may run \
+         each transaction in a different server session, and topicmill needs one session per connection; set \
+         `pool_mode = session` for this database or user, or use the pooler's session port or the server itself in the \
+         URL (docs/postgres.md)"
     )]
     Pooler(String),
     /// Another program's relation has the name of one of topicmill's tables or views.
     #[error(
-        "create the tables in `{url}`: a relation named `{name}` already exists and was not created by topicmill; \
-         {advice}"
+        "cannot create the tables in `{url}`: a relation named `{name}` already exists and was not created by \
+         topicmill; {advice}"
     )]
     NameTaken {
         /// URL without its password.
@@ -106,16 +106,18 @@ pub enum StoreError {
         advice: &'static str,
     },
     /// The disk is full.
-    #[error("write to the database: the disk is full; free some space, then run the command again")]
+    #[error(
+        "cannot write to the database: the disk is full; free some space, then run the command again"
+    )]
     Full,
     /// The file system rejected a write, but is not full.
     #[error(
-        "write to the database: the file system rejected it; check the disk, your quota and the file size limit \
+        "cannot write to the database: the file system rejected it; check the disk, your quota and the file size limit \
          (`ulimit -f`), then run the command again"
     )]
     DiskError(#[source] sqlx::Error),
     /// A statement failed.
-    #[error("{what}: {source}{}", driver_error::advice(.source))]
+    #[error("cannot {what}: {source}{}", driver_error::advice(.source))]
     Statement {
         /// The operation.
         what: &'static str,
@@ -125,8 +127,8 @@ pub enum StoreError {
     },
     /// A statement was cancelled by a signal or a timeout while it waited for a lock; its transaction was rolled back.
     #[error(
-        "{what}: cancelled while waiting for a lock that another session or program holds; this step changed nothing, \
-         so the command can be run again"
+        "cannot {what}: cancelled while waiting for a lock that another session or program holds; this step changed \
+         nothing, so the command can be run again"
     )]
     Cancelled {
         /// The operation.
@@ -136,7 +138,9 @@ pub enum StoreError {
         source: Cancelled,
     },
     /// Opening or upgrading the database was cancelled; its changes were rolled back.
-    #[error("open the database: cancelled before the database was open; run the command again")]
+    #[error(
+        "cannot open the database: cancelled before the database was open; run the command again"
+    )]
     OpenCancelled(#[source] Cancelled),
     /// The database did not respond in time.
     #[error("the database does not respond; check that it is running, then run the command again")]
@@ -146,17 +150,17 @@ pub enum StoreError {
     ListsUnavailable(String),
     /// Databases are copied only from SQLite to PostgreSQL.
     #[error(
-        "copy the database: FROM has to be a SQLite database and TO a PostgreSQL database; docs/retention.md explains \
-         backups"
+        "cannot copy the database: FROM has to be a SQLite database and TO a PostgreSQL database; docs/retention.md \
+         explains backups"
     )]
     NotSqliteToPostgres,
     /// The target of a copy is not empty.
     #[error(
-        "copy into the database: its table `{0}` has rows already, so nothing was copied; name an empty database"
+        "cannot copy into the database: its table `{0}` has rows already, so nothing was copied; name an empty database"
     )]
     NotEmpty(String),
     /// A table contains a value that the target database cannot store.
-    #[error("copy the table `{table}`: {detail}; nothing was copied")]
+    #[error("cannot copy the table `{table}`: {detail}; nothing was copied")]
     NotCopyable {
         /// The table.
         table: String,
@@ -165,8 +169,8 @@ pub enum StoreError {
     },
     /// The copied rows differ from their source.
     #[error(
-        "copy the table `{table}`: {sent} rows were sent, but the copy has {there} rows, or different values, so it \
-         was rolled back; please report this bug"
+        "cannot copy the table `{table}`: {sent} rows were sent, but the copy has {there} rows, or different values, \
+         so it was rolled back; please report this bug"
     )]
     CopyMismatch {
         /// The table.
@@ -177,7 +181,7 @@ pub enum StoreError {
         there: u64,
     },
     /// A row contains a value that topicmill does not write.
-    #[error("read {table} row `{row}`: {detail}")]
+    #[error("cannot read {table} row `{row}`: {detail}")]
     Corrupt {
         /// The table.
         table: &'static str,
@@ -200,7 +204,7 @@ pub enum StoreError {
     #[error("{0}")]
     Query(String),
     /// The server did not complete a query, through no fault of the query.
-    #[error("run the query: {message}{advice}")]
+    #[error("cannot run the query: {message}{advice}")]
     QueryInterrupted {
         /// The driver's error.
         message: String,

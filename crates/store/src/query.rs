@@ -123,7 +123,7 @@ impl PartBuilder {
 }
 
 fn query_error(text: impl std::fmt::Display) -> StoreError {
-    StoreError::Query(format!("run the query: {text}"))
+    StoreError::Query(format!("cannot run the query: {text}"))
 }
 
 /// Rejects NUL, which databases treat as the end of a statement.

@@ -56,7 +56,7 @@ impl Remove {
         let store = setup.store(Access::Existing).await?;
         let post = self.post.as_deref().map(str::parse).transpose();
         let post: Option<Fullname> = post.map_err(|error: FullnameError| {
-            CliError::Usage(format!("remove a gold label: {error}"))
+            CliError::Usage(format!("cannot remove a gold label: {error}"))
         })?;
         let gold = store.gold();
         let removed = gold
@@ -65,8 +65,8 @@ impl Remove {
         store.close().await?;
         if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(
-                "remove gold labels: annotator `{}` has none that match; `topicmill labels gold list` counts gold \
-                 labels by annotator",
+                "cannot remove gold labels: annotator `{}` has none that match; `topicmill labels gold list` counts \
+                 gold labels by annotator",
                 self.annotator
             )));
         }

@@ -85,8 +85,9 @@ impl Run {
     fn stage_setup(&self, setup: &Setup) -> Result<Setup, CliError> {
         let mut loaded = setup.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
-            let path = std::path::absolute(path)
-                .map_err(|error| CliError::Usage(format!("find `{}`: {error}", path.display())))?;
+            let path = std::path::absolute(path).map_err(|error| {
+                CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
+            })?;
             let shown = path.display().to_string();
             loaded
                 .values

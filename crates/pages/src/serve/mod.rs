@@ -67,7 +67,7 @@ pub enum ServeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The HTTP server failed.
-    #[error("serve pages: {0}")]
+    #[error("cannot serve pages: {0}")]
     Ended(#[source] std::io::Error),
 }
 

@@ -47,8 +47,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
         .map_err(ModelError::read(path))?;
     if bytes.len() as u64 > limit {
         return Err(ModelError::File(format!(
-            "read `{}` of the model: it is larger than {} MiB, the limit for this file; download the model again from \
-             a source that you trust",
+            "cannot read `{}` of the model: it is larger than {} MiB, the limit for this file; download the model \
+             again from a source that you trust",
             path.display(),
             limit >> 20
         )));

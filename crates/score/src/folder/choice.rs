@@ -77,7 +77,9 @@ pub(super) fn precision_in(
     }
     let wrong = |detail: &'static str| {
         let (path, precision) = (graph.display(), asked.unwrap_or_default());
-        ModelError::Precision(format!("run the graph `{path}` in {precision}: {detail}"))
+        ModelError::Precision(format!(
+            "cannot run the graph `{path}` in {precision}: {detail}"
+        ))
     };
     let in_fp32 = !rounding.is_exact() || asked == Some("fp32");
     if spec.is_none() && metadata.is_int8 && in_fp32 {

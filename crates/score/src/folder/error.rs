@@ -36,7 +36,7 @@ impl ModelError {
         move |error| {
             let path = path.display();
             Self::File(format!(
-                "read `{path}` of the model: {error}; check the permissions of the file"
+                "cannot read `{path}` of the model: {error}; check the permissions of the file"
             ))
         }
     }
@@ -45,7 +45,7 @@ impl ModelError {
     pub(super) fn graph(path: &Path, detail: impl Display) -> Self {
         let path = path.display();
         Self::File(format!(
-            "load the graph `{path}`: {detail}; download the model again"
+            "cannot load the graph `{path}`: {detail}; download the model again"
         ))
     }
 

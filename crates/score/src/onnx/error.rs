@@ -12,7 +12,7 @@ use crate::folder::{ModelError, Rounding};
 pub enum OnnxError {
     /// The library was not found anywhere.
     #[error(
-        "find {library}: no library in a `.venv` next to the program or in its repository, in the program's \
+        "cannot find {library}: no library in a `.venv` next to the program or in its repository, in the program's \
          prefix (Python packages, `lib/topicmill`), in this user's data folder, in the `.venv` of the current folder, \
          or in the system's library path ({tried})"
     )]
@@ -23,7 +23,7 @@ pub enum OnnxError {
         tried: String,
     },
     /// The library is not at the given path.
-    #[error("load {library}: `{path}`, given by {by}, is not a file")]
+    #[error("cannot load {library}: `{path}`, given by {by}, is not a file")]
     Missing {
         /// The library.
         library: Library,
@@ -34,7 +34,7 @@ pub enum OnnxError {
     },
     /// The file is not this library, or is too old or damaged.
     #[error(
-        "load {library} from `{path}`: not a library of version {least} or later ({detail})",
+        "cannot load {library} from `{path}`: not a library of version {least} or later ({detail})",
         least = library.min_version()
     )]
     Load {
@@ -46,7 +46,7 @@ pub enum OnnxError {
         detail: String,
     },
     /// The library cannot be initialised.
-    #[error("start {library}: {detail}")]
+    #[error("cannot start {library}: {detail}")]
     Start {
         /// The library.
         library: Library,
@@ -54,13 +54,15 @@ pub enum OnnxError {
         detail: String,
     },
     /// OpenVINO is used for CPUs only.
-    #[error("compute on {0}: OpenVINO is used for CPUs only")]
+    #[error("cannot compute on {0}: OpenVINO is used for CPUs only")]
     CpuOnly(Device),
     /// ONNX Runtime has no reduced-precision modes.
-    #[error("compute in {0} with ONNX Runtime: only OpenVINO supports this precision on a CPU")]
+    #[error(
+        "cannot compute in {0} with ONNX Runtime: only OpenVINO supports this precision on a CPU"
+    )]
     UnsupportedPrecision(Rounding),
     /// The requested GPU cannot be used.
-    #[error("use CUDA device {device}: {detail}")]
+    #[error("cannot use CUDA device {device}: {detail}")]
     Cuda {
         /// Device number.
         device: u16,
@@ -68,21 +70,21 @@ pub enum OnnxError {
         detail: String,
     },
     /// The graph cannot be loaded.
-    #[error("load the graph `{0}`: {1}; copy or export the model again")]
+    #[error("cannot load the graph `{0}`: {1}; copy or export the model again")]
     Graph(PathBuf, String),
     /// OpenVINO cannot compile the graph.
-    #[error("compile the graph `{0}` with OpenVINO: {1}")]
+    #[error("cannot compile the graph `{0}` with OpenVINO: {1}")]
     Compile(PathBuf, String),
     /// There is not enough memory to load the file.
     #[error(
-        "load `{0}`: out of memory ({1}); free memory, or raise the limit (`ulimit -v` or the container's)"
+        "cannot load `{0}`: out of memory ({1}); free memory, or raise the limit (`ulimit -v` or the container's)"
     )]
     Memory(PathBuf, String),
     /// The graph differs from the model that it was built from.
     #[error("reject the graph `{0}`: {1}; build the folder again with tools/model.py")]
     Mismatch(PathBuf, String),
     /// The graph fails at run time.
-    #[error("run the graph `{path}`: {source}")]
+    #[error("cannot run the graph `{path}`: {source}")]
     Run {
         /// The graph file.
         path: PathBuf,
@@ -94,7 +96,7 @@ pub enum OnnxError {
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// The graph does not have the inputs or outputs of a text model.
-    #[error("use the graph `{0}`: {1}; export the model with `optimum-cli export onnx`")]
+    #[error("cannot use the graph `{0}`: {1}; export the model with `optimum-cli export onnx`")]
     Contract(PathBuf, String),
 }
 

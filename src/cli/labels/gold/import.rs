@@ -156,7 +156,7 @@ impl Import {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "read the gold file `{}`: {}. Nothing was stored: fix the file{}",
+            "cannot read the gold file `{}`: {}. Nothing was stored: fix the file{}",
             self.file.display(),
             wrong.join("; "),
             if parsed.twice.is_empty() {
