@@ -38,7 +38,7 @@ pub enum PipelineError {
     Mistakes(PathBuf, Mistakes),
     /// Topics that should be collected have no subreddits.
     #[error(
-        "collect {}: no subreddits are named in pipeline `{}`; add `subreddits = [\"climate\"]` to a [[topic]]",
+        "cannot collect {}: no subreddits are named in pipeline `{}`; add `subreddits = [\"climate\"]` to a [[topic]]",
         .1.join(", "), .0
     )]
     NoSubreddits(String, Vec<String>),

@@ -262,7 +262,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .num_threads(settings.threads.unwrap_or(0))
         .thread_name(|thread| format!("topicmill-tokens-{thread}"))
         .build()
-        .map_err(|error| Error::new_err(format!("start tokeniser threads: {error}")))?;
+        .map_err(|error| Error::new_err(format!("cannot start tokeniser threads: {error}")))?;
     let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(labeler_error)?;
     let prepared = labeler.prepare(&set).map_err(labeler_error)?;
     about.dimensions = labeler

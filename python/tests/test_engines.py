@@ -104,7 +104,7 @@ def engine_without(*libraries: str, tmp_path, **settings: object) -> str:
 
 def test_without_openvino_the_error_names_the_package_to_install(tmp_path):
     said = engine_without("openvino", tmp_path=tmp_path, engine="openvino")
-    assert said.startswith("find OpenVINO: no library")
+    assert said.startswith("cannot find OpenVINO: no library")
     assert said.endswith('; install topicmill[openvino], or use engine="onnxruntime"')
     assert engine_without("openvino", tmp_path=tmp_path) == "onnxruntime"
 

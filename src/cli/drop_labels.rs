@@ -39,14 +39,15 @@ pub async fn run(
         .await?;
     if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
-            "drop {name}: the views show its labels; switch to others with `topicmill labels use`, or add --current"
+            "cannot drop {name}: the views show its labels; switch to others with `topicmill labels use`, or add \
+             --current"
         )));
     }
     if dependents.claimed > 0 {
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "drop {name}: a worker is labelling {} posts with it; stop the worker, or wait until it is done",
+                "cannot drop {name}: a worker is labelling {} posts with it; stop the worker, or wait until it is done",
                 thousands(dependents.claimed)
             ),
         ));
@@ -57,8 +58,8 @@ pub async fn run(
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until it is \
-                 done",
+                "cannot drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until \
+                 it is done",
                 run.id.0, run.worker
             ),
         ));

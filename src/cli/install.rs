@@ -99,8 +99,8 @@ impl Install {
         let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "install for all users: `{}` is not in a `bin` folder, so libraries next to it would not be found; \
-                 install the program first, or leave out --system",
+                "cannot install for all users: `{}` is not in a `bin` folder, so libraries next to it would not be \
+                 found; install the program first, or leave out --system",
                 program.display()
             )));
         };

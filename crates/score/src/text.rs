@@ -44,7 +44,7 @@ pub enum TokenizeError {
     Rejected(PathBuf, String),
     /// The tokenizer library failed on a text.
     #[error(
-        "tokenise a text: {0}; the tokenizer file does not match the model, export the model again"
+        "cannot tokenise a text: {0}; the tokenizer file does not match the model, export the model again"
     )]
     Encode(#[source] tokenizers::Error),
 }

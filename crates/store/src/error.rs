@@ -192,8 +192,8 @@ pub enum StoreError {
     },
     /// The database user has privileges that a read-only transaction does not restrict.
     #[error(
-        "run a query as {who}: even in a read-only transaction, this user may read and write the server's files or run \
-         programs there; connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO \
+        "cannot run a query as {who}: even in a read-only transaction, this user may read and write the server's files \
+         or run programs there; connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO \
          reader`), or pass `--allow-superuser`"
     )]
     Superuser {

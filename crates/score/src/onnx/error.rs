@@ -81,7 +81,7 @@ pub enum OnnxError {
     )]
     Memory(PathBuf, String),
     /// The graph differs from the model that it was built from.
-    #[error("reject the graph `{0}`: {1}; build the folder again with tools/model.py")]
+    #[error("cannot use the graph `{0}`: {1}; build the folder again with tools/model.py")]
     Mismatch(PathBuf, String),
     /// The graph fails at run time.
     #[error("cannot run the graph `{path}`: {source}")]
