@@ -338,7 +338,7 @@ async fn redirects_are_limited() {
     let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
     pulled(&Program::new(), &endpoint.url, None)
         .await
-        .expect_exit(5, "more than 10 times");
+        .expect_exit(5, "more than 10 redirects");
     assert_eq!(endpoint.seen.lock().unwrap().len(), 11);
 }
 
