@@ -41,7 +41,7 @@ pub enum BackupError {
     )]
     Busy(PathBuf),
     /// A file or folder could not be read or written.
-    #[error("{what} `{path}`: {source}; {}", remedy(.source))]
+    #[error("cannot {what} `{path}`: {source}; {}", remedy(.source))]
     File {
         /// The operation.
         what: &'static str,

@@ -67,7 +67,7 @@ pub enum EngineError {
     NotFinite(usize),
     /// The output does not have the shape that the model folder declares.
     #[error(
-        "use the model's output: {0}; the graph does not match its `config.json`, export the model again"
+        "cannot use the model's output: {0}; the graph does not match its `config.json`, export the model again"
     )]
     Shape(String),
     /// The batch contains a token id outside the vocabulary.

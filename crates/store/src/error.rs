@@ -79,9 +79,9 @@ pub enum StoreError {
     Encoding(String),
     /// The search path contains no usable schema.
     #[error(
-        "use the database `{0}`: its `search_path` names no schema that exists and that your user may use; create \
-         the schema (`CREATE SCHEMA name`), or name another one in the URL (`?options[search_path]=public`) or for \
-         your user (`ALTER ROLE user SET search_path = public`)"
+        "cannot use the database `{0}`: its `search_path` names no schema that exists and that your user may use; \
+         create the schema (`CREATE SCHEMA name`), or name a different one in the URL \
+         (`?options[search_path]=public`) or for your user (`ALTER ROLE user SET search_path = public`)"
     )]
     NoSchema(String),
     /// A pooler assigns server sessions per transaction, not per connection.
