@@ -347,7 +347,7 @@ impl Splitter {
 /// Returns the root of a row's group and halves the path to it.
 fn find(groups: &mut [u32], mut row: usize) -> usize {
     while groups[row] as usize != row {
-        // This is path halving.
+        // Path halving.
         groups[row] = groups[groups[row] as usize];
         row = groups[row] as usize;
     }

@@ -256,7 +256,7 @@ impl<R: Read> Utf16<R> {
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // This is a loop because the bytes read may not complete a character.
+        // Loops because the bytes read may not complete a character.
         while self.at == self.ready.len() {
             if !self.fill()? {
                 return Ok(0);
