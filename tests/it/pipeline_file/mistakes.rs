@@ -40,7 +40,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
     (
         "line 13, column 15",
-        "topic `B`: `no good name` is not the name",
+        "topic `B`: `no good name` is not a subreddit name",
     ),
     ("line 13, column 31", "`subreddits` lists the number `3`"),
     (
