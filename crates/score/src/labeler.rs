@@ -6,15 +6,20 @@
 
 mod compute;
 mod error;
+mod prepare;
 mod prepared;
+mod prompt;
 mod times;
+mod vectors;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
+pub use self::prepare::fits_window;
 use self::prepared::Labels;
-pub use self::prepared::{PreparedLabels, fits_window, prompt};
+pub use self::prepared::PreparedLabels;
+pub use self::prompt::prompt;
 pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
 use super::embedding::TextVector;

@@ -1,0 +1,185 @@
+//! Prepares a label set for a model.
+//!
+//! An NLI model needs tokenised hypotheses; an embedding model needs label vectors; a classifier needs the indices of
+//! the labels among its own; a GLiClass model needs one prompt with all labels.
+
+use std::borrow::Cow;
+
+use super::prepared::Labels;
+use super::prompt::prompt;
+use super::{Labeler, LabelerError, PreparedLabels};
+use crate::embedding::LabelVector;
+use crate::fitted::Fitted;
+use crate::folder::{ClassifierHead, GliclassHead, ModelKind};
+use crate::hypothesis;
+use crate::labels::{LabelSet, Mode};
+use crate::text::Encoder;
+
+impl Labeler {
+    /// Prepares a label set: tokenises its hypotheses, or computes its label vectors.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare(&mut self, set: &LabelSet) -> Result<PreparedLabels, LabelerError> {
+        self.prepare_with_known(set, &[])
+    }
+
+    /// Prepares a label set with some label vectors known, one entry per label. Only embedding models use them.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare_with_known(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<PreparedLabels, LabelerError> {
+        set.validate()?;
+        if let Some(fitted) = &set.fitted {
+            self.check_fit(&set.name, fitted)?;
+        }
+        if let Some(background) = &set.background {
+            let left_out = set.omitted_topics();
+            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
+            let logged = (background.tag(), left_out.join(", "));
+            if self.logged_background != logged {
+                tracing::info!(
+                    background = logged.0,
+                    topics = set.background_for(&self.folder.kind).len(),
+                    left_out = logged.1,
+                    "posts that fit the background better than every label become other"
+                );
+                self.logged_background = logged;
+            }
+        }
+        if let Some(head) = self.folder.kind.head() {
+            return self.prepare_classes(set, head);
+        }
+        if set.mode == Mode::Raw {
+            return Err(LabelerError::Raw(self.folder.name.clone()));
+        }
+        if let ModelKind::Gliclass(head) = &self.folder.kind {
+            return self.prepare_prompt(set, head);
+        }
+        let kind = &self.folder.kind;
+        let (mut texts, mut owners) = (Vec::new(), Vec::new());
+        let groups = hypothesis::groups(kind, set);
+        let places = groups.len();
+        for (place, group) in groups.into_iter().enumerate() {
+            for of_one in group {
+                for text in of_one {
+                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
+                }
+                owners.push(place);
+            }
+        }
+        let name = |owner: usize| name_of(set, &owners, owner);
+        for (owner, text) in &texts {
+            if !fits_window(kind, &self.encoder, text.len()) {
+                return Err(LabelerError::TooLong {
+                    label: name(*owner),
+                    tokens: text.len(),
+                    window: self.encoder.max_tokens(),
+                });
+            }
+        }
+        let labels = if let ModelKind::Nli(_) = kind {
+            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
+        } else {
+            let mut known = Cow::Borrowed(known);
+            if let Some(learned) = self.learned_vectors(set)? {
+                let known = known.to_mut();
+                known.resize(known.len().max(learned.len()), None);
+                for (known, learned) in known.iter_mut().zip(learned) {
+                    *known = Some(learned);
+                }
+            }
+            // A label vector combines all texts or topics of its key, so there is one owner per key.
+            let vectors = self.label_vectors(&name, &owners, places, texts, &known)?;
+            owners = (0..places).collect();
+            Labels::Vectors(vectors)
+        };
+        self.log_learned_vectors(set);
+        Ok(PreparedLabels::new(&self.folder.kind, set, owners, labels))
+    }
+
+    /// Checks that a fit is for this model and reads vectors of the length that the model computes.
+    fn check_fit(&mut self, labels: &str, fitted: &Fitted) -> Result<(), LabelerError> {
+        let (labels, model) = (labels.to_owned(), self.folder.name.clone());
+        if fitted.model != self.folder.manifest_hash {
+            return Err(LabelerError::FittedToOther {
+                labels,
+                model,
+                fitted_to: fitted.model.chars().take(12).collect(),
+            });
+        }
+        let weights = fitted.dimensions();
+        let width = match self.folder.kind {
+            ModelKind::Embedding(_) if weights > 0 => self.width()?,
+            _ => 0,
+        };
+        if weights != width {
+            return Err(LabelerError::FittedWidth {
+                labels,
+                model,
+                weights,
+                width,
+            });
+        }
+        Ok(())
+    }
+
+    /// Prepares the labels of a classifier, without inference.
+    fn prepare_classes(
+        &self,
+        set: &LabelSet,
+        head: &ClassifierHead,
+    ) -> Result<PreparedLabels, LabelerError> {
+        let model = || self.folder.name.clone();
+        if set.background.is_some() {
+            return Err(LabelerError::NoBackground(model()));
+        }
+        let classes = set
+            .classes_of(head)
+            .ok_or_else(|| LabelerError::OwnLabels {
+                model: model(),
+                own: head.label_list() + head.nli_advice(),
+            })?;
+        let owners = (0..classes.len()).collect();
+        let labels = Labels::Classes(classes);
+        Ok(PreparedLabels::new(&self.folder.kind, set, owners, labels))
+    }
+
+    /// Prepares the prompt of a GLiClass model, without inference.
+    fn prepare_prompt(
+        &self,
+        set: &LabelSet,
+        head: &GliclassHead,
+    ) -> Result<PreparedLabels, LabelerError> {
+        let kind = &self.folder.kind;
+        let prompt = prompt(&self.encoder, &self.folder, head, set)?;
+        let groups = hypothesis::groups(kind, set).into_iter().enumerate();
+        let owners = groups
+            .flat_map(|(place, group)| vec![place; group.len()])
+            .collect();
+        let labels = Labels::Prompt(prompt);
+        Ok(PreparedLabels::new(kind, set, owners, labels))
+    }
+}
+
+/// Returns the slug of a label for messages, or a description of a background topic.
+fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
+    match set.labels.get(owners[owner]) {
+        Some(label) => label.slug.clone(),
+        None => "a background topic".to_owned(),
+    }
+}
+
+/// Returns true if a label's text with this number of tokens fits in the model's window.
+pub fn fits_window(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
+    match kind {
+        ModelKind::Nli(_) => encoder.premise_room(tokens) > 0,
+        ModelKind::Embedding(_) => tokens <= encoder.room(),
+        // A classifier reads no label texts, and a GLiClass model reads all labels together: see `prompt`.
+        ModelKind::Classifier(_) | ModelKind::Gliclass(_) => true,
+    }
+}

@@ -1,0 +1,130 @@
+//! The vectors of labels: learned ones from the model folder, or computed from the texts of each label.
+
+use super::{Labeler, LabelerError};
+use crate::batch::BatchRow;
+use crate::embedding::{LabelVector, unit};
+use crate::folder::ModelKind;
+use crate::hypothesis;
+use crate::labels::LabelSet;
+use crate::text::EncodedText;
+
+impl Labeler {
+    /// Logs, once per label set, whether learned vectors are used; logs nothing if the model has none for these labels.
+    pub(super) fn log_learned_vectors(&mut self, set: &LabelSet) {
+        let keys = hypothesis::keys(&self.folder.kind, set);
+        if self.logged_keys == keys {
+            return;
+        }
+        self.logged_keys = keys;
+        let (model, kind, labels) = (&self.folder.name, &self.folder.kind, set.labels.len());
+        if hypothesis::learned(kind, set).is_some() {
+            tracing::info!(
+                model,
+                labels,
+                "the model has learned vectors for these labels"
+            );
+            return;
+        }
+        if let Some(why) = hypothesis::missing_learned_vectors(kind, set) {
+            tracing::warn!(model, "{why}");
+        }
+    }
+
+    /// Returns the learned vectors of a label set, if every label has one.
+    pub(super) fn learned_vectors(
+        &mut self,
+        set: &LabelSet,
+    ) -> Result<Option<Vec<LabelVector>>, LabelerError> {
+        let ModelKind::Embedding(head) = &self.folder.kind else {
+            return Ok(None);
+        };
+        let Some(found) = hypothesis::learned(&self.folder.kind, set) else {
+            return Ok(None);
+        };
+        let of_label =
+            |vector: &[f64]| LabelVector::from_sums(head.softmax_scale, vec![vector.to_vec()]);
+        let vectors = found.into_iter().map(of_label).collect();
+        self.check_learned()?;
+        Ok(Some(vectors))
+    }
+
+    /// Checks that the learned label vectors, if any, have as many dimensions as the vectors that the model computes.
+    ///
+    /// # Errors
+    /// [`LabelerError::LearnedWidth`] and [`LabelerError::Engine`].
+    pub fn check_learned(&mut self) -> Result<(), LabelerError> {
+        let numbers = match &self.folder.kind {
+            ModelKind::Embedding(head) if !head.learned.is_empty() => head.learned.dimensions(),
+            _ => return Ok(()),
+        };
+        let width = self.width()?;
+        if width == numbers {
+            return Ok(());
+        }
+        let model = self.folder.name.clone();
+        Err(LabelerError::LearnedWidth(model, width, numbers))
+    }
+
+    /// Computes the label vectors: the mean of the vectors of each label's texts.
+    pub(super) fn label_vectors(
+        &mut self,
+        name: &dyn Fn(usize) -> String,
+        owners: &[usize],
+        places: usize,
+        mut texts: Vec<(usize, EncodedText)>,
+        known: &[Option<LabelVector>],
+    ) -> Result<Vec<LabelVector>, LabelerError> {
+        let known = |place: usize| known.get(place).and_then(Option::as_ref);
+        texts.retain(|(owner, _)| known(owners[*owner]).is_none());
+        let rows = texts.iter().enumerate();
+        let rows = rows
+            .map(|(text, (_, ids))| BatchRow {
+                text,
+                label: 0,
+                len: self.encoder.single_len(ids),
+            })
+            .collect();
+        let mut vectors = vec![Vec::new(); texts.len()];
+        let mut failed = None;
+        self.compute(
+            rows,
+            &|encoder, row| encoder.single(&texts[row.text].1),
+            &|| false,
+            &mut |row, computed| match computed {
+                Ok(vector) => {
+                    // Normalized before the mean, so that all texts of a label have equal weight.
+                    vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
+                }
+                Err(source) => failed = Some((row.text, source)),
+            },
+        )?;
+        if let Some((text, source)) = failed {
+            return Err(LabelerError::Label {
+                label: name(texts[text].0),
+                source,
+            });
+        }
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
+        // Summed in the order of the texts, so that batching does not change the result.
+        for ((label, _), vector) in texts.iter().zip(vectors) {
+            let mean = &mut means[*label];
+            mean.resize(vector.len(), 0.0);
+            mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
+        }
+        let mut of_places: Vec<Vec<Vec<f64>>> = vec![Vec::new(); places];
+        for (mean, place) in means.into_iter().zip(owners) {
+            of_places[*place].push(mean);
+        }
+        let scale = match &self.folder.kind {
+            ModelKind::Embedding(head) => head.softmax_scale,
+            _ => unreachable!("only an embedding model has vectors"),
+        };
+        let of_places = of_places.into_iter().enumerate();
+        let of_place = |(place, means)| {
+            known(place)
+                .cloned()
+                .unwrap_or_else(|| LabelVector::from_sums(scale, means))
+        };
+        Ok(of_places.map(of_place).collect())
+    }
+}
