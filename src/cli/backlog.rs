@@ -9,7 +9,8 @@ use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
 use crate::telemetry::{Progress, tenths};
 use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSettings};
-use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
+use topicmill_score::hypothesis::{self, Pass};
+use topicmill_score::{Device, LabelSet, ModelFolder, Models};
 use topicmill_store::{Store, StoreError};
 
 /// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the budget's
@@ -94,6 +95,7 @@ pub async fn label(
         },
         ..RunSettings::default()
     };
+    let pass = Pass::of(&models[0].large.folder().kind, set);
     let options = Options {
         settings,
         gpus: GpuWatch::for_devices(&devices),
@@ -112,7 +114,7 @@ pub async fn label(
     let labelled = context.classify(models, set, &options, &on_step).await;
     drop(bar);
     let (done, _) = labelled?;
-    log_result(&done);
+    log_result(&done, pass);
     Ok(match done {
         _ if done.failed > 0 || done.parked > 0 => Exit::Partial,
         // The limit was reached.
@@ -187,16 +189,18 @@ pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
     }
 }
 
-fn log_result(done: &ClassifyCounts) {
+fn log_result(done: &ClassifyCounts, pass: Pass) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (posts, unlabelled) = (done.posts, done.other + done.unsure);
+    let computed = pass.count(done.pairs);
     tracing::info!(
         posts,
         labelled = some(unlabelled).map(|none| posts.saturating_sub(none)),
         other = some(done.other),
         unsure = some(done.unsure),
-        pairs = done.pairs,
-        known = some(done.pairs_reused),
+        pairs = (pass == Pass::Pair).then_some(computed),
+        texts = (pass != Pass::Pair).then_some(computed),
+        known = some(pass.count(done.pairs_reused)),
         failed = done.failed,
         refused = some(done.refused),
         held_elsewhere = some(done.held_elsewhere),

@@ -8,6 +8,7 @@ use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags
 use super::{CliError, Exit, OutputFormat, Setup, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
+use topicmill_score::hypothesis::Pass;
 use topicmill_store::{Access, Table, WorkEstimate};
 
 #[derive(Debug, Args)]
@@ -72,8 +73,9 @@ impl Classify {
             let store = setup.store(Access::ReadOnly).await?;
             let (folder, asked) = (models.large.folder(), self.current.make_current());
             let set = backlog::fitted_or_given(&store, folder, &set, asked).await?;
-            let estimate = classify::dry_run(&store, &setup.clock, models, &set).await?;
-            output::print_wrapped_table(&table(&estimate), self.format)?;
+            let pass = Pass::of(&folder.kind, &set);
+            let (missing, cost) = classify::dry_run(&store, &setup.clock, models, &set).await?;
+            output::print_wrapped_table(&table(pass, &missing, &cost), self.format)?;
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model)?;
@@ -98,12 +100,18 @@ impl Classify {
     }
 }
 
-fn table((missing, cost): &(WorkEstimate, EstimatedCost)) -> Table {
+fn table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
     let mut rows = vec![
         ("posts without a label".to_owned(), json!(missing.posts)),
         ("distinct texts in these posts".into(), json!(missing.texts)),
-        ("pairs to compute".into(), json!(missing.missing_pairs)),
-        ("pairs already computed".into(), json!(missing.stored_pairs)),
+        (
+            format!("{} to compute", pass.unit()),
+            json!(pass.count(missing.missing_pairs)),
+        ),
+        (
+            format!("{} already computed", pass.unit()),
+            json!(pass.count(missing.stored_pairs)),
+        ),
         (
             "posts that need no inference".into(),
             json!(missing.posts_without_inference),

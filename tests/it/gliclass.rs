@@ -264,7 +264,14 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         let file = scene.pipeline("", &LABELS);
         let args = ["classify", "--model", &scene.model, "--dry-run"];
         let ran = scene.ok(&[&args[..], &["--pipeline", &file, "--format", "json"]].concat());
-        assert!(ran.stdout.contains("60"), "{}", ran.stdout);
+        let (rows, pass) = (&ran.stdout, "texts to compute");
+        let rows: Value = serde_json::from_str(rows).unwrap();
+        let row = rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["dry run"] == pass);
+        assert_eq!(row.unwrap()["value"], TEXTS, "{rows}");
         assert_eq!(scene.classify("", &LABELS), (posts, 3 * TEXTS));
         assert_eq!(scene.classify("", &LABELS), (0, 0));
         // Settings that only turn logits into labels cost no inference.

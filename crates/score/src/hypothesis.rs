@@ -126,6 +126,44 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
+/// What a model reads in one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// A text with one label: an NLI model.
+    Pair,
+    /// A text, with or without all labels; that scores this many pairs of a text and a label.
+    Text(u64),
+}
+
+impl Pass {
+    /// Returns what a model of this kind reads of a label set. The background counts as one label.
+    pub fn of(kind: &ModelKind, set: &LabelSet) -> Self {
+        match kind {
+            ModelKind::Nli(_) => Self::Pair,
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
+                let background = usize::from(set.prior_for(kind).is_some());
+                Self::Text((set.labels.len() + background) as u64)
+            }
+        }
+    }
+
+    /// Returns a plural noun for messages.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Pair => "pairs",
+            Self::Text(_) => "texts",
+        }
+    }
+
+    /// Returns the number of passes that score these pairs.
+    pub const fn count(self, pairs: u64) -> u64 {
+        match self {
+            Self::Pair => pairs,
+            Self::Text(labels) => pairs.div_ceil(labels),
+        }
+    }
+}
+
 /// Adds each label's position and a hash of the set to its texts, because a GLiClass model's logits depend on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();

@@ -234,13 +234,13 @@ impl BatchConfig {
     }
 
     fn row(&self, posts: usize) -> Value {
-        let pairs: usize = self.batches.iter().map(Vec::len).sum();
+        let rows: usize = self.batches.iter().map(Vec::len).sum();
         let real: usize = self.batches.iter().flatten().map(|row| row.len).sum();
         let padded = self.padded_tokens();
         let (fastest, median) = min_and_median(&self.seconds);
         json!({
             "by": self.by, "size": self.size,
-            "posts/s": round_to(posts as f64 / fastest, 2), "pairs/s": round_to(pairs as f64 / fastest, 1),
+            "posts/s": round_to(posts as f64 / fastest, 2), "rows/s": round_to(rows as f64 / fastest, 1),
             "median s": round_to(median, 3),
             "padding %": round_to(100.0 * (1.0 - real as f64 / padded as f64), 1),
             "peak MiB": self.peak_mib.map(f64::round),

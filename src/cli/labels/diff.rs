@@ -10,6 +10,7 @@ use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
 use topicmill_review::compare::{Comparison, LabelSource, compare};
+use topicmill_score::hypothesis::Pass;
 use topicmill_score::{Label, LabelSet, ModelKind};
 use topicmill_store::{Access, Store, Table};
 
@@ -113,12 +114,19 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
     let cost = cost(store, folder, &b.set).await?;
     found.json["cost"] = json!(cost);
     let ready = cost.posts_without_inference;
+    let pass = Pass::of(&folder.kind, &b.set);
     let rows = [
-        ("posts with a label", json!(cost.labelled)),
-        ("posts to label", json!(cost.posts)),
-        ("of these, without inference", json!(ready)),
-        ("stored pairs of text and label", json!(cost.pairs_stored)),
-        ("pairs to compute", json!(cost.pairs_missing)),
+        ("posts with a label".to_owned(), json!(cost.labelled)),
+        ("posts to label".to_owned(), json!(cost.posts)),
+        ("of these, without inference".to_owned(), json!(ready)),
+        (
+            format!("{} already computed", pass.unit()),
+            json!(pass.count(cost.pairs_stored)),
+        ),
+        (
+            format!("{} to compute", pass.unit()),
+            json!(pass.count(cost.pairs_missing)),
+        ),
     ];
     let table = key_value_table("what", rows);
     let all = match folder.kind {
