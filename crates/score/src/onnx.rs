@@ -223,7 +223,7 @@ pub(crate) fn check_against_manifest(
         Err(source) => Err(OnnxError::Run { path, source }),
         Ok(errors) if errors.logits > tolerance => {
             let detail = format!(
-                "its logits differ by {:.2} from those in `manifest.toml`; the tolerance is {tolerance:.2e}",
+                "its logits differ by {:.1e} from those in `manifest.toml`; the tolerance is {tolerance:.1e}",
                 errors.logits
             );
             Err(OnnxError::Mismatch(path, detail))
