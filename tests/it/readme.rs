@@ -23,10 +23,10 @@ use crate::support::postgres::postgres;
 
 /// Lines of the pages, and their replacements.
 const INSTEAD: &[(&str, &str)] = &[
-    ("make wheel", "true"),
+    ("make demo", "topicmill demo"),
     (
-        "pipx install dist/topicmill-*.whl",
-        "true # the test's own PATH has the program",
+        "export PATH=\"$PWD/target/release:$PATH\"",
+        "true # the test's own PATH has it",
     ),
     (
         "export DATABASE_URL=postgres://me:secret@localhost/topicmill",
