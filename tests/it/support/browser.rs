@@ -257,7 +257,7 @@ impl Browser {
         chain.perform().await.unwrap();
     }
 
-    /// Presses a key that opens another page. Keys pressed through WebDriver would be repeated there.
+    /// Presses a key that opens another page. Keys pressed through `WebDriver` would be repeated there.
     pub async fn press_and_navigate(&self, key: &str) {
         let down = json!({"type": "keyDown", "key": key, "text": key});
         self.devtools("Input.dispatchKeyEvent", down).await;
