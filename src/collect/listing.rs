@@ -159,7 +159,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// How far back a listing of new posts was read.
+/// The end of a listing of new posts, as far as it was read.
 ///
 /// A single post with a wrong date, for example from 1970, must not count as the end, so the last two posts of a page
 /// are used.

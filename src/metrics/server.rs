@@ -19,7 +19,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
-/// How long database figures are cached. Prometheus scrapes every 15 seconds or less often; several Prometheus servers,
+/// Lifetime of cached database figures. Prometheus scrapes every 15 seconds or less often; several Prometheus servers,
 /// or a person with a browser, must not load the database more than one server does.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Timeout for the database, less than the scrape timeout of 10 seconds.

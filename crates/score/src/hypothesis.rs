@@ -126,17 +126,17 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// What a model reads in one pass.
+/// The input of a single inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// A text with one label: an NLI model.
     Pair,
-    /// A text, with or without all labels; that scores this many pairs of a text and a label.
+    /// A text, alone or with all labels: one inference scores this many pairs of a text and a label.
     Text(u64),
 }
 
 impl Pass {
-    /// Returns what a model of this kind reads of a label set. The background counts as one label.
+    /// Returns the kind of inference that scores a label set. The background counts as one label.
     pub fn of(kind: &ModelKind, set: &LabelSet) -> Self {
         match kind {
             ModelKind::Nli(_) => Self::Pair,
@@ -155,7 +155,7 @@ impl Pass {
         }
     }
 
-    /// Returns the number of passes that score these pairs.
+    /// Returns the number of inferences that score `pairs`.
     pub const fn count(self, pairs: u64) -> u64 {
         match self {
             Self::Pair => pairs,

@@ -85,7 +85,7 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// How a source is read.
+/// The way to read a source.
 #[derive(Clone, Copy)]
 pub enum Paging<'a> {
     /// As listings, page after page.

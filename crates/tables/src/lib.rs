@@ -261,7 +261,7 @@ pub enum ParquetFault {
         .limit >> 20
     )]
     TooLarge {
-        /// What exceeds the limit, in words.
+        /// A description of the part that exceeds the limit.
         what: String,
         /// The limit in bytes.
         limit: u64,

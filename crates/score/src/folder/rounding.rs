@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// How numbers are rounded while a float32 graph runs.
+/// The rounding of numbers while a float32 graph runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
     /// Nothing is rounded.
