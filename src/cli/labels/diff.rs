@@ -22,11 +22,11 @@ const SHOWN_MOVES: usize = 15;
   topicmill labels diff current my-labels.toml
   topicmill labels diff current@minilm-reddit-topics current@models/new")]
 pub struct Diff {
-    /// Compare the label set A with B
+    /// Compare the label set A: a pipeline file, `current`, or a stored label set
     ///
-    /// A is a pipeline file, `current`, or the name or version prefix of a stored label set. Append @MODEL for its
-    /// labels by a certain model: a folder, or the name or hash prefix of a model with stored labels [default: the
-    /// model of the current labels if it has labels of this set, else the model from the settings].
+    /// Use the name or the version prefix of a stored label set. Append @MODEL for its labels by a certain model: a
+    /// folder, or the name or hash prefix of a model with stored labels [default: the model of the current labels if it
+    /// has labels of this set, else the model from the settings].
     #[arg(value_name = "A")]
     a: String,
     /// Compare A with the label set B, in the same notation
