@@ -97,7 +97,7 @@ train-default: model-tools ## Train the default model further: POSTS=FILE, optio
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/); on Linux for glibc 2.28
 	scripts/venv .venv-wheel python/requirements-build.txt
-	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist $(PROFILE)
+	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask

@@ -4,7 +4,7 @@ pip calls `build_wheel`, for the machine that it runs on. `make wheel` runs this
 releases: small, the same bytes from the same sources, and on Linux for an old C library, with zig as C compiler and
 linker:
 
-    python build/topicmill_build.py FOLDER [PROFILE]
+    python build/topicmill_build.py FOLDER
 """
 
 import json
@@ -47,11 +47,11 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     return maturin.build_wheel(folder, config_settings, metadata_directory)
 
 
-def build_release(folder, profile="wheel"):
+def build_release(folder):
     """Builds the wheel for releases, and returns its path."""
     reproducible_environment()
     program, module = ["cargo", "build"], ["--compression-level", "9"]
-    options = ["--profile", profile]
+    options = ["--profile", "wheel"]
     if sys.platform == "linux":
         target = f"{platform.machine()}-unknown-linux-gnu"
         program = ["cargo-zigbuild", "zigbuild", "--target", f"{target}.{GLIBC}"]
@@ -116,9 +116,9 @@ def stage_pages(program):
 
 
 if __name__ == "__main__":
-    folder, *profile = sys.argv[1:]
+    [folder] = sys.argv[1:]
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     # pip also runs in this folder.
     os.chdir(PYTHON)
-    print(build_release(target, *profile))
+    print(build_release(target))
