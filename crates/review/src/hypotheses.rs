@@ -53,6 +53,7 @@ fn keys(set: &LabelSet) -> BTreeSet<String> {
         separator_id: 0,
         prompt_first: true,
         max_labels: None,
+        task_prompt: String::new(),
     });
     let learned = |label| hypothesis::learned_key(&hypothesis::texts(&embedding, set, label));
     let mut keys: BTreeSet<String> = set.labels.iter().map(learned).collect();

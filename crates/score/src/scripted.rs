@@ -113,6 +113,7 @@ pub fn gliclass() -> ModelKind {
         separator_id: 0,
         prompt_first: true,
         max_labels: None,
+        task_prompt: String::new(),
     })
 }
 

@@ -42,6 +42,12 @@ pub enum TokenizeError {
     /// model.
     #[error("cannot use the tokenizer `{0}`: {1}")]
     Rejected(PathBuf, String),
+    /// The task prompt of a GLiClass model cannot be used.
+    #[error(
+        "cannot use `task_prompt` in `{0}`: {1}; build the folder again with tools/model.py and a different \
+         `--task-prompt`"
+    )]
+    TaskPrompt(PathBuf, String),
     /// The tokenizer library failed on a text.
     #[error(
         "cannot tokenise a text: {0}; the tokenizer file does not match the model, export the model again"
@@ -49,7 +55,8 @@ pub enum TokenizeError {
     Encode(#[source] tokenizers::Error),
 }
 
-/// Token ids of a text without special tokens, truncated to the model's limit.
+/// Token ids of a text without special tokens, truncated to the model's limit; a task prompt before the text is
+/// included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedText {
     ids: Vec<u32>,
@@ -176,7 +183,7 @@ impl Encoder {
     /// Loads a model's encoder and checks it against the ids in the manifest's reference vectors.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`] and [`TokenizeError::Rejected`].
+    /// [`TokenizeError::Load`], [`TokenizeError::Rejected`] and [`TokenizeError::TaskPrompt`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
         let bytes = folder::bounds::read(path)?;
@@ -186,7 +193,7 @@ impl Encoder {
             encoder = encoder.with_prompt(head, path)?;
         }
         for vector in model.spec.iter().flat_map(|spec| &spec.vectors) {
-            let premise = encoder.encode_whole(&vector.premise)?;
+            let premise = encoder.encode_whole(&encoder.with_task_prompt(&vector.premise))?;
             let Sequence { ids, type_ids } = match model.kind {
                 ModelKind::Nli(_) => {
                     encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
@@ -331,7 +338,7 @@ impl Encoder {
         // A post may contain 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
         let heads = texts
             .iter()
-            .map(|text| head(text.as_ref(), chars))
+            .map(|text| self.with_task_prompt(head(text.as_ref(), chars)))
             .collect::<Vec<_>>();
         // The `fast` variant omits token offsets, which are not used.
         let encodings = catch_panic(|| self.tokenizer.encode_batch_fast(heads, false))
@@ -369,7 +376,8 @@ impl Encoder {
         {
             // In large steps, so that a megabyte of spaces takes few rounds.
             chars *= 4;
-            encoding = catch_panic(|| self.tokenizer.encode_fast(head(text, chars), false))
+            let head = self.with_task_prompt(head(text, chars));
+            encoding = catch_panic(|| self.tokenizer.encode_fast(head, false))
                 .map_err(TokenizeError::Encode)?;
         }
         let keep = encoding.len().min(self.room());

@@ -1,6 +1,7 @@
 //! Reads `config.json` and `tokenizer_config.json`: the kind of the model, its classes, its head and its token limit.
 //!
-//! Both files are read as transformers reads them. Only the `zero_shot` block is topicmill's own.
+//! Both files are read as transformers reads them. Only the `zero_shot` block and `task_prompt` are
+//! topicmill's own.
 
 use std::sync::Arc;
 

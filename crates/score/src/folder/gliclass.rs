@@ -1,8 +1,8 @@
 //! The head of a GLiClass model, which reads a text and all labels in one pass.
 //!
 //! The input is the `config.json` of a checkpoint from the `gliclass` package. The graph contains the encoder, the
-//! pooling and the scorer. The head describes the prompt: the special tokens, and whether the labels or the text come
-//! first.
+//! pooling and the scorer. The head describes the prompt: the special tokens, whether the labels or the text come
+//! first, and the task prompt, which tools/model.py adds to the file.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,9 +25,11 @@ pub struct GliclassHead {
     pub prompt_first: bool,
     /// Maximum number of labels, if there is one in addition to the token limit.
     pub max_labels: Option<usize>,
+    /// Task prompt after the separator: a text that describes the task to the model. Empty if there is none.
+    pub task_prompt: String,
 }
 
-/// The keys in `config.json` that are used here; the defaults are the package's.
+/// The keys in `config.json` that are used here; the defaults are the package's. Only `task_prompt` is topicmill's own.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GliclassConfig {
     architecture_type: Option<String>,
@@ -37,6 +39,7 @@ pub(super) struct GliclassConfig {
     prompt_first: bool,
     max_num_classes: Option<usize>,
     max_labels_alloc: Option<Value>,
+    task_prompt: Option<Value>,
 }
 
 impl GliclassConfig {
@@ -62,6 +65,7 @@ impl GliclassConfig {
             separator_id: id(self.text_token_index, "text_token_index")?,
             prompt_first: self.prompt_first,
             max_labels: self.max_labels(),
+            task_prompt: self.task_prompt()?,
         })
     }
 
@@ -73,6 +77,18 @@ impl GliclassConfig {
             }
             Some(word) if word == "dynamic" => None,
             Some(_) => Some(self.max_num_classes.unwrap_or(DEFAULT_MAX_LABELS)),
+        }
+    }
+
+    fn task_prompt(&self) -> Result<String, String> {
+        match &self.task_prompt {
+            None => Ok(String::new()),
+            Some(Value::String(task_prompt)) => Ok(task_prompt.clone()),
+            Some(_) => Err(
+                "`task_prompt` is not a string; build the folder again with tools/model.py and \
+                 `--task-prompt`"
+                    .to_owned(),
+            ),
         }
     }
 }

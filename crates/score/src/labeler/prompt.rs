@@ -34,15 +34,19 @@ pub fn prompt(
     };
     let most = head.max_labels.unwrap_or(usize::MAX);
     let all = encode(&labels)?;
-    let fits = encoder.prompt_room(all.len()) > 0;
+    let fits = encoder.has_room(&all);
     if fits && labels.len() <= most {
         return Ok(all);
     }
     let (mut first, mut limit) = (most.min(labels.len()), format!("{most} labels"));
     if !fits {
-        limit = format!("{} tokens", encoder.max_tokens());
+        let window = encoder.max_tokens();
+        limit = match encoder.task_tokens() {
+            0 => format!("{window} tokens"),
+            task => format!("{window} tokens, of which the task prompt takes {task}"),
+        };
         // Slow, but only an error message needs the number of labels that fit.
-        while first > 0 && encoder.prompt_room(encode(&labels[..first])?.len()) == 0 {
+        while first > 0 && !encoder.has_room(&encode(&labels[..first])?) {
             first -= 1;
         }
     }

@@ -2,7 +2,12 @@
 //!
 //! The `gliclass` package tokenises one string, which the tokenizer splits at these special tokens. Here, labels and
 //! texts are data, so each is tokenised separately, without special tokens, and the ids are joined.
+//!
+//! A task prompt follows the separator token. If the labels come first, nothing separates the task prompt from the text
+//! after it, so these two are tokenised together, as in the package.
 
+use std::borrow::Cow;
+use std::iter;
 use std::path::Path;
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -12,7 +17,7 @@ use tokenizers::{AddedToken, Tokenizer};
 use super::{EncodedText, Encoder, Sequence, TokenizeError, catch_panic, rejected};
 use crate::folder::GliclassHead;
 
-/// Special tokens of a prompt, and the tokenizer of its labels.
+/// Special tokens of a prompt, its task prompt, and the tokenizer of its labels.
 #[derive(Debug)]
 pub struct Prompt {
     head: GliclassHead,
@@ -20,13 +25,16 @@ pub struct Prompt {
     tokens: [String; 2],
     /// Tokenizer for texts after the start of a row; `None` if the encoder's tokenizer suits them.
     later: Option<Tokenizer>,
+    /// Token ids of the task prompt alone; empty if there is none.
+    task_ids: Vec<u32>,
 }
 
 impl Encoder {
     /// Prepares the encoder for the prompts of a GLiClass model.
     ///
     /// # Errors
-    /// [`TokenizeError::Rejected`] if the tokenizer lacks one of the prompt's special tokens.
+    /// [`TokenizeError::Rejected`] if the tokenizer lacks one of the prompt's special tokens, and
+    /// [`TokenizeError::TaskPrompt`].
     pub(super) fn with_prompt(
         mut self,
         head: &GliclassHead,
@@ -53,22 +61,63 @@ impl Encoder {
             // Neither labels nor text are at the start of a row.
             self.tokenizer = later;
         }
+        let mut task_ids: Vec<u32> = Vec::new();
+        if !head.task_prompt.is_empty() {
+            let tokenizer = later.as_ref().unwrap_or(&self.tokenizer);
+            let encoding = catch_panic(|| tokenizer.encode_fast(head.task_prompt.as_str(), false));
+            task_ids.extend(encoding.map_err(TokenizeError::Encode)?.get_ids());
+        }
         self.prompt = Some(Prompt {
             head: head.clone(),
             tokens,
             later,
+            task_ids,
         });
+        self.check_task_prompt(&head.task_prompt, path)?;
         Ok(self)
     }
 
-    /// Returns the special token of the prompt that a label contains, if any.
-    pub fn reserved_token(&self, label: &str) -> Option<&str> {
-        let tokens = self.prompt.iter().flat_map(|prompt| &prompt.tokens);
-        let mut tokens = tokens.map(String::as_str);
-        tokens.find(|token| label.contains(token))
+    /// Checks that the task prompt contains no special token of the prompt, and leaves room for labels and a text.
+    fn check_task_prompt(&self, task_prompt: &str, path: &Path) -> Result<(), TokenizeError> {
+        let unusable =
+            |detail| TokenizeError::TaskPrompt(path.with_file_name("config.json"), detail);
+        if let Some(token) = self.reserved_token(task_prompt) {
+            return Err(unusable(format!(
+                "it contains `{token}`, which separates labels and text"
+            )));
+        }
+        let tokens = self.task_tokens();
+        if tokens > 0 && !self.has_room(&self.encode_labels(iter::once(""))?) {
+            return Err(unusable(format!(
+                "it has {tokens} tokens, which leaves no room for labels and a text in the model's window of {}",
+                self.max_tokens
+            )));
+        }
+        Ok(())
     }
 
-    /// Tokenises labels without truncation and adds the prompt's tokens.
+    /// Returns the special token of the prompt that a label or task prompt contains, if any.
+    pub fn reserved_token(&self, words: &str) -> Option<&str> {
+        let tokens = self.prompt.iter().flat_map(|prompt| &prompt.tokens);
+        let mut tokens = tokens.map(String::as_str);
+        tokens.find(|token| words.contains(token))
+    }
+
+    /// Returns the number of tokens in the task prompt alone; 0 if there is none.
+    pub(crate) fn task_tokens(&self) -> usize {
+        self.prompt.as_ref().map_or(0, |one| one.task_ids.len())
+    }
+
+    /// Returns a text with the task prompt before it, if the model reads it there.
+    pub(super) fn with_task_prompt<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let head = self.prompt.as_ref().map(|prompt| &prompt.head);
+        match head.filter(|head| head.prompt_first && !head.task_prompt.is_empty()) {
+            Some(head) => Cow::Owned(format!("{}{text}", head.task_prompt)),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    /// Tokenises labels without truncation and adds the prompt's tokens, and the task prompt unless it precedes a text.
     ///
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
@@ -88,10 +137,13 @@ impl Encoder {
             ids.extend(encoding.map_err(TokenizeError::Encode)?.get_ids());
         }
         ids.push(prompt.head.separator_id);
+        if !prompt.head.prompt_first {
+            ids.extend(&prompt.task_ids);
+        }
         Ok(EncodedText { ids })
     }
 
-    /// Returns the prompt of one label without words.
+    /// Returns the prompt of one label without words, and without the task prompt.
     pub(crate) fn empty_prompt(&self) -> EncodedText {
         let head = self.prompt.as_ref().map(|prompt| &prompt.head);
         let ids = head.map(|head| vec![head.label_id, head.separator_id]);
@@ -100,9 +152,16 @@ impl Encoder {
         }
     }
 
-    /// Returns the maximum number of tokens in a text alongside a prompt of this length.
-    pub fn prompt_room(&self, prompt: usize) -> usize {
+    /// Returns the maximum number of tokens in a text, and a task prompt before it, alongside a prompt of this length.
+    fn prompt_room(&self, prompt: usize) -> usize {
         self.room().saturating_sub(prompt)
+    }
+
+    /// Returns true if the window has room for a prompt, the task prompt and at least one token of a text.
+    pub(crate) fn has_room(&self, prompt: &EncodedText) -> bool {
+        let first = self.prompt.as_ref().filter(|one| one.head.prompt_first);
+        let before_text = first.map_or(0, |one| one.task_ids.len());
+        self.prompt_room(prompt.len()) > before_text
     }
 
     /// Returns the length of the sequence that [`Encoder::prompted`] builds.

@@ -1,4 +1,5 @@
-//! Tests that spliced sequences equal the tokenizer's own, for two tokenizer families.
+//! Tests that spliced sequences equal the tokenizer's own, for two tokenizer families, and that the ids of a GLiClass
+//! prompt equal those of the whole string.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -7,6 +8,7 @@ use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, TruncationDirection, TruncationParams, TruncationStrategy};
 
 use super::*;
+use crate::folder::GliclassHead;
 
 const TEXTS: &[&str] = &[
     "",
@@ -147,4 +149,89 @@ fn truncation_before_tokenising_loses_no_tokens() {
         encode(&encoder, &"word ".repeat(10_000_000)).len(),
         encoder.room()
     );
+}
+
+/// Tokenizers of GLiClass models: one splits words at spaces, and one marks the start of a row.
+const GLICLASS: [&str; 2] = ["tiny-gliclass-bert", "tiny-gliclass-deberta"];
+/// Labels and separator as the `gliclass` package writes them.
+const PROMPT: &str = "<<LABEL>>food<<LABEL>>night trains, by the sea<<SEP>>";
+const PROMPT_LABELS: [&str; 2] = ["food", "night trains, by the sea"];
+
+/// Reads a tokenizer that parses special tokens in a text.
+fn gliclass(name: &str) -> Tokenizer {
+    let path = format!("../../tests/it/fixtures/gliclass/models/{name}/tokenizer.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let mut tokenizer = Tokenizer::from_file(path).unwrap();
+    tokenizer.with_padding(None).with_truncation(None).unwrap();
+    tokenizer
+}
+
+fn prompt_encoder(
+    tokenizer: &Tokenizer,
+    prompt_first: bool,
+    task_prompt: &str,
+    max_tokens: usize,
+) -> Encoder {
+    let id = |token: &str| tokenizer.token_to_id(token).unwrap();
+    let head = GliclassHead {
+        label_id: id("<<LABEL>>"),
+        separator_id: id("<<SEP>>"),
+        prompt_first,
+        max_labels: None,
+        task_prompt: task_prompt.to_owned(),
+    };
+    let encoder = encoder(tokenizer.clone(), max_tokens);
+    encoder
+        .with_prompt(&head, Path::new("tokenizer.json"))
+        .unwrap()
+}
+
+/// Returns the ids of a row with two labels.
+fn prompted(encoder: &Encoder, text: &str) -> Vec<u32> {
+    let prompt = encoder.encode_labels(PROMPT_LABELS.into_iter()).unwrap();
+    let text = encode(encoder, text);
+    let sequence = encoder.prompted(&text, &prompt);
+    assert_eq!(encoder.prompted_len(&text, &prompt), sequence.ids.len());
+    sequence.ids
+}
+
+#[test]
+fn a_prompt_has_the_ids_of_the_whole_string() {
+    for name in GLICLASS {
+        let tokenizer = gliclass(name);
+        for task_prompt in ["", "What is this text about", "Choose topics: "] {
+            for text in TEXTS.iter().filter(|text| !text.contains("[SEP]")) {
+                for (prompt_first, whole) in [
+                    (true, format!("{PROMPT}{task_prompt}{text}")),
+                    (false, format!("{text}{PROMPT}{task_prompt}")),
+                ] {
+                    let encoder = prompt_encoder(&tokenizer, prompt_first, task_prompt, 4096);
+                    let expected = tokenizer.encode(whole.as_str(), true).unwrap();
+                    assert_eq!(
+                        prompted(&encoder, text),
+                        expected.get_ids(),
+                        "{name}: {whole}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_after_a_task_prompt_is_truncated_at_its_end() {
+    let task_prompt = "What is this text about";
+    let blanks = format!("start{}end {}", " ".repeat(20_000), "word ".repeat(500));
+    let unknown = "x".repeat(5_000) + " " + &"word ".repeat(500);
+    for name in GLICLASS {
+        let tokenizer = gliclass(name);
+        let encoder = prompt_encoder(&tokenizer, true, task_prompt, 128);
+        for text in [&blanks, &unknown, &TEXTS[2].repeat(200)] {
+            let whole = format!("{PROMPT}{task_prompt}{text}");
+            let expected = tokenizer.encode(whole.as_str(), false).unwrap();
+            let found = prompted(&encoder, text);
+            assert_eq!(found.len(), encoder.max_tokens());
+            assert_eq!(found[1..127], expected.get_ids()[..126], "{name}");
+        }
+    }
 }
