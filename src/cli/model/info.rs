@@ -76,6 +76,8 @@ fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
     }
     if let ModelKind::Gliclass(head) = &model.kind {
         facts.push(("max labels", head.max_labels.map_or(Value::Null, number)));
+        let task_prompt = Some(&head.task_prompt).filter(|task_prompt| !task_prompt.is_empty());
+        facts.push(("task prompt", json!(task_prompt)));
     }
     if let ModelKind::Embedding(head) = &model.kind
         && !head.learned.is_empty()
