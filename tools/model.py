@@ -54,13 +54,15 @@ def make(arguments: argparse.Namespace) -> None:
     kind, scale, most = arguments.kind, arguments.scale, arguments.max_tokens
     if kind == "auto" and (arguments.model / MODULES).is_file():
         kind = "embedding"
-    if kind != "embedding":
-        if scale is not None or most is not None:
-            raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
-        if kind == "gliclass" or (kind == "auto" and is_gliclass(arguments.model)):
-            from models.gliclass import read_gliclass  # imported here because the `gliclass` package loads slowly
+    if kind != "embedding" and (scale is not None or most is not None):
+        raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
+    if kind == "gliclass" or (kind == "auto" and is_gliclass(arguments.model)):
+        from models.gliclass import read_gliclass  # imported here because the `gliclass` package loads slowly
 
-            return make_folder(read_gliclass(arguments.model), arguments.out, names, say)
+        return make_folder(read_gliclass(arguments.model, arguments.task_prompt), arguments.out, names, say)
+    if arguments.task_prompt is not None:
+        raise InputError("--task-prompt is for a GLiClass model: leave it out")
+    if kind != "embedding":
         return make_folder(read_source(arguments.model, kind), arguments.out, names, say)
     if arguments.graphs and names != [EMBEDDING_GRAPH]:
         raise InputError(
@@ -107,6 +109,12 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         type=int,
         metavar="N",
         help="for an embedding model: truncate texts to N tokens (default: the model's limit)",
+    )
+    parser.add_argument(
+        "--task-prompt",
+        metavar="TEXT",
+        help="for a GLiClass model: text that describes the task, read with every text; end it with a space, because a "
+        "text may follow directly (default: none)",
     )
     return parser.parse_args(words)
 

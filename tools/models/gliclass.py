@@ -12,11 +12,14 @@ B rows, W width, K labels, D `hidden_size` of the encoder:
 | text | [B, W, D] → [B, D] | pooled states, projected; all states for the scorer `cross-attn` |
 | scorer | → [B, K] | logits, scaled where the model normalizes, calibrated where it has a calibrator |
 
+A task prompt, a text that describes the task to the model, is stored in the folder's config.json as `task_prompt`.
+
 The package pools the padding of a batch as well, so its scores depend on what else is in the batch. Here a row has the
 scores that the package gives it alone.
 """
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +37,7 @@ from models.texts import FILLER, GLICLASS_LABELS, VECTORS
 MODEL_TYPE = "GLiClass"
 LABEL, SEPARATOR = "<<LABEL>>", "<<SEP>>"
 ARCHITECTURE = "uni-encoder"
+TASK_PROMPT = "task_prompt"  # in config.json; the package takes it with each call instead
 SCORERS = ("simple", "weighted-dot", "mlp", "hopfield", "cross-attn")
 POOLINGS = ("first", "last", "avg", "sum", "max", "rms", "abs_max", "abs_avg", "pass")
 DEFAULT_MAX_TOKENS = 1024  # of the package's pipeline, whatever the tokenizer says
@@ -139,11 +143,16 @@ class GliclassSource:
 
     kind, classes, family, has_types = "gliclass", (), MODEL_TYPE, False
 
-    def __init__(self, folder: Path, reference: GLiClassModel, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, folder: Path, reference: GLiClassModel, tokenizer: PreTrainedTokenizerBase, task_prompt: str):
         self.folder, self.reference, self.tokenizer = folder, reference, tokenizer
         self.model = Packed(reference).eval()
-        self.prompt = Prompt(folder / "tokenizer.json", self.config.prompt_first)
+        self.prompt = Prompt(folder / "tokenizer.json", self.config.prompt_first, task_prompt)
         self.max_tokens = max_tokens(self.config)
+
+    @property
+    def settings(self) -> dict:
+        """Returns the keys to set in the folder's config.json: the task prompt."""
+        return {TASK_PROMPT: self.prompt.task_prompt or None}
 
     @property
     def config(self) -> PreTrainedConfig:
@@ -163,7 +172,7 @@ class GliclassSource:
         """Returns the rows of the manifest, then one of a tenth of the longest row and one of its full length."""
         rows = [self.prompt.ids(GLICLASS_LABELS, text, self.max_tokens) for text, _ in VECTORS]
         fewest = len(self.prompt.ids(GLICLASS_LABELS, "", self.max_tokens))
-        for limit in (fewest + self.max_tokens // 10, self.max_tokens):
+        for limit in (min(fewest + self.max_tokens // 10, self.max_tokens), self.max_tokens):
             rows.append(self.prompt.ids(GLICLASS_LABELS, FILLER * 200, limit))
         return [Pair(row, [0] * len(row)) for row in rows]
 
@@ -182,14 +191,16 @@ class GliclassSource:
 class Prompt:
     """Makes the ids of labels and text, each tokenised by itself, with special tokens in them read as text.
 
-    The package tokenises one string, which the tokenizer splits at the special tokens: the ids are the same.
+    The package tokenises one string, which the tokenizer splits at the special tokens: the ids are the same. The task
+    prompt follows the separator. If the labels come first, nothing separates it from the text, so the two are tokenised
+    together.
     """
 
-    def __init__(self, path: Path, prompt_first: bool):
+    def __init__(self, path: Path, prompt_first: bool, task_prompt: str = ""):
         content = json.loads(path.read_text(encoding="utf-8"))
         self.first = plain(content)
         forget_start(content.get("pre_tokenizer"))
-        self.later, self.prompt_first = plain(content), prompt_first
+        self.later, self.prompt_first, self.task_prompt = plain(content), prompt_first, task_prompt
         marks = self.first.encode("").ids
         self.label, self.separator = self.first.token_to_id(LABEL), self.first.token_to_id(SEPARATOR)
         whole = self.first.encode("a").ids
@@ -204,8 +215,13 @@ class Prompt:
         for label in labels:
             prompt += [self.label, *self.later.encode(label, add_special_tokens=False).ids]
         prompt.append(self.separator)
-        tokenizer = self.later if self.prompt_first else self.first
-        room = limit - len(prompt) - len(self.front) - len(self.back)
+        if self.prompt_first:
+            tokenizer, text = self.later, self.task_prompt + text
+        else:
+            tokenizer = self.first
+            if self.task_prompt:
+                prompt += self.later.encode(self.task_prompt, add_special_tokens=False).ids
+        room = max(limit - len(prompt) - len(self.front) - len(self.back), 0)
         words = tokenizer.encode(text, add_special_tokens=False).ids[:room]
         return [*self.front, *(prompt + words if self.prompt_first else words + prompt), *self.back]
 
@@ -229,10 +245,12 @@ def forget_start(step: dict | None) -> None:
         forget_start(inner)
 
 
-def read_gliclass(folder: Path) -> GliclassSource:
-    """Reads and checks the folder. Raises `InputError`."""
+def read_gliclass(folder: Path, task_prompt: str | None = None) -> GliclassSource:
+    """Reads and checks the folder; a `task_prompt` replaces that of config.json. Raises `InputError`."""
     config = read_config(folder)
     check_config(folder, config)
+    task_prompt = (config.get(TASK_PROMPT) if task_prompt is None else task_prompt) or ""
+    check_task_prompt(folder, task_prompt)
     tokenizer = read_tokenizer(folder)
     check_vocabulary(tokenizer, config)
     check_tokens(folder, tokenizer, config)
@@ -241,9 +259,12 @@ def read_gliclass(folder: Path) -> GliclassSource:
         raise InputError(f"the weights of `{folder}` lack {count_of(lacking)}: copy them again from their source")
     model.model.encoder_model.set_attn_implementation("eager")
     try:
-        return GliclassSource(folder, model, tokenizer)
+        source = GliclassSource(folder, model, tokenizer, task_prompt)
     except (AssertionError, StopIteration) as problem:
         raise InputError(f"the tokenizer of `{folder}` cannot be used: {one_line(problem)}") from None
+    if task_prompt:
+        check_room(source)
+    return source
 
 
 def check_config(folder: Path, config: dict) -> None:
@@ -270,6 +291,27 @@ def check_config(folder: Path, config: dict) -> None:
     limit = most_labels(config)
     if limit is not None and limit < len(GLICLASS_LABELS):
         raise InputError(f"`{path}`: the model reads {limit} labels at most; {len(GLICLASS_LABELS)} are needed")
+
+
+def check_task_prompt(folder: Path, task_prompt: object) -> None:
+    """Rejects a task prompt that is not a string, or contains a token that separates labels and text."""
+    if not isinstance(task_prompt, str):
+        raise InputError(f"`{folder / 'config.json'}`: `{TASK_PROMPT}` is not a string: pass --task-prompt instead")
+    for token in (LABEL, SEPARATOR):
+        if token in task_prompt:
+            raise InputError(
+                f"the task prompt contains `{token}`, which separates labels and text: pass a different --task-prompt"
+            )
+
+
+def check_room(source: GliclassSource) -> None:
+    """Rejects a task prompt that leaves no room for a token of text alongside the labels of the manifest."""
+    used = len(source.prompt.ids(GLICLASS_LABELS, "", sys.maxsize))
+    if used >= source.max_tokens:
+        raise InputError(
+            f"the task prompt and {len(GLICLASS_LABELS)} labels have {used} tokens, which leaves no room for a text in "
+            f"the model's window of {source.max_tokens}: shorten --task-prompt"
+        )
 
 
 def most_labels(config: dict) -> int | None:

@@ -1,5 +1,6 @@
 """Makes a model folder from a verified Hugging Face model; the entry point of this package."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
     """
     with new_folder(out) as folder:
         copy_files(source.folder, folder, (*COPIED, *LICENCES))
+        set_keys(folder / "config.json", source.settings)
         maker = Maker(source, proof_of(source), folder.parent, folder, say)
         entries = [maker.make(name) for name in names]
         write_manifest(folder, source, entries, maker.proof)
@@ -58,6 +60,14 @@ def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
+
+
+def set_keys(path: Path, keys: dict) -> None:
+    """Sets keys of a JSON object; a file that has these values is not written. A missing key has the value `None`."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    changed = {key: value for key, value in keys.items() if content.get(key) != value}
+    if changed:
+        path.write_text(json.dumps(content | changed, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 class Maker:

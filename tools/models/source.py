@@ -72,6 +72,11 @@ class Source:
         """True if the model distinguishes premise and hypothesis by token type."""
         return self.family in ("bert", *EXPORTED) and self.config.type_vocab_size > 1
 
+    @property
+    def settings(self) -> dict:
+        """Returns the keys to set in the folder's config.json: none."""
+        return {}
+
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns the weights by name, in float32."""
         return {name: tensor.detach().float().numpy() for name, tensor in self.model.state_dict().items()}

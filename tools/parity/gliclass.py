@@ -31,7 +31,7 @@ NAMES = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_
 
 @dataclass(frozen=True)
 class Spec:
-    """A checkpoint to make: encoder, seed, and fields of its configuration."""
+    """A checkpoint to make, with encoder, seed and fields of its configuration, and a task prompt for its folder."""
 
     name: str
     encoder: str
@@ -39,6 +39,7 @@ class Spec:
     fields: dict = field(default_factory=dict)
     prepend: str = "always"
     graphs: list[str] = field(default_factory=lambda: ["cpu-fp32"])
+    task_prompt: str | None = None
 
 
 def write_checkpoint(spec: Spec, folder: Path) -> None:
@@ -82,10 +83,15 @@ def level(model: GLiClassModel, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def logits_of(
-    model: GLiClassModel, tokenizer: PreTrainedTokenizerBase, labels: list[str], texts: list[str]
+    model: GLiClassModel,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: list[str],
+    texts: list[str],
+    task_prompt: str | None = None,
 ) -> np.ndarray:
     """Returns the package's logits [texts, labels], each text alone."""
-    rows = [row["logits"] for text in texts for row in pipe_of(model, tokenizer).get_embeddings(text, labels)]
+    pipe = pipe_of(model, tokenizer)
+    rows = [row["logits"] for text in texts for row in pipe.get_embeddings(text, labels, prompt=task_prompt)]
     return np.stack(rows)
 
 
@@ -161,13 +167,13 @@ def wrapped(inner: Tokenizer) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=inner, **NAMES)
 
 
-def golden(folder: Path) -> list[dict]:
+def golden(folder: Path, task_prompt: str | None = None) -> list[dict]:
     """Returns texts with the package's scores in both modes, for 1 to 40 labels.
 
     The package reads different ids if a text contains a special token or must be truncated before its labels. In these
     cases, the scores come from the package's model, run on the ids that topicmill uses.
     """
-    source = read_gliclass(folder)
+    source = read_gliclass(folder, task_prompt)
     tokenizer = type(source.tokenizer).from_pretrained(folder)
     odd = [label for label in ODD if "SEP" not in label]
     texts = {name: TEXTS[name] for name in ("title", "post", "empty", "blanks around", "bert specials", "emoji", "long")}
@@ -199,10 +205,11 @@ def case(
     ids = source.prompt.ids(labels, text, source.max_tokens)
     logits = source.logits(Pair(ids, [0] * len(ids)))[0]
     scores = by_hand(logits, mode)
-    prompt = "".join(f"<<LABEL>>{label}" for label in labels) + "<<SEP>>"
+    task_prompt = source.prompt.task_prompt
+    prompt = "".join(f"<<LABEL>>{label}" for label in labels) + "<<SEP>>" + task_prompt
     theirs = tokenizer(prompt + text if source.config.prompt_first else text + prompt)["input_ids"]
     if theirs == ids:
-        (found,) = pipe([text], labels, return_hierarchical=True)
+        (found,) = pipe([text], labels, prompt=task_prompt, return_hierarchical=True)
         error = max(abs(found[label] - score) for label, score in zip(labels, scores, strict=True))
         assert error <= SCORE_TOLERANCE, f"`{name}`: scores from the logits differ by {error:.1e}"
     else:

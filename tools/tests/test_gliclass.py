@@ -1,6 +1,7 @@
 """Tests of model folders from GLiClass checkpoints: logits equal the package's, unusable checkpoints are rejected."""
 
 import functools
+import itertools
 import json
 import shutil
 import tempfile
@@ -19,7 +20,7 @@ from models.gliclass import GliclassSource, read_gliclass
 from models.inputs import Pair, feed
 from parity.cases import FORTY, ODD, TEXTS
 from parity.gliclass import Spec, logits_of, write_checkpoint
-from tests.support import ROOT, change_json, manifest_of, run
+from tests.support import ROOT, change_json, manifest_of, run, source_folder
 
 # Scorers and poolings of published models, and the others that the package offers.
 FIELDS = {
@@ -33,6 +34,8 @@ FIELDS = {
     "extract": {"extract_text_features": True, "pooling_strategy": "rms", "class_token_pooling": "average"},
     "calibrated": {"use_calibrator": True, "calibrator_use_bias": True, "use_segment_embeddings": True},
 }
+# A text after a task prompt without a space at its end continues the last word.
+TASK_PROMPTS = {"mean": "What is this text about", "mlp": "What is this text about?", "attention": "Choose topics: "}
 PAIRS = [
     *(("bert", name) for name in FIELDS),
     *(("deberta", name) for name in ("simple", "mlp", "normal")),
@@ -81,25 +84,27 @@ class Parity(unittest.TestCase):
         names = ("title", "post", "empty", "blanks around", "emoji", "japanese", "decomposed", "invisible")
         texts = [TEXTS[name] for name in names]
         for encoder, name in PAIRS:
-            source = read_gliclass(checkpoint(encoder, name))
+            task_prompt = TASK_PROMPTS.get(name, "")
+            source = read_gliclass(checkpoint(encoder, name), task_prompt)
             tokenizer = AutoTokenizer.from_pretrained(checkpoint(encoder, name))
             graph = made(encoder, name) / "cpu-fp32.onnx"
             for labels in (["one"], [label for label in ODD if "SEP" not in label], FORTY):
                 with self.subTest(encoder, name=name, labels=len(labels)):
                     rows = [source.prompt.ids(labels, text, 10_000) for text in texts]
-                    prompt = "".join(f"<<LABEL>>{label}" for label in labels) + "<<SEP>>"
+                    prompt = "".join(f"<<LABEL>>{label}" for label in labels) + "<<SEP>>" + task_prompt
                     first = source.config.prompt_first
                     whole = [prompt + text if first else text + prompt for text in texts]
                     self.assertEqual(rows, tokenizer(whole)["input_ids"])
                     short = [place for place, row in enumerate(rows) if len(row) <= source.max_tokens]
-                    expected = logits_of(source.reference, tokenizer, labels, [texts[place] for place in short])
+                    some = [texts[place] for place in short]
+                    expected = logits_of(source.reference, tokenizer, labels, some, task_prompt)
                     found = graph_logits(source, graph, [rows[place] for place in short])
                     np.testing.assert_allclose(found, expected, atol=3e-4, rtol=1e-5)
 
     def test_a_text_is_truncated_and_the_labels_are_kept(self):
         """Even if the labels follow the text: the package would then truncate the labels."""
-        for name in ("simple", "mlp"):
-            source = read_gliclass(checkpoint("bert", name))
+        for name, task_prompt in itertools.product(("simple", "mlp"), ("", "What is this text about?")):
+            source = read_gliclass(checkpoint("bert", name), task_prompt)
             ids = source.prompt.ids(FORTY[:9], TEXTS["long"] * 9, source.max_tokens)
             self.assertEqual(len(ids), source.max_tokens)
             self.assertEqual(ids.count(source.config.class_token_index), 9)
@@ -130,6 +135,19 @@ class Folders(unittest.TestCase):
         whole = [node.op_type for node in onnx.load(folder / "cpu-int8.onnx").graph.node]
         self.assertEqual(whole.count("MatMulInteger"), 12)
 
+    def test_a_task_prompt_is_stored_and_precedes_each_text(self):
+        """Without `--task-prompt`, config.json is a copy of the checkpoint's."""
+        task_prompt, out = "Name the topics: ", Path(tempfile.mkdtemp(dir=ROOT)) / "made"
+        code, said = run(checkpoint(), out, "--graphs", "cpu-fp32", "--task-prompt", task_prompt)
+        self.assertEqual(code, 0, said)
+        before, after = ((folder / "config.json").read_bytes() for folder in (checkpoint(), out))
+        self.assertEqual(json.loads(after), json.loads(before) | {"task_prompt": task_prompt})
+        self.assertEqual((made() / "config.json").read_bytes(), before)
+        source = read_gliclass(checkpoint())
+        for vector in manifest_of(out)["vectors"]:
+            ids = source.prompt.ids(vector["labels"], task_prompt + vector["premise"], source.max_tokens)
+            self.assertEqual(vector["input_ids"], ids)
+
     def test_the_token_limit_comes_from_the_package_or_the_positions(self):
         """An encoder with relative positions has the limit of the package's pipeline."""
         self.assertEqual(read_gliclass(checkpoint("deberta", "simple")).max_tokens, 1024)
@@ -151,6 +169,7 @@ class Refusals(unittest.TestCase):
             (config(squeeze_layers=True), "`squeeze_layers`"),
             (config(encoder_layer_id=2), "`encoder_layer_id`"),
             (config(max_labels_alloc="fixed", max_num_classes=2), "2 labels at most"),
+            (config(task_prompt=3), "`task_prompt` is not a string"),
             (config(class_token_index=7), "`class_token_index` of config.json is 7"),
             (lambda folder: (folder / "tokenizer.json").unlink(), "has no `tokenizer.json`"),
             (forget_token, "has no token `<<LABEL>>`"),
@@ -164,6 +183,21 @@ class Refusals(unittest.TestCase):
                 self.assertIn(words, said)
                 self.assertRegex(said, r"^cannot make a model folder: [^\n]+\n$")
                 self.assertFalse((folder.parent / "made").exists())
+
+    def test_an_unusable_task_prompt_is_rejected(self):
+        """A token of the prompt, too many words, or a model of another kind."""
+        out = Path(tempfile.mkdtemp(dir=ROOT)) / "made"
+        for folder, task_prompt, words in [
+            (checkpoint(), "a <<SEP>> b", "the task prompt contains `<<SEP>>`"),
+            (checkpoint(), "<<LABEL>>a", "the task prompt contains `<<LABEL>>`"),
+            (checkpoint(), "many words " * 100, "leaves no room for a text in the model's window of 256"),
+            (source_folder("tiny-bert"), "Choose:", "--task-prompt is for a GLiClass model: leave it out"),
+        ]:
+            with self.subTest(words):
+                code, said = run(folder, out, "--task-prompt", task_prompt)
+                self.assertEqual(code, 2, said)
+                self.assertIn(words, said)
+                self.assertFalse(out.exists())
 
     def test_a_different_kind_of_model_is_rejected(self):
         """With `--kind gliclass`."""
