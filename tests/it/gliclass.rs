@@ -22,6 +22,7 @@ use crate::support::program::Program;
 const TOLERANCE: f64 = 1e-4;
 const BERT: &str = "tiny-gliclass-bert";
 const DEBERTA: &str = "tiny-gliclass-deberta";
+const TASK: &str = "tiny-gliclass-task";
 
 #[derive(Debug, Deserialize)]
 struct Golden {
@@ -90,7 +91,7 @@ fn scores_equal_the_package_on_any_batch() {
     if !has_onnx_runtime("parity with gliclass") {
         return;
     }
-    for name in [BERT, DEBERTA] {
+    for name in [BERT, DEBERTA, TASK] {
         let path = fixture("golden").join(format!("{name}.json"));
         let golden: Golden = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         for (seed, budget) in [(0, 1), (1, 300), (2, 50_000)] {
@@ -201,11 +202,38 @@ fn unusable_models_and_labels_are_rejected_with_a_reason() {
     let message = "label `b <<LABEL>> c`: it contains `<<LABEL>>`";
     rejected(message, &["a", "b <<LABEL>> c"], true, &same);
     let longer = format!("{long}more");
+    let too_long: [&str; 4] = ["a", "b", &long, &longer];
+    rejected("its limit is 256 tokens;", &too_long, true, &same);
+    let error = error_of(&folder(TASK), &too_long);
+    let message = "its limit is 256 tokens, of which the task prompt takes";
+    assert!(error.contains(message), "{error}");
+}
+
+#[test]
+fn an_unusable_task_prompt_is_rejected_with_a_reason() {
+    if !has_onnx_runtime("task prompts of GLiClass models") {
+        return;
+    }
+    let rejected = |task_prompt: Value, message: &str| {
+        let change = |config: &mut Value| config["task_prompt"] = task_prompt.clone();
+        let dir = changed(BERT, &change, true);
+        let error = error_of(dir.path(), &["a"]);
+        assert!(error.contains(message), "{message}: {error}");
+    };
+    rejected(json!(3), "`task_prompt` is not a string");
+    for token in ["<<LABEL>>", "<<SEP>>"] {
+        let message = format!("it contains `{token}`, which separates labels and text; build");
+        rejected(json!(format!("Choose{token}")), &message);
+    }
+    let long = json!("What is this text about? ".repeat(50));
     rejected(
-        "its limit is 256 tokens",
-        &["a", "b", &long, &longer],
-        true,
-        &same,
+        long,
+        "no room for labels and a text in the model's window of 256",
+    );
+    // The vectors in the manifest were made with the folder's own task prompt.
+    rejected(
+        json!("Choose:"),
+        "its ids differ from those in `manifest.toml`",
     );
 }
 
@@ -373,6 +401,8 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         assert_eq!(pair_logits(), (3 + 3 + 4) * (TEXTS - 1));
         let ran = scene.ok(&["model", "info", &scene.model]);
         assert!(ran.stdout.contains("a text together with all labels"));
+        let ran = scene.ok(&["model", "info", &folder(TASK).display().to_string()]);
+        assert!(ran.stdout.contains("What is this text about"));
         scene.ok(&["model", "verify", &scene.model]);
     }
 }

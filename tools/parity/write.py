@@ -22,7 +22,9 @@ from parity.models import CLASSIFIERS, TINY, Spec, level_logits, make_model, mak
 from parity.reference import ClassifierReference, Reference, classifier_texts, versions, write_golden
 
 # The first model puts the text after the labels and reads the text from the row's first state. The second puts the text
-# before the labels, averages the states, and has a tokenizer that marks the start of a text.
+# before the labels and a task prompt after them, averages the states, and has a tokenizer that marks the start of a
+# text. The third puts a task prompt between the labels and the text; it does not end with a space, so the text
+# continues its last word.
 GLICLASS = [
     gliclass.Spec("tiny-gliclass-bert", "bert", 21, graphs=["cpu-fp32", "cpu-int8"]),
     gliclass.Spec(
@@ -31,7 +33,9 @@ GLICLASS = [
         22,
         {"prompt_first": False, "scorer_type": "mlp", "pooling_strategy": "avg", "class_token_pooling": "average"},
         prepend="first",
+        task_prompt="What is this text about?",
     ),
+    gliclass.Spec("tiny-gliclass-task", "bert", 23, task_prompt="What is this text about"),
 ]
 MAX_FOLDER_BYTES = 1_000_000
 MAX_GOLDEN_BYTES = 400_000
@@ -58,8 +62,9 @@ def write_gliclass(spec: gliclass.Spec, root: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = Path(scratch) / spec.name
         gliclass.write_checkpoint(spec, checkpoint)
-        make_folder(read_gliclass(checkpoint), folder, spec.graphs, print)
-        write_golden(golden_file, {"model": spec.name, "versions": versions()}, gliclass.golden(checkpoint))
+        make_folder(read_gliclass(checkpoint, spec.task_prompt), folder, spec.graphs, print)
+        cases = gliclass.golden(checkpoint, spec.task_prompt)
+        write_golden(golden_file, {"model": spec.name, "versions": versions()}, cases)
     assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
     assert golden_file.stat().st_size <= MAX_GOLDEN_BYTES, f"{golden_file} is too large to be committed"
 
