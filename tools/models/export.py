@@ -6,8 +6,6 @@ run on the CPU even with CUDA.
 
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,8 @@ import torch
 from onnx.external_data_helper import convert_model_to_external_data
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from transformers import PreTrainedModel
-from transformers.models.deberta_v2 import modeling_deberta_v2
 
+from models.deberta import exportable
 from models.inputs import feed
 from models.source import Source
 from models.texts import VECTORS
@@ -60,36 +58,9 @@ def exported_source(source: Source, precision: str) -> onnx.ModelProto:
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_types else [])]
     pairs = source.proof_pairs()[: len(VECTORS)]
     example = {name: torch.from_numpy(values) for name, values in feed(names, pairs, source.filling).items()}
-    with constant_buckets(source):
+    with exportable(source):
         graph = exported(source.model, example)
     return convert_float_to_float16(graph, keep_io_types=True) if precision == "fp16" else graph
-
-
-@contextmanager
-def constant_buckets(source: Source) -> Iterator[None]:
-    """Replaces DeBERTa's formula for the bucket of a distance with a table while the model is exported.
-
-    The formula rounds up a logarithm: an engine whose logarithm differs in the last bit would use a different bucket
-    and return different logits.
-    """
-    config = getattr(source.config, "encoder_config", source.config)
-    size, most = getattr(config, "position_buckets", -1), source.max_tokens
-    if config.model_type != "deberta-v2" or size <= 0:
-        yield
-        return
-    longest = config.max_relative_positions if config.max_relative_positions > 0 else config.max_position_embeddings
-    distances = torch.arange(-most, most + 1)
-    table = modeling_deberta_v2.make_log_bucket_position(distances, size, longest).long()
-
-    def look_up(query: torch.Tensor, key: torch.Tensor, **_: int) -> torch.Tensor:
-        places = torch.arange(query.size(-2)).unsqueeze(1) - torch.arange(key.size(-2)).unsqueeze(0)
-        return table[places + most].unsqueeze(0)
-
-    original, modeling_deberta_v2.build_relative_position = modeling_deberta_v2.build_relative_position, look_up
-    try:
-        yield
-    finally:
-        modeling_deberta_v2.build_relative_position = original
 
 
 def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: str) -> onnx.ModelProto:
