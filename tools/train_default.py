@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from models.embedding import MODULES, Embedding, make_embedding
 from training import keep, topics
 from training.embed import Embedder
-from training.packed import Packed
+from training.packed import Packed, read_packable
+from training.proof import write_proof
 from training.shipped import read_shipped, write_shipped
 from training.subreddits import Posts, folds_of, read_posts, weights_of
-from training.teacher import Larger, Teaching, View, targets_of
+from training.teacher import Teaching, teach, topics_of
 from training.vectors import Scales, learn, unit
 from training.words import Label, read_labels
 
@@ -35,17 +37,14 @@ def main() -> int:
     add(
         "posts", type=Path, help="NDJSON, packed by gzip or not, with id, title, selftext, subreddit and topic (a slug)"
     )
-    add("base", type=Path, help="folder of the base model")
+    add("base", type=Path, help="the base: the default model, or a BERT or MPNet of sentence-transformers")
     add("out", type=Path, help="folder of the new model")
     add("--broad", type=Path, help="more such posts, of many subreddits, which count less")
     add(
         "--teacher",
         type=Path,
         metavar="FOLDER",
-        help="a larger model of sentence-transformers, which softens the topics",
-    )
-    add(
-        "--work", type=Path, default=Path("target/train-default"), help="weights of each quarter (default: %(default)s)"
+        help="a larger BERT or MPNet of sentence-transformers, which is fine-tuned and softens the topics",
     )
     add("--threads", type=int, default=1, help="CPU threads; the exact weights depend on it (default: 1)")
     add("--precision", choices=("bf16", "fp32"), default="bf16", help="number format (default: %(default)s)")
@@ -54,31 +53,26 @@ def main() -> int:
     recipe = topics.Recipe(dtype=torch.bfloat16 if arguments.precision == "bf16" else torch.float32)
     labels = read_labels(ROOT / "pipelines/sixteen-topics.toml")
     posts = read_posts(arguments.posts, arguments.broad, labels)
-    model, tokenizer = read_shipped(arguments.base), Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
+    model, tokenizer, source = read_network(arguments.base)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
     # Without many subreddits, no fold of them can be left out.
     fold = folds_of(posts, labels)[recipe.left_out] if arguments.broad else set()
     left_out = np.isin(posts.subreddits, sorted(fold))
     say(f"{len(posts.ids)} posts; {left_out.sum()}, of {len(fold)} subreddits, are left out")
-    targets = np.eye(len(labels), dtype=np.float32)[posts.labels]
     if arguments.teacher:
-        larger = Larger(arguments.teacher, recipe.dtype).view(posts, labels, say)
-        base = View(vectors_by(model, tokenizer, posts.whole, recipe), words_by(model, tokenizer, labels, recipe))
-        weights = weights_of(posts, left_out, recipe.power, Teaching().weight)
-        targets = targets_of(posts, weights, larger, base, Teaching(), say)
+        targets = teach(arguments.teacher, posts, labels, left_out, recipe.dtype, Teaching(), say)
+    else:
+        targets = np.stack([topics_of(posts, len(labels))] * 2)
     if fold:
         say(f"before: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
-    kept, begin = [], None
-    for stage in recipe.stages:
-        say(f"stage {stage}")
-        weights = weights_of(posts, left_out, recipe.power, stage.known)
+    weights = weights_of(posts, left_out, recipe.power, recipe.known)
+    trained = []
+    for seed in recipe.seeds:
+        say(f"seed {seed}")
         model.load_state_dict(before)
-        trainer = topics.Trainer(model, tokenizer, labels, posts, weights, targets, others, recipe, stage, say, begin)
-        paths = trainer.run(arguments.work / f"stage-{stage.seed}")
-        kept += paths[-recipe.kept :]
-        begin = torch.load(paths[-1], weights_only=True)
-    model.load_state_dict(topics.mixed(before, mean_of(kept), recipe.share))
+        trained.append(topics.Trainer(model, tokenizer, labels, posts, weights, targets, others, recipe, seed, say).run())
+    model.load_state_dict(topics.mixed(before, topics.averaged(trained), recipe.share))
     if fold:
         say(f"after: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
     after = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -90,15 +84,23 @@ def main() -> int:
         cosines.append(
             vectors_by(model, tokenizer, sample, recipe) @ vectors_by(model, tokenizer, topics_of_background, recipe).T
         )
-    write_shipped(model, arguments.base, arguments.out)
-    shift_bias(arguments.out, float(cosines[1].mean() - cosines[0].mean()))
+    if source:
+        make_embedding(source, arguments.out, recipe.scale, say)
+    else:
+        write_shipped(model, arguments.base, arguments.out)
+        shift_bias(arguments.out, float(cosines[1].mean() - cosines[0].mean()))
     learn_labels(arguments.out, labels, posts, left_out, recipe)
+    if source:
+        write_proof(arguments.out, arguments.base)
     return 0
 
 
-def mean_of(paths: list[Path]) -> dict[str, torch.Tensor]:
-    """Returns the mean of stored weights."""
-    return topics.averaged([torch.load(path, weights_only=True) for path in paths])
+def read_network(folder: Path) -> tuple[torch.nn.Module, Tokenizer, Embedding | None]:
+    """Returns the network of a base and its tokenizer, and its source if sentence-transformers wrote the folder."""
+    if not (folder / MODULES).is_file():
+        return read_shipped(folder), Tokenizer.from_file(str(folder / "tokenizer.json")), None
+    source = read_packable(folder, topics.MAX_TOKENS)
+    return source.model, Tokenizer.from_file(str(source.folder / "tokenizer.json")), source
 
 
 def vectors_by(model: torch.nn.Module, tokenizer: Tokenizer, texts: list[str], recipe: topics.Recipe) -> np.ndarray:
@@ -141,7 +143,7 @@ def shift_bias(out: Path, shift: float) -> None:
 def learn_labels(out: Path, labels: list[Label], posts: Posts, left_out: np.ndarray, recipe: topics.Recipe) -> None:
     """Adds learned label vectors to the folder, from some posts of the subreddits that were not left out."""
     embedder = Embedder(out, 1)
-    weights = weights_of(posts, left_out, recipe.power, recipe.stages[-1].known)
+    weights = weights_of(posts, left_out, recipe.power, recipe.known)
     count = min(recipe.label_texts // 2, np.count_nonzero(weights))
     rows = np.random.default_rng(3).choice(len(weights), count, replace=False, p=weights)
     vectors = embedder.vectors([texts[row] for texts in (posts.whole, posts.titles) for row in rows], say)

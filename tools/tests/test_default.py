@@ -1,22 +1,31 @@
 """Tests of training the default model: posts, targets, steps, interpolation and output."""
 
+import contextlib
 import gzip
+import io
 import json
+import sys
 import tempfile
 import unittest
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+import train_default
+from models import InputError
 from tests.support import ROOT
+from tests.test_embedding import folder_of
 from training import subreddits, teacher, topics
-from training.packed import Packed
+from training.embed import Embedder
+from training.keep import vectors_in
+from training.packed import Packed, read_packable
 from training.shipped import read_shipped, write_shipped
-from training.vectors import unit
-from training.words import Label
+from training.words import Label, read_labels
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = REPOSITORY / "models" / "minilm-reddit-topics"
@@ -60,14 +69,13 @@ def tokenizer() -> Tokenizer:
 
 def trainer(dtype: torch.dtype) -> topics.Trainer:
     """Returns a trainer of three steps with four texts each."""
-    recipe = replace(topics.Recipe(), frozen=4, batch=4, others=1, dtype=dtype)
-    stage = replace(topics.STAGES[0], texts=14)
+    recipe = replace(topics.Recipe(), texts=14, frozen=4, batch=4, others=1, dtype=dtype)
     posts = some_posts()
     weights = subreddits.weights_of(posts, np.zeros(len(posts.ids), bool), 0.5, 4.0)
-    targets = np.eye(2, dtype=np.float32)[posts.labels]
+    targets = np.stack([teacher.topics_of(posts, 2)] * 2)
     others = ["This text is about chess."]
     return topics.Trainer(
-        read_shipped(SHIPPED), tokenizer(), LABELS, posts, weights, targets, others, recipe, stage, lambda _: None
+        read_shipped(SHIPPED), tokenizer(), LABELS, posts, weights, targets, others, recipe, 1, lambda _: None
     )
 
 
@@ -86,38 +94,41 @@ class Default(unittest.TestCase):
         self.assertEqual((out / "config.json").read_text(encoding="utf-8"), json.dumps(config, indent=1))
 
     def test_the_same_seed_gives_the_same_weights(self):
-        """The weights are equal to the last bit and are stored after each step; only the last two layers change."""
+        """The weights are equal to the last bit; only the last two layers change."""
         for dtype in (torch.float32, torch.bfloat16):
             with self.subTest(dtype):
                 one, other = trainer(dtype), trainer(dtype)
                 before = {name: weight.clone() for name, weight in one.model.state_dict().items()}
-                for _ in range(one.steps):
-                    one.once()
-                paths = other.run(Path(tempfile.mkdtemp(dir=ROOT)))
-                self.assertEqual([path.name for path in paths], [f"weights-{step:05}.pt" for step in (1, 2, 3)])
+                self.assertEqual(one.steps, 3)
+                weights, again = one.run(), other.run()
                 moved = set()
-                for name, weight in one.model.state_dict().items():
-                    self.assertTrue(torch.equal(weight, other.model.state_dict()[name]), name)
+                for name, weight in weights.items():
+                    self.assertTrue(torch.equal(weight, again[name]), name)
                     if not torch.equal(weight, before[name]):
                         moved.add(name.split(".")[2] if name.startswith("encoder") else name)
                 self.assertEqual(moved, {"4", "5"})
 
     def test_packed_layers_return_the_networks_vectors(self):
-        """Texts of different lengths, from ids or from the states of a lower layer; bf16 differs little."""
-        model, texts = read_shipped(SHIPPED), ["soup", "night train to a lake " * 9, "a", "garlic and onion soup"]
-        ids = topics.encoded(tokenizer(), texts, 128)
-        with torch.no_grad():
-            wanted = []
-            for row in ids:
-                states = model(input_ids=torch.tensor([row])).last_hidden_state[0]
-                wanted.append(torch.nn.functional.normalize(states.mean(0), dim=0))
-            packed = Packed(model, torch.float32)
-            vectors, states = packed.embed(ids, 3)
-            again = packed.upper(states, 3)
-            rounded, _ = Packed(model, torch.bfloat16).embed(ids)
-        torch.testing.assert_close(vectors, torch.stack(wanted), atol=1e-5, rtol=0)
-        torch.testing.assert_close(again, vectors, atol=1e-5, rtol=0)
-        self.assertGreater((rounded * vectors).sum(1).min().item(), 0.999)
+        """Texts of different lengths, from ids or from the states of a lower layer, of both families; bf16 differs
+        little."""
+        texts = ["soup", "night train to a lake " * 9, "a", "garlic and onion soup"]
+        tiny = read_packable(folder_of("mpnet"), 48)
+        for model, words, layer, least in [
+            (read_shipped(SHIPPED), tokenizer(), 3, 0.999),
+            (tiny.model, Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), 1, 0.99),
+        ]:
+            ids = topics.encoded(words, texts, 48)
+            with self.subTest(model.config.model_type), torch.no_grad():
+                wanted = []
+                for row in ids:
+                    states = model(input_ids=torch.tensor([row])).last_hidden_state[0]
+                    wanted.append(torch.nn.functional.normalize(states.mean(0), dim=0))
+                packed = Packed(model, torch.float32)
+                vectors, states = packed.embed(ids, layer)
+                torch.testing.assert_close(vectors, torch.stack(wanted), atol=1e-5, rtol=0)
+                torch.testing.assert_close(packed.upper(states, layer), vectors, atol=1e-5, rtol=0)
+                rounded, _ = Packed(model, torch.bfloat16).embed(ids)
+                self.assertGreater((rounded * vectors).sum(1).min().item(), least)
 
     def test_weights_are_averaged_and_mixed(self):
         """Integers are not averaged or mixed."""
@@ -144,7 +155,7 @@ class Default(unittest.TestCase):
         self.assertAlmostEqual(weights[posts.labels == 0].sum(), 0.5)
         self.assertEqual(of("food3"), 0)
         self.assertAlmostEqual(of("food") / of("food1"), 4 * 2 / 2**0.5)
-        order = topics.drawn(weights, 1000, 0.5, np.random.default_rng(1))
+        order = subreddits.drawn(weights, 1000, 0.5, np.random.default_rng(1))
         self.assertAlmostEqual(len(order), 1000, delta=40)
         self.assertFalse({index for index, _ in order} & set(np.flatnonzero(left_out)))
         self.assertAlmostEqual(sum(is_title for _, is_title in order) / len(order), 0.5, delta=0.1)
@@ -157,26 +168,76 @@ class Default(unittest.TestCase):
         self.assertEqual(len(set().union(*folds)), 20)
         self.assertFalse(set().union(*folds) & {"food", "travel"})
 
-    def test_teachers_soften_a_topic_that_both_doubt(self):
-        """One subreddit is really about the other topic: only the teachers determine its target."""
-        posts = some_posts()
-        numbers = np.random.default_rng(0)
+    def test_a_target_is_softened_where_the_teacher_doubts_it(self):
+        """One subreddit is really about the other topic: there, only the teacher determines the target."""
+        posts, teaching = some_posts(), teacher.Teaching()
         truth = np.where(posts.subreddits == "food3", 1, posts.labels)
-        words = np.eye(2, 8)
-        view = teacher.View(unit(words[truth] + 0.02 * numbers.normal(size=(len(truth), 8))).astype(np.float32), words)
-        weights = subreddits.weights_of(posts, np.zeros(len(truth), bool), 0.5, 4.0)
-        targets = teacher.targets_of(posts, weights, view, view, teacher.Teaching())
-        np.testing.assert_allclose(targets.sum(1), 1, atol=1e-5)
-        self.assertTrue((targets[posts.subreddits == "food3", 1] > 0.9).all())
-        self.assertTrue((targets[posts.subreddits == "food1", 0] > 0.9).all())
+        scores = np.stack([0.9 * np.eye(2, dtype=np.float32)[truth] + 0.05] * 2)
+        scored, said = posts.subreddits != "food4", []
+        targets = teacher.targets_of(posts, scores, scored, teaching, said.append)
+        np.testing.assert_allclose(targets.sum(2), 1, atol=1e-5)
+        np.testing.assert_allclose(targets[:, posts.subreddits == "food3"], scores[:, posts.subreddits == "food3"])
+        np.testing.assert_allclose(targets[:, posts.subreddits == "food4"], [[[0.975, 0.025]] * 2] * 2)
+        self.assertIn("2 of 50 posts", said[0])
 
-    def test_all_posts_of_a_subreddit_are_in_one_part(self):
-        """No teacher is trained on the subreddit whose posts it scores."""
+    def test_both_halves_have_subreddits_of_each_topic(self):
+        """No teacher is trained on the subreddit whose posts it scores, except on other posts of a well-known one."""
         posts = some_posts()
-        parts = teacher.parts_of(posts)
-        for name in set(posts.subreddits[~posts.known]):
-            self.assertEqual(len(set(parts[posts.subreddits == name])), 1)
-        self.assertGreater(len(set(parts)), 1)
+        halves = teacher.halves_of(posts)
+        for number in range(2):
+            names = [set(posts.subreddits[(halves == half) & (posts.labels == number)]) for half in range(2)]
+            self.assertFalse(names[0] & names[1] - {"food", "travel"})
+            self.assertGreaterEqual(min(map(len, names)), 5)
+
+    def test_a_teacher_learns_topics_and_its_lower_layers_stay(self):
+        """A tiny MPNet with random weights; the same seed gives the same weights."""
+        posts = some_posts()
+        weights = subreddits.weights_of(posts, np.zeros(len(posts.ids), bool), 0.5, 4.0)
+        teaching = teacher.Teaching(texts=600, rate=3e-3, label_rate=3e-2, frozen=1, batch=8)
+        states = []
+        for _ in range(2):
+            one = teacher.Teacher(folder_of("mpnet"), LABELS, torch.float32, teaching)
+            before = {name: weight.clone() for name, weight in one.packed.model.state_dict().items()}
+            one.fine_tune(posts, weights, 0, lambda _: None)
+            states.append(one.packed.model.state_dict())
+            right = (one.scores(posts.whole).argmax(1).numpy() == posts.labels).mean()
+            self.assertGreater(right, 0.9)
+        for name, weight in states[0].items():
+            self.assertTrue(torch.equal(weight, states[1][name]), name)
+            if not name.startswith(("encoder.layer.1", "pooler")):
+                self.assertTrue(torch.equal(weight, before[name]), name)
+
+    def test_a_teacher_of_another_family_is_refused(self):
+        """The message names the family."""
+        with self.assertRaisesRegex(InputError, "roberta"):
+            teacher.Teacher(folder_of("roberta"), LABELS, torch.float32, teacher.Teaching())
+
+    def test_the_command_trains_the_default_model_and_a_larger_base(self):
+        """Both results are model folders with vectors for the sixteen topics."""
+        labels = read_labels(REPOSITORY / "pipelines/sixteen-topics.toml")
+        folder = Path(tempfile.mkdtemp(dir=ROOT))
+        for name, names in (("known", ("",)), ("broad", [str(k) for k in range(6)])):
+            rows = [post(n, f"{label.slug}{k}", label.slug, "text") for label in labels for k in names for n in range(2)]
+            (folder / name).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        recipe = partial(topics.Recipe, texts=64, batch=32, frozen=1, label_texts=64)
+        teaching = partial(teacher.Teaching, texts=64, frozen=1)
+        for number, (base, more) in enumerate(
+            [(SHIPPED, ["--teacher", folder_of("mpnet")]), (folder_of("mpnet"), ["--precision", "fp32"])]
+        ):
+            out = folder / f"out{number}"
+            words = ["train_default.py", folder / "known", base, out, "--broad", folder / "broad", *more]
+            with (
+                mock.patch.object(topics, "Recipe", recipe),
+                mock.patch.object(train_default, "Teaching", teaching),
+                mock.patch.object(sys, "argv", [str(word) for word in words]),
+                contextlib.redirect_stderr(io.StringIO()) as said,
+            ):
+                self.assertEqual(train_default.main(), 0)
+            self.assertIn("subreddits left out: right", said.getvalue())
+            vectors = vectors_in(out, [label.texts for label in labels])
+            self.assertEqual(vectors.shape[0], 16)
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+            self.assertTrue(np.isfinite(Embedder(out).vectors(["soup"])).all())
 
 
 if __name__ == "__main__":

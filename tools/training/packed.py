@@ -1,4 +1,4 @@
-"""A BERT encoder for a CPU: each matrix product runs once over all tokens of a step.
+"""A BERT or MPNet encoder for a CPU: each matrix product runs once over all tokens of a step.
 
 Input is rows of ids, or the states of a lower layer. Output is normalized vectors. Texts are grouped in blocks of
 similar length, and only the attention runs per block. A few large products replace many small ones, because a
@@ -8,11 +8,14 @@ processor's bf16 units need large products; a step takes half the time of micro-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import BertModel
+from transformers import BertModel, MPNetModel
 
+from models import InputError
+from models.embedding import Embedding, read_embedding
 from training.embed import GROWTH, micro_batches
 
 Say = Callable[[str], None]
@@ -20,6 +23,21 @@ Layer = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 BLOCK = 3000  # padded tokens in a block: attention needs memory for rows x heads x width x width
 STEP = 6000  # tokens that are embedded together
+
+
+FAMILIES = ("bert", "mpnet")
+
+
+def read_packable(folder: Path, tokens: int) -> Embedding:
+    """Reads a folder of sentence-transformers whose network `Packed` can compute. Raises `InputError`."""
+    source = read_embedding(folder, tokens)
+    family = source.model.config.model_type
+    if family not in FAMILIES or source.pooling != "mean":
+        raise InputError(
+            f"`{folder}` is a {family} model with {source.pooling} pooling; use BERT or MPNet with mean pooling"
+        )
+    source.model.float()
+    return source
 
 
 @dataclass(frozen=True)
@@ -37,45 +55,76 @@ class Layout:
         return [rows * width for rows, width in self.shapes]
 
 
-def layout_of(lengths: list[int], dtype: torch.dtype) -> Layout:
-    """Groups texts of similar length."""
+def layout_of(lengths: list[int], dtype: torch.dtype, bias: Callable[[int], torch.Tensor] | None = None) -> Layout:
+    """Groups texts of similar length. `bias` returns what MPNet adds to the scores [1, heads, width, width]."""
     blocks = list(micro_batches(range(len(lengths)), [range(length) for length in lengths], BLOCK, GROWTH))
     shapes = [(len(block), max(lengths[index] for index in block)) for block in blocks]
     real = [
         torch.arange(width) < torch.tensor([lengths[index] for index in block])[:, None]
         for block, (_, width) in zip(blocks, shapes, strict=True)
     ]
-    masks = [None if one.all() else torch.where(one, 0.0, -1e4).to(dtype)[:, None, None, :] for one in real]
-    return Layout(blocks, shapes, real, masks)
+    masks = [None if one.all() else torch.where(one, 0.0, -1e4)[:, None, None, :] for one in real]
+    if bias:
+        masks = [bias(one.shape[1]) + (0.0 if mask is None else mask) for one, mask in zip(real, masks, strict=True)]
+    return Layout(blocks, shapes, real, [None if mask is None else mask.to(dtype) for mask in masks])
+
+
+def attention_of(layer: torch.nn.Module) -> tuple[list[torch.nn.Linear], torch.nn.Linear, torch.nn.LayerNorm]:
+    """Returns a layer's attention by BERT's or MPNet's names: query, key and value; the output; its norm."""
+    attention = layer.attention
+    if hasattr(attention, "attn"):
+        inner = attention.attn
+        return [inner.q, inner.k, inner.v], inner.o, attention.LayerNorm
+    inner, outer = attention.self, attention.output
+    return [inner.query, inner.key, inner.value], outer.dense, outer.LayerNorm
 
 
 class Packed:
     """The layers of `model`, computed in `dtype`. Gradients reach its weights, which may be float32."""
 
-    def __init__(self, model: BertModel, dtype: torch.dtype = torch.bfloat16):
+    def __init__(self, model: BertModel | MPNetModel, dtype: torch.dtype = torch.bfloat16):
         self.model, self.dtype, self.heads = model, dtype, model.config.num_attention_heads
 
-    def weights(self, first: int = 0) -> list[Layer]:
-        """Returns the layers from `first` on, cast to `dtype`; query, key and value are one matrix."""
+    @torch.no_grad()
+    def bias(self, width: int) -> torch.Tensor:
+        """Returns MPNet's position bias [1, heads, width, width], which is not trained."""
+        return self.model.encoder.compute_position_bias(torch.zeros(1, width, 1))
+
+    def layout(self, lengths: list[int]) -> Layout:
+        """Groups texts of similar length."""
+        has_bias = hasattr(self.model.encoder, "compute_position_bias")
+        return layout_of(lengths, self.dtype, self.bias if has_bias else None)
+
+    def weights(self, first: int = 0, end: int | None = None) -> list[Layer]:
+        """Returns the layers from `first` to before `end`, cast to `dtype`; query, key and value are one matrix."""
         cast = lambda module: (module.weight.to(self.dtype), module.bias.to(self.dtype))  # noqa: E731
         layers = []
-        for layer in self.model.encoder.layer[first:]:
-            inner, outer = layer.attention.self, layer.attention.output
-            parts = (inner.query, inner.key, inner.value)
+        for layer in self.model.encoder.layer[first:end]:
+            states, attended, norm = attention_of(layer)
             layers.append(
                 {
                     "states": (
-                        torch.cat([part.weight for part in parts]).to(self.dtype),
-                        torch.cat([part.bias for part in parts]).to(self.dtype),
+                        torch.cat([part.weight for part in states]).to(self.dtype),
+                        torch.cat([part.bias for part in states]).to(self.dtype),
                     ),
-                    "attended": cast(outer.dense),
-                    "attention_norm": cast(outer.LayerNorm),
+                    "attended": cast(attended),
+                    "attention_norm": cast(norm),
                     "wide": cast(layer.intermediate.dense),
                     "narrow": cast(layer.output.dense),
                     "norm": cast(layer.output.LayerNorm),
                 }
             )
         return layers
+
+    def embedded(self, ids: Sequence[list[int]]) -> tuple[torch.Tensor, Layout]:
+        """Returns packed states before the first layer."""
+        layout, parts = self.layout([len(row) for row in ids]), []
+        for block, (count, length) in zip(layout.blocks, layout.shapes, strict=True):
+            padded = torch.full((count, length), self.model.config.pad_token_id)
+            for place, index in enumerate(block):
+                padded[place, : len(ids[index])] = torch.tensor(ids[index])
+            parts.append(self.model.embeddings(input_ids=padded).reshape(count * length, -1).to(self.dtype))
+        return torch.cat(parts), layout
 
     def through(self, rows: torch.Tensor, layout: Layout, layers: list[Layer]) -> torch.Tensor:
         """Applies layers to packed states [tokens, D]."""
@@ -108,8 +157,7 @@ class Packed:
 
     def upper(self, states: list[torch.Tensor], first: int) -> torch.Tensor:
         """Returns the vectors [texts, D] of texts from their states before layer `first`."""
-        layout = layout_of([len(state) for state in states], self.dtype)
-        parts = []
+        layout, parts = self.layout([len(state) for state in states]), []
         for block, (count, length) in zip(layout.blocks, layout.shapes, strict=True):
             part = torch.zeros(count, length, states[0].shape[1], dtype=self.dtype)
             for place, index in enumerate(block):
@@ -125,14 +173,8 @@ class Packed:
         layers, width = self.weights(), self.model.config.hidden_size
         vectors, states = torch.empty(len(ids), width), [torch.empty(0)] * len(ids)
         for number, chosen in enumerate(micro_batches(range(len(ids)), ids, STEP)):
-            layout = layout_of([len(ids[index]) for index in chosen], self.dtype)
-            parts = []
-            for block, (count, length) in zip(layout.blocks, layout.shapes, strict=True):
-                padded = torch.zeros(count, length, dtype=torch.long)
-                for place, index in enumerate(block):
-                    padded[place, : len(ids[chosen[index]])] = torch.tensor(ids[chosen[index]])
-                parts.append(self.model.embeddings(input_ids=padded).reshape(count * length, -1).to(self.dtype))
-            rows = self.through(torch.cat(parts), layout, layers[:below])
+            rows, layout = self.embedded([ids[index] for index in chosen])
+            rows = self.through(rows, layout, layers[:below])
             if below:
                 for block, (count, length), part in zip(
                     layout.blocks, layout.shapes, rows.split(layout.sizes), strict=True

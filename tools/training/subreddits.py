@@ -76,6 +76,20 @@ def weights_of(posts: Posts, without: np.ndarray, power: float, known: float) ->
     return weights / weights.sum()
 
 
+def drawn(weights: np.ndarray, count: int, titles: float, numbers: np.random.Generator) -> list[tuple[int, bool]]:
+    """Returns which posts are read, in which order, and which of them as a bare title.
+
+    A post is there as often as its weight says, rounded up or down at random.
+    """
+    expected = weights * count
+    times = np.floor(expected).astype(int)
+    times += numbers.random(len(weights)) < expected - times
+    order = np.repeat(np.arange(len(weights)), times)
+    numbers.shuffle(order)
+    order = order[:count]
+    return list(zip(order.tolist(), (numbers.random(len(order)) < titles).tolist(), strict=True))
+
+
 def folds_of(posts: Posts, labels: list[Label]) -> list[set[str]]:
     """Returns five sets of subreddits, none of the first file: of each topic, two or three a fold.
 

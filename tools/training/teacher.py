@@ -1,11 +1,12 @@
-"""Soft targets for posts from two models that never saw the post's subreddit.
+"""Soft targets for posts from a larger model that was fine-tuned without their subreddits.
 
-Input is vectors of the posts by a larger model and by the base. Both learn label vectors from four fifths of the
-subreddits, and together they score the posts of the rest. A post about politics in r/technology thus need not count as
-technology, and the student learns how topics look in unseen subreddits.
+Input is a local folder of sentence-transformers and posts with weak labels. Two copies of the larger model are
+fine-tuned, each on one half of the subreddits, and each scores the posts of the other half. A post about politics in
+r/technology thus need not count as technology, and the student learns how topics look in unseen subreddits.
 """
 
 import hashlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,107 +14,184 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModel
+from torch.nn import functional
 
-from training.embed import GROWTH, LETTERS, micro_batches
-from training.report import softmax
-from training.subreddits import Posts
-from training.vectors import Loss, Recipe, Scales, unit
+from training.embed import LETTERS
+from training.fit import share_of_rate
+from training.packed import Packed, read_packable
+from training.subreddits import Posts, drawn, weights_of
 from training.words import Label
 
 Say = Callable[[str], None]
 
-PARTS = 5
-TOKENS = 128
-BUDGET = 2048  # padded tokens in a batch
+HALVES = 2
+SORTED = 16  # batches that are sorted by length together
 
 
 @dataclass(frozen=True)
 class Teaching:
-    """Hyperparameters of the targets.
+    """Hyperparameters of the teachers and of the targets.
 
-    `known` and `broad` are the teachers' share of a target in subreddits of the first and of the second file. If both
-    teachers agree on another label, and give the subreddit's less than `doubt`, they alone count. `weight` is how often
-    the teachers see a well-known subreddit, compared with another.
+    A teacher reads `texts` texts once, `titles` of them as bare titles. `known` and `broad` are the teacher's share of
+    a target in subreddits of the first and of the second file; the rest is the topic of the subreddit. If the teacher
+    finds another topic, and gives the subreddit's less than `doubt`, the teacher alone counts.
     """
 
-    scale: float = 25.0
-    larger: float = 0.6
-    pull_of_larger: float = 0.05
-    pull: float = 0.1
+    texts: int = 12_800
+    titles: float = 0.35
+    tokens: int = 64
+    power: float = 0.5
+    weight: float = 2.0  # of a well-known subreddit, compared with another
+    frozen: int = 3
+    batch: int = 32
+    rate: float = 5e-5
+    label_rate: float = 1e-3
+    decay: float = 0.01
+    warmup: float = 0.1
+    smoothing: float = 0.1
+    token_drop: float = 0.1
+    scale: float = 20.0
     known: float = 0.5
     broad: float = 0.65
     doubt: float = 0.1
-    weight: float = 2.0
 
 
-@dataclass(frozen=True)
-class View:
-    """Vectors of all posts [n, D] and of the words of the labels [k, D] by one model."""
+class Teacher:
+    """An encoder of BERT's or MPNet's family with mean pooling, and a vector for each label."""
 
-    posts: np.ndarray
-    words: np.ndarray
+    def __init__(self, folder: Path, labels: list[Label], dtype: torch.dtype, teaching: Teaching):
+        source = read_packable(folder, teaching.tokens)
+        self.tokenizer = Tokenizer.from_file(str(source.folder / "tokenizer.json"))
+        self.packed, self.teaching = Packed(source.model, dtype), teaching
+        self.labels = torch.stack([self.vectors(label.texts).mean(0) for label in labels])
 
-
-class Larger:
-    """An encoder in a local folder of sentence-transformers, with mean pooling; half precision in bf16."""
-
-    def __init__(self, folder: Path, dtype: torch.dtype):
-        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval().to(dtype)
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of texts."""
         self.tokenizer.no_padding()
-        self.tokenizer.enable_truncation(TOKENS)
+        self.tokenizer.enable_truncation(self.teaching.tokens)
         self.tokenizer.encode_special_tokens = True
+        texts = [text[: LETTERS * self.teaching.tokens] for text in texts]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
 
-    @torch.no_grad()
-    def vectors(self, texts: list[str], say: Say = lambda _: None) -> np.ndarray:
+    def vectors(self, texts: list[str], say: Say = lambda _: None) -> torch.Tensor:
         """Returns vectors [texts, D] of length 1."""
-        ids = [encoding.ids for encoding in self.tokenizer.encode_batch([text[: LETTERS * TOKENS] for text in texts])]
-        vectors = np.empty((len(ids), self.model.config.hidden_size), np.float32)
-        for number, chosen in enumerate(micro_batches(range(len(ids)), ids, BUDGET, GROWTH)):
-            rows = [torch.tensor(ids[index]) for index in chosen]
-            padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-            real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-            states = self.model(input_ids=padded, attention_mask=real).last_hidden_state.float()
-            vectors[chosen] = ((states * real[..., None]).sum(1) / real.sum(1, keepdim=True)).numpy()
-            if number % 200 == 199:
-                say(f"the teacher read texts of up to {len(ids[chosen[-1]])} tokens")
-        return unit(vectors)
+        return self.packed.embed(self.ids(texts), say=say)[0]
 
-    def view(self, posts: Posts, labels: list[Label], say: Say) -> View:
-        """Returns its vectors of the posts and of the words of the labels."""
-        words = np.stack([self.vectors(label.texts).mean(0) for label in labels])
-        return View(self.vectors(posts.whole, say), unit(words))
+    def scores(self, texts: list[str], say: Say = lambda _: None) -> torch.Tensor:
+        """Returns the logits [texts, k] of texts."""
+        return self.teaching.scale * self.vectors(texts, say) @ functional.normalize(self.labels, dim=-1).T
+
+    def fine_tune(self, posts: Posts, weights: np.ndarray, seed: int, say: Say) -> None:
+        """Trains the encoder and the label vectors. Everything random follows from the seed."""
+        teaching, model, numbers = self.teaching, self.packed.model, random.Random(seed)
+        order = drawn(weights, teaching.texts, teaching.titles, np.random.default_rng(seed))
+        ids = self.ids([posts.titles[row] if is_title else posts.whole[row] for row, is_title in order])
+        topics = torch.from_numpy(posts.labels[[row for row, _ in order]])
+        model.requires_grad_(False)
+        model.encoder.layer[teaching.frozen :].requires_grad_(True)
+        weights_of_model = [weight for weight in model.parameters() if weight.requires_grad]
+        self.labels = torch.nn.Parameter(functional.normalize(self.labels, dim=-1))
+        groups = [
+            {"params": weights_of_model, "most": teaching.rate, "weight_decay": teaching.decay},
+            {"params": [self.labels], "most": teaching.label_rate, "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=teaching.rate, fused=True)
+        batches = batches_by_length(ids, teaching.batch, numbers)
+        right = []
+        for step, batch in enumerate(batches):
+            rows = [without_some(ids[index], teaching.token_drop, numbers) for index in batch]
+            with torch.no_grad():
+                states, layout = self.packed.embedded(rows)
+                states = self.packed.through(states, layout, self.packed.weights(0, teaching.frozen))
+            states = self.packed.through(states, layout, self.packed.weights(teaching.frozen))
+            vectors = self.packed.pooled(states, layout)
+            logits = teaching.scale * vectors @ functional.normalize(self.labels, dim=-1).T
+            loss = functional.cross_entropy(logits, topics[batch], label_smoothing=teaching.smoothing)
+            if not torch.isfinite(loss):
+                raise FloatingPointError(f"the teacher's loss is {loss.item()} at step {step}")
+            for group in optimizer.param_groups:
+                group["lr"] = group["most"] * share_of_rate(teaching.warmup, step, len(batches))
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights_of_model, 1.0)
+            optimizer.step()
+            right.append((logits.argmax(1) == topics[batch]).float().mean().item())
+            if step % 20 == 19:
+                say(f"teacher {seed}, step {step + 1} of {len(batches)}: {np.mean(right[-20:]):.3f} right")
+        self.labels = self.labels.detach()
 
 
-def parts_of(posts: Posts) -> np.ndarray:
-    """Returns the part of each post: whole subreddits, and in the well-known ones single posts."""
-    names = np.where(posts.known, posts.ids, posts.subreddits)
-    return np.array([int(hashlib.sha256(f"part {name}".encode()).hexdigest(), 16) % PARTS for name in names])
+def batches_by_length(ids: list[list[int]], size: int, numbers: random.Random) -> list[list[int]]:
+    """Returns batches of texts of similar length, in random order."""
+    batches = []
+    for start in range(0, len(ids), size * SORTED):
+        chosen = sorted(range(start, min(start + size * SORTED, len(ids))), key=lambda index: len(ids[index]))
+        some = [chosen[place : place + size] for place in range(0, len(chosen), size)]
+        numbers.shuffle(some)
+        batches += some
+    return batches
 
 
-def targets_of(
-    posts: Posts, weights: np.ndarray, larger: View, base: View, teaching: Teaching, say: Say = lambda _: None
+def without_some(ids: list[int], share: float, numbers: random.Random) -> list[int]:
+    """Returns a text without some of its tokens, never without the first or the last."""
+    if len(ids) <= 8:
+        return ids
+    return [ids[0], *(token for token in ids[1:-1] if numbers.random() >= share), ids[-1]]
+
+
+def halves_of(posts: Posts) -> np.ndarray:
+    """Returns the half of each post, 0 or 1: by subreddit, and in the well-known ones by post."""
+    halves = np.zeros(len(posts.ids), int)
+    by_hash = lambda name: int(hashlib.sha256(f"half {name}".encode()).hexdigest(), 16)  # noqa: E731
+    for number in np.unique(posts.labels):
+        inside = posts.labels == number
+        names = sorted(set(posts.subreddits[inside & ~posts.known]), key=by_hash)
+        for place, name in enumerate(names):
+            halves[inside & (posts.subreddits == name)] = (place + number) % HALVES
+    for row in np.flatnonzero(posts.known):
+        halves[row] = by_hash(posts.ids[row]) % HALVES
+    return halves
+
+
+def teach(
+    folder: Path,
+    posts: Posts,
+    labels: list[Label],
+    left_out: np.ndarray,
+    dtype: torch.dtype,
+    teaching: Teaching,
+    say: Say,
 ) -> np.ndarray:
-    """Returns a target [n, k] for each post. Posts without a weight teach nothing."""
-    parts, places = parts_of(posts), np.arange(len(posts.labels))
-    cosines = [np.empty((len(places), len(view.words)), np.float32) for view in (larger, base)]
-    for part in range(PARTS):
-        taught = (parts != part) & (weights > 0)
-        for view, pull, found in zip((larger, base), (teaching.pull_of_larger, teaching.pull), cosines, strict=True):
-            vectors = learned(view, posts.labels, weights, taught, pull)
-            found[parts == part] = view.posts[parts == part] @ vectors.T
-    by_larger, by_base = (found.argmax(1) for found in cosines)
-    scores = softmax(teaching.scale * (teaching.larger * cosines[0] + (1 - teaching.larger) * cosines[1]))
-    agree = (by_larger == by_base) & (by_larger != posts.labels)
-    doubted = agree & (scores[places, posts.labels] < teaching.doubt)
-    say(f"{doubted.sum()} of {len(places)} posts: both teachers doubt the topic of the subreddit")
-    share = np.where(doubted, 1.0, np.where(posts.known, teaching.known, teaching.broad))[:, None]
-    return ((1 - share) * np.eye(scores.shape[1])[posts.labels] + share * scores).astype(np.float32)
+    """Returns targets [2, n, k], of whole posts and of bare titles. Posts that are left out are not scored."""
+    halves = halves_of(posts)
+    scores = np.zeros((2, len(posts.ids), len(labels)), np.float32)
+    scored = np.zeros(len(posts.ids), bool)
+    for half in range(HALVES):
+        teacher = Teacher(folder, labels, dtype, teaching)
+        weights = weights_of(posts, left_out | (halves != half), teaching.power, teaching.weight)
+        teacher.fine_tune(posts, weights, half, say)
+        rows = np.flatnonzero((halves != half) & ~left_out)
+        whole = teacher.scores([posts.whole[row] for row in rows], say)
+        has_body = np.array([posts.titles[row] != posts.whole[row] for row in rows])
+        title = whole.clone()
+        # Without its body, a post can be less certain; yet the body helps to tell what the title means.
+        bare = teacher.scores([posts.titles[row] for row in rows[has_body]], say)
+        title[torch.from_numpy(has_body)] = (bare + whole[torch.from_numpy(has_body)]) / 2
+        for kind, logits in enumerate((whole, title)):
+            scores[kind, rows] = torch.softmax(logits, 1).numpy()
+        scored[rows] = True
+    return targets_of(posts, scores, scored, teaching, say)
 
 
-def learned(view: View, labels: np.ndarray, weights: np.ndarray, rows: np.ndarray, pull: float) -> np.ndarray:
-    """Returns label vectors [k, D] learned from some rows."""
-    shares, words = np.eye(len(view.words))[labels[rows]], unit(view.words.astype(np.float64))
-    loss = Loss(view.posts[rows], shares, words, Scales(21.0, 23.5, 0.281), Recipe(steps=60), weights[rows])
-    return loss.fitted(words, pull).astype(np.float32)
+def targets_of(posts: Posts, scores: np.ndarray, scored: np.ndarray, teaching: Teaching, say: Say) -> np.ndarray:
+    """Returns targets [2, n, k] from the teachers' scores and the topics of the subreddits."""
+    hard, places = topics_of(posts, scores.shape[2]), np.arange(len(posts.labels))
+    doubted = (scores[0].argmax(1) != posts.labels) & (scores[0][places, posts.labels] < teaching.doubt) & scored
+    say(f"{doubted.sum()} of {scored.sum()} posts: the teacher doubts the topic of the subreddit")
+    share = np.where(doubted, 1.0, np.where(posts.known, teaching.known, teaching.broad)) * scored
+    return ((1 - share)[:, None] * hard + share[:, None] * scores).astype(np.float32)
+
+
+def topics_of(posts: Posts, count: int, smoothing: float = 0.05) -> np.ndarray:
+    """Returns the topics of the subreddits as smoothed targets [n, k]."""
+    return ((1 - smoothing) * np.eye(count)[posts.labels] + smoothing / count).astype(np.float32)
