@@ -5,7 +5,8 @@
 
 FOLDER keeps the checkpoints, with random weights and base-sized encoders, and the model folders made of them. Speed does
 not depend on training. The package runs its own pipeline, with the fastest of its batch sizes. All rungs of a shape
-alternate, and the shortest time of each counts. Needs what tools/requirements.txt lists, and the package topicmill.
+alternate, and the shortest time of each counts. `products alone` multiplies matrices of the same sizes in torch, one text
+at a time, and computes nothing else: no program that uses such a library in that format is faster. Needs what tools/requirements.txt lists, and the package topicmill.
 """
 
 import argparse
@@ -174,7 +175,40 @@ def rungs_of(hf: Path, labels: list[str], texts: list[str], threads: int) -> dic
         shown = ", ".join(f"{size}: {took:.2f} s" for size, took in seconds.items())
         print(f"package {name}, {len(some)} texts in batches of {shown}", file=sys.stderr)
         rungs[f"package {name}, batches of {size}"] = lambda texts, size=size, run=run: run(texts, size=size)
+        lengths = {text: len(pipe.pipe.prepare_inputs([text], labels, True)["input_ids"][0]) for text in texts}
+        rungs[f"products alone, {name}"] = products(model.config.encoder_config, lengths, len(labels), dtype)
     return rungs
+
+
+def products(config: object, lengths: dict[str, int], labels: int, dtype: object) -> Rung:
+    """Returns a rung that only computes the matrix products of an encoder's layers; its scores mean nothing."""
+    import torch
+
+    width, heads, inner = config.hidden_size, config.num_attention_heads, config.intermediate_size
+    gated = config.model_type == "modernbert"
+    distances = 2 * config.position_buckets if config.model_type == "deberta-v2" else 0
+    drawn = lambda *shape: torch.randn(*shape).to(dtype)  # noqa: E731
+    weights = [drawn(width, columns) for columns in (3 * width, width, 2 * inner if gated else inner)]
+    narrow, of_distances = drawn(inner, width), drawn(heads, width // heads, distances)
+
+    @torch.no_grad()
+    def run(texts: list[str]) -> list[list[float]]:
+        for text in texts:
+            length = lengths[text]
+            states, activated = drawn(length, width), drawn(length, inner)
+            query, scores = drawn(heads, length, width // heads), drawn(heads, length, length)
+            for _ in range(config.num_hidden_layers):
+                for weight in weights:
+                    states @ weight
+                activated @ narrow
+                query @ query.transpose(1, 2)
+                scores @ query
+                if distances:
+                    query @ of_distances
+                    query @ of_distances
+        return [[0.0] * labels for _ in texts]
+
+    return run
 
 
 def of_topicmill(made: Path, labels: list[str], mode: str, name: str, threads: int, texts: list[str]) -> Rung:
