@@ -23,7 +23,7 @@ from training.packed import Packed, read_packable
 from training.proof import write_proof
 from training.shipped import read_shipped, write_shipped
 from training.subreddits import Posts, folds_of, read_posts, weights_of
-from training.teacher import Teaching, teach, topics_of
+from training.teacher import Teaching, targets_of, teach, topics_of
 from training.vectors import Scales, learn, unit
 from training.words import Label, read_labels
 
@@ -60,35 +60,42 @@ def main() -> int:
     fold = folds_of(posts, labels)[recipe.left_out] if arguments.broad else set()
     left_out = np.isin(posts.subreddits, sorted(fold))
     say(f"{len(posts.ids)} posts; {left_out.sum()}, of {len(fold)} subreddits, are left out")
+    cosines = None
     if arguments.teacher:
-        targets = teach(arguments.teacher, posts, labels, left_out, recipe.dtype, Teaching(), say)
-    else:
-        targets = np.stack([topics_of(posts, len(labels))] * 2)
+        cosines = teach(arguments.teacher, posts, labels, left_out, recipe.dtype, Teaching(), say)
     if fold:
         say(f"before: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
-    weights = weights_of(posts, left_out, recipe.power, recipe.known)
-    trained = []
-    for seed in recipe.seeds:
-        say(f"seed {seed}")
-        model.load_state_dict(before)
-        trained.append(topics.Trainer(model, tokenizer, labels, posts, weights, targets, others, recipe, seed, say).run())
-    model.load_state_dict(topics.mixed(before, topics.averaged(trained), recipe.share))
+    weights, begin = weights_of(posts, left_out, recipe.power, recipe.known), before
+    for one in recipe.rounds:
+        targets = np.stack([topics_of(posts, len(labels))] * 2)
+        if cosines is not None:
+            targets = targets_of(posts, cosines, one.belief, say)
+        trained = []
+        for seed in one.seeds:
+            say(f"seed {seed}")
+            model.load_state_dict(before)
+            trainer = topics.Trainer(
+                model, tokenizer, labels, posts, weights, targets, others, recipe, one, seed, say, begin
+            )
+            trained.append(trainer.run())
+        begin = topics.averaged(trained)
+    model.load_state_dict(topics.mixed(before, begin, recipe.share))
     if fold:
         say(f"after: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
     after = {name: weight.clone() for name, weight in model.state_dict().items()}
     sample = posts.whole[:: max(1, len(posts.whole) // 400)]
     topics_of_background = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml", 0)
-    cosines = []
-    for weights in (before, after):
-        model.load_state_dict(weights)
-        cosines.append(
+    to_background = []
+    for state in (before, after):
+        model.load_state_dict(state)
+        to_background.append(
             vectors_by(model, tokenizer, sample, recipe) @ vectors_by(model, tokenizer, topics_of_background, recipe).T
         )
     if source:
-        make_embedding(source, arguments.out, recipe.scale, say)
+        make_embedding(source, arguments.out, recipe.scales.softmax, say)
     else:
         write_shipped(model, arguments.base, arguments.out)
-        shift_bias(arguments.out, float(cosines[1].mean() - cosines[0].mean()))
+        shift_bias(arguments.out, float(to_background[1].mean() - to_background[0].mean()))
     learn_labels(arguments.out, labels, posts, left_out, recipe)
     if source:
         write_proof(arguments.out, arguments.base)

@@ -69,13 +69,16 @@ def tokenizer() -> Tokenizer:
 
 def trainer(dtype: torch.dtype) -> topics.Trainer:
     """Returns a trainer of three steps with four texts each."""
-    recipe = replace(topics.Recipe(), texts=14, frozen=4, batch=4, others=1, dtype=dtype)
+    recipe = replace(topics.Recipe(), frozen=4, batch=4, others=1, dtype=dtype)
+    round = replace(topics.ROUNDS[1], texts=14)
     posts = some_posts()
     weights = subreddits.weights_of(posts, np.zeros(len(posts.ids), bool), 0.5, 4.0)
     targets = np.stack([teacher.topics_of(posts, 2)] * 2)
     others = ["This text is about chess."]
+    model, silent = read_shipped(SHIPPED), lambda _: None
+    begin = {name: weight.clone() for name, weight in model.state_dict().items()}
     return topics.Trainer(
-        read_shipped(SHIPPED), tokenizer(), LABELS, posts, weights, targets, others, recipe, 1, lambda _: None
+        model, tokenizer(), LABELS, posts, weights, targets, others, recipe, round, 1, silent, begin
     )
 
 
@@ -170,14 +173,18 @@ class Default(unittest.TestCase):
 
     def test_a_target_is_softened_where_the_teacher_doubts_it(self):
         """One subreddit is really about the other topic: there, only the teacher determines the target."""
-        posts, teaching = some_posts(), teacher.Teaching()
+        posts, belief = some_posts(), teacher.Belief(scale=20.0, broad=0.65)
         truth = np.where(posts.subreddits == "food3", 1, posts.labels)
-        scores = np.stack([0.9 * np.eye(2, dtype=np.float32)[truth] + 0.05] * 2)
-        scored, said = posts.subreddits != "food4", []
-        targets = teacher.targets_of(posts, scores, scored, teaching, said.append)
+        cosines = np.stack([0.2 * np.eye(2, dtype=np.float32)[truth]] * 2)
+        cosines[:, posts.subreddits == "food4"] = np.nan
+        said = []
+        targets = teacher.targets_of(posts, cosines, belief, said.append)
         np.testing.assert_allclose(targets.sum(2), 1, atol=1e-5)
-        np.testing.assert_allclose(targets[:, posts.subreddits == "food3"], scores[:, posts.subreddits == "food3"])
-        np.testing.assert_allclose(targets[:, posts.subreddits == "food4"], [[[0.975, 0.025]] * 2] * 2)
+        sure = 1 / (1 + np.exp(-4.0))
+        np.testing.assert_allclose(targets[:, posts.subreddits == "food3", 1], sure, atol=1e-5)
+        np.testing.assert_allclose(targets[:, posts.subreddits == "food4"], [[[0.975, 0.025]] * 2] * 2, atol=1e-5)
+        mixed = 0.35 * 0.975 + 0.65 * sure
+        np.testing.assert_allclose(targets[:, posts.subreddits == "food5", 0], mixed, atol=1e-5)
         self.assertIn("2 of 50 posts", said[0])
 
     def test_both_halves_have_subreddits_of_each_topic(self):
@@ -200,7 +207,7 @@ class Default(unittest.TestCase):
             before = {name: weight.clone() for name, weight in one.packed.model.state_dict().items()}
             one.fine_tune(posts, weights, 0, lambda _: None)
             states.append(one.packed.model.state_dict())
-            right = (one.scores(posts.whole).argmax(1).numpy() == posts.labels).mean()
+            right = (one.cosines(posts.whole).argmax(1).numpy() == posts.labels).mean()
             self.assertGreater(right, 0.9)
         for name, weight in states[0].items():
             self.assertTrue(torch.equal(weight, states[1][name]), name)
@@ -219,7 +226,8 @@ class Default(unittest.TestCase):
         for name, names in (("known", ("",)), ("broad", [str(k) for k in range(6)])):
             rows = [post(n, f"{label.slug}{k}", label.slug, "text") for label in labels for k in names for n in range(2)]
             (folder / name).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        recipe = partial(topics.Recipe, texts=64, batch=32, frozen=1, label_texts=64)
+        rounds = tuple(replace(one, texts=64) for one in topics.ROUNDS)
+        recipe = partial(topics.Recipe, rounds, batch=32, frozen=1, label_texts=64)
         teaching = partial(teacher.Teaching, texts=64, frozen=1)
         for number, (base, more) in enumerate(
             [(SHIPPED, ["--teacher", folder_of("mpnet")]), (folder_of("mpnet"), ["--precision", "fp32"])]

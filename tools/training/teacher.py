@@ -19,6 +19,7 @@ from torch.nn import functional
 from training.embed import LETTERS
 from training.fit import share_of_rate
 from training.packed import Packed, read_packable
+from training.report import softmax
 from training.subreddits import Posts, drawn, weights_of
 from training.words import Label
 
@@ -30,12 +31,7 @@ SORTED = 16  # batches that are sorted by length together
 
 @dataclass(frozen=True)
 class Teaching:
-    """Hyperparameters of the teachers and of the targets.
-
-    A teacher reads `texts` texts once, `titles` of them as bare titles. `known` and `broad` are the teacher's share of
-    a target in subreddits of the first and of the second file; the rest is the topic of the subreddit. If the teacher
-    finds another topic, and gives the subreddit's less than `doubt`, the teacher alone counts.
-    """
+    """Hyperparameters of the teachers. Each reads `texts` texts once, `titles` of them as bare titles."""
 
     texts: int = 12_800
     titles: float = 0.35
@@ -51,8 +47,20 @@ class Teaching:
     smoothing: float = 0.1
     token_drop: float = 0.1
     scale: float = 20.0
+
+
+@dataclass(frozen=True)
+class Belief:
+    """How far a target follows the teacher, whose cosines are multiplied by `scale`.
+
+    `known` and `broad` are the teacher's share of a target in subreddits of the first and of the second file; the rest
+    is the topic of the subreddit. If the teacher finds another topic, and gives the subreddit's less than `doubt`, the
+    teacher alone counts.
+    """
+
+    scale: float
+    broad: float
     known: float = 0.5
-    broad: float = 0.65
     doubt: float = 0.1
 
 
@@ -77,9 +85,9 @@ class Teacher:
         """Returns vectors [texts, D] of length 1."""
         return self.packed.embed(self.ids(texts), say=say)[0]
 
-    def scores(self, texts: list[str], say: Say = lambda _: None) -> torch.Tensor:
-        """Returns the logits [texts, k] of texts."""
-        return self.teaching.scale * self.vectors(texts, say) @ functional.normalize(self.labels, dim=-1).T
+    def cosines(self, texts: list[str], say: Say = lambda _: None) -> torch.Tensor:
+        """Returns the cosines [texts, k] of texts and labels."""
+        return self.vectors(texts, say) @ functional.normalize(self.labels, dim=-1).T
 
     def fine_tune(self, posts: Posts, weights: np.ndarray, seed: int, say: Say) -> None:
         """Trains the encoder and the label vectors. Everything random follows from the seed."""
@@ -162,33 +170,29 @@ def teach(
     teaching: Teaching,
     say: Say,
 ) -> np.ndarray:
-    """Returns targets [2, n, k], of whole posts and of bare titles. Posts that are left out are not scored."""
+    """Returns cosines [2, n, k], of whole posts and of bare titles; those of posts that are left out are NaN."""
     halves = halves_of(posts)
-    scores = np.zeros((2, len(posts.ids), len(labels)), np.float32)
-    scored = np.zeros(len(posts.ids), bool)
+    cosines = np.full((2, len(posts.ids), len(labels)), np.nan, np.float32)
     for half in range(HALVES):
         teacher = Teacher(folder, labels, dtype, teaching)
         weights = weights_of(posts, left_out | (halves != half), teaching.power, teaching.weight)
         teacher.fine_tune(posts, weights, half, say)
         rows = np.flatnonzero((halves != half) & ~left_out)
-        whole = teacher.scores([posts.whole[row] for row in rows], say)
-        has_body = np.array([posts.titles[row] != posts.whole[row] for row in rows])
-        title = whole.clone()
+        cosines[:, rows] = teacher.cosines([posts.whole[row] for row in rows], say).numpy()
+        with_body = np.array([row for row in rows if posts.titles[row] != posts.whole[row]], int)
         # Without its body, a post can be less certain; yet the body helps to tell what the title means.
-        bare = teacher.scores([posts.titles[row] for row in rows[has_body]], say)
-        title[torch.from_numpy(has_body)] = (bare + whole[torch.from_numpy(has_body)]) / 2
-        for kind, logits in enumerate((whole, title)):
-            scores[kind, rows] = torch.softmax(logits, 1).numpy()
-        scored[rows] = True
-    return targets_of(posts, scores, scored, teaching, say)
+        bare = teacher.cosines([posts.titles[row] for row in with_body], say).numpy()
+        cosines[1, with_body] = (cosines[1, with_body] + bare) / 2
+    return cosines
 
 
-def targets_of(posts: Posts, scores: np.ndarray, scored: np.ndarray, teaching: Teaching, say: Say) -> np.ndarray:
-    """Returns targets [2, n, k] from the teachers' scores and the topics of the subreddits."""
-    hard, places = topics_of(posts, scores.shape[2]), np.arange(len(posts.labels))
-    doubted = (scores[0].argmax(1) != posts.labels) & (scores[0][places, posts.labels] < teaching.doubt) & scored
+def targets_of(posts: Posts, cosines: np.ndarray, belief: Belief, say: Say) -> np.ndarray:
+    """Returns targets [2, n, k] from the teachers' cosines and the topics of the subreddits."""
+    hard, places, scored = topics_of(posts, cosines.shape[2]), np.arange(len(posts.labels)), ~np.isnan(cosines[0, :, 0])
+    scores = np.stack([softmax(belief.scale * np.nan_to_num(one)) for one in cosines])
+    doubted = (scores[0].argmax(1) != posts.labels) & (scores[0][places, posts.labels] < belief.doubt) & scored
     say(f"{doubted.sum()} of {scored.sum()} posts: the teacher doubts the topic of the subreddit")
-    share = np.where(doubted, 1.0, np.where(posts.known, teaching.known, teaching.broad)) * scored
+    share = np.where(doubted, 1.0, np.where(posts.known, belief.known, belief.broad)) * scored
     return ((1 - share)[:, None] * hard + share[:, None] * scores).astype(np.float32)
 
 

@@ -22,6 +22,8 @@ from training.embed import LETTERS
 from training.fit import share_of_rate
 from training.packed import Packed
 from training.subreddits import Posts, drawn
+from training.teacher import Belief
+from training.vectors import Scales
 from training.words import TEMPLATE, Label
 
 Say = Callable[[str], None]
@@ -30,19 +32,39 @@ MAX_TOKENS = 128
 
 
 @dataclass(frozen=True)
+class Round:
+    """Hyperparameters of a round. Each seed trains once, from the mean of the round before.
+
+    `texts` are drawn. `near_texts` and `near_others` keep a text's vector, and its scores for other labels, close to
+    the base's. `both` is the weight of the loss of `multi` mode: without it, the scores of different texts cannot be
+    compared with one threshold.
+    """
+
+    seeds: tuple[int, ...]
+    texts: int
+    rate: float
+    near_texts: float
+    near_others: float
+    both: float
+    belief: Belief
+
+
+ROUNDS = (
+    Round((1, 2), 72_000, 1.6e-4, 0.02, 0.25, 0.0, Belief(scale=20.0, broad=0.65)),
+    Round((5, 6), 24_000, 1.2e-4, 0.05, 0.4, 0.4, Belief(scale=26.0, broad=0.6)),
+)
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Hyperparameters: every number that affects the weights.
 
-    Each seed trains once from the base, on `texts` texts, `titles` of them as bare titles, and a well-known subreddit
-    counts `known` times as much as another. The result is the mean of their weights.
+    Of the texts, `titles` are read as bare titles, and a well-known subreddit counts `known` times as much as another.
+    The result is `share` of the mean of the last round, and the rest of the base: better for labels not trained.
     """
 
-    seeds: tuple[int, ...] = (1, 2)
-    texts: int = 72_000
+    rounds: tuple[Round, ...] = ROUNDS
     known: float = 3.0
-    rate: float = 1.6e-4
-    near_texts: float = 0.02
-    near_others: float = 0.25
     near_labels: float = 1.0
     left_out: int = 0  # this fold judges and is never trained on
     titles: float = 0.5
@@ -52,10 +74,10 @@ class Recipe:
     batch: int = 96
     warmup: float = 0.06
     decay: float = 0.01
-    scale: float = 21.0
+    scales: Scales = Scales(21.0, 23.5, 0.281)
     others: int = 12
     token_drop: float = 0.1
-    share: float = 1.0
+    share: float = 0.7
     label_texts: int = 18_000
     label_pull: float = 1.0
     dtype: torch.dtype = torch.bfloat16
@@ -91,12 +113,17 @@ class Trainer:
         targets: np.ndarray,
         others: list[str],
         recipe: Recipe,
+        round: Round,
         seed: int,
         say: Say,
+        begin: dict[str, torch.Tensor],
     ):
-        """`model` is the base. `targets` [2, n, k] are those of whole posts and of bare titles."""
+        """`model` is the base; training starts with the weights `begin`.
+
+        `targets` [2, n, k] are those of whole posts and of bare titles.
+        """
         self.model, self.packed = model, Packed(model, recipe.dtype)
-        self.recipe, self.say = recipe, say
+        self.recipe, self.round, self.say = recipe, round, say
         for part in (model.embeddings, *model.encoder.layer[: recipe.frozen]):
             part.requires_grad_(False)
         for module in model.modules():
@@ -104,7 +131,7 @@ class Trainer:
                 module.p = 0.0
         self.order = [
             (index, is_title and posts.titles[index] != posts.whole[index])
-            for index, is_title in drawn(weights, recipe.texts, recipe.titles, np.random.default_rng(seed))
+            for index, is_title in drawn(weights, round.texts, recipe.titles, np.random.default_rng(seed))
         ]
         self.place = {pair: place for place, pair in enumerate(sorted(set(self.order)))}
         texts = [posts.titles[index] if is_title else posts.whole[index] for index, is_title in self.place]
@@ -118,14 +145,15 @@ class Trainer:
         self.label_rows = [[next(ends) for _ in label.texts] for label in labels]
         self.other_before, self.other_states = lower(others)
         self.targets = torch.from_numpy(targets)
+        model.load_state_dict(begin)
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.weights, lr=recipe.rate, weight_decay=recipe.decay)
+        self.optimizer = torch.optim.AdamW(self.weights, lr=round.rate, weight_decay=recipe.decay)
         self.step, self.steps = 0, len(self.order) // recipe.batch
         self.numbers, self.drops = random.Random(seed), torch.Generator().manual_seed(seed)
 
     def once(self) -> dict[str, float]:
         """Makes one step. Everything random in it follows from the seed and the steps before."""
-        recipe = self.recipe
+        recipe, round, scales = self.recipe, self.round, self.recipe.scales
         chosen = self.order[self.step * recipe.batch : (self.step + 1) * recipe.batch]
         places = [self.place[pair] for pair in chosen]
         words = [self.numbers.choice(rows) for rows in self.label_rows]
@@ -135,18 +163,22 @@ class Trainer:
         sizes = [len(places), len(words), len(others)]
         texts, labels, away = self.packed.upper(states, recipe.frozen).split(sizes)
         target = self.targets[[int(is_title) for _, is_title in chosen], [index for index, _ in chosen]]
-        fit = -(target * functional.log_softmax(recipe.scale * texts @ labels.T, dim=-1)).sum(1).mean()
+        cosines = texts @ labels.T
+        fit = -(target * functional.log_softmax(scales.softmax * cosines, dim=-1)).sum(1).mean()
+        odds = scales.sigmoid * (cosines - scales.bias)
+        both = functional.binary_cross_entropy_with_logits(odds, target, reduction="none").sum(1).mean()
         before = self.before[places]
         moved = 1 - (texts * before).sum(1).mean()
         # A text's similarities to labels that are not trained, for which the scores should stay.
-        wanted = functional.softmax(recipe.scale * before @ self.other_before.T, dim=-1)
+        wanted = functional.softmax(scales.softmax * before @ self.other_before.T, dim=-1)
         other = functional.kl_div(
-            functional.log_softmax(recipe.scale * texts @ self.other_before.T, dim=-1), wanted, reduction="batchmean"
+            functional.log_softmax(scales.softmax * texts @ self.other_before.T, dim=-1), wanted, reduction="batchmean"
         )
         moved_labels = 1 - (away * self.other_before[others]).sum(1).mean()
-        loss = fit + recipe.near_texts * moved + recipe.near_others * other + recipe.near_labels * moved_labels
+        loss = fit + round.both * both + round.near_texts * moved + round.near_others * other
+        loss = loss + recipe.near_labels * moved_labels
         for group in self.optimizer.param_groups:
-            group["lr"] = recipe.rate * share_of_rate(recipe.warmup, self.step, self.steps)
+            group["lr"] = round.rate * share_of_rate(recipe.warmup, self.step, self.steps)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, 1.0)
@@ -154,7 +186,7 @@ class Trainer:
             raise FloatingPointError(f"the loss is {loss.item()} at step {self.step}")
         self.optimizer.step()
         self.step += 1
-        return {"loss": fit.item(), "moved": moved.item(), "others": other.item(), "moved_labels": moved_labels.item()}
+        return {"loss": fit.item(), "both": both.item(), "moved": moved.item(), "others": other.item(), "moved_labels": moved_labels.item()}
 
     def run(self) -> dict[str, torch.Tensor]:
         """Makes every step; returns the weights."""
