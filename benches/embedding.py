@@ -26,7 +26,9 @@ import torch
 from common import TOP, in_turns, timed
 
 sys.path.insert(0, str(TOP / "tools"))
+from training.embed import Embedder
 from training.shipped import read_shipped
+from training.words import read_labels
 
 THREADS = {"INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
 OURS = {"onnxruntime, fp32": ("onnxruntime", "fp32"), "openvino, fp32": ("openvino", "fp32"), "openvino, bf16": ("openvino", "bf16")}
@@ -47,14 +49,14 @@ def main() -> None:
     rows = [row["text"] if "text" in row else f"{row['title']}\n\n{row['selftext']}".strip() for row in lines]
     (folder / "texts.ndjson").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     (folder / "first.ndjson").write_text(json.dumps({"text": rows[0]}) + "\n")
-    learned = json.loads((model / "label_vectors.json").read_text())["labels"]
-    vectors = np.array([label["vector"] for label in learned], np.float32)
+    texts = [label.texts for label in read_labels(TOP / "pipelines/sixteen-topics.toml")]
+    vectors = Embedder(model, 1).of_labels(texts).astype(np.float32)
     labels: dict[str, list[int]] = {}
     window = json.loads((model / "config.json").read_text())["zero_shot"]["max_length"]
     ways = {}
     for name, peer in peers(hf, window, rows).items():
         ways[name] = lambda name=name, peer=peer: encoded(peer, rows, vectors, labels, name)
-    order = [label["texts"][0] for label in learned]
+    order = [of_one[0] for of_one in texts]
     for name, (engine, precision) in OURS.items():
         where = ["--model", model, "--device", "cpu", "--precision", precision, "--threads", "1"]
         ways[f"topicmill, {name}"] = lambda name=f"topicmill, {name}", where=where, engine=engine: scored(

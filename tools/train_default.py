@@ -2,8 +2,8 @@
 """Trains the default model further, on posts of many subreddits: `make train-default` runs it.
 
 Input is posts of well-known subreddits and of many more (NDJSON with id, title, selftext, subreddit, topic), and the
-folder of the base model. Output is the folder of an embedding model with learned label vectors for the sixteen topics,
-which still accepts any labels. `training/topics.py` has the recipe.
+folder of the base model. Output is the folder of an embedding model that is better at the sixteen topics and still
+accepts any labels. `training/topics.py` has the recipe.
 """
 
 import argparse
@@ -17,14 +17,12 @@ import torch
 from tokenizers import Tokenizer
 
 from models.embedding import MODULES, Embedding, make_embedding
-from training import keep, topics
-from training.embed import Embedder
+from training import topics
 from training.packed import Packed, read_packable
-from training.proof import write_proof
 from training.shipped import read_shipped, write_shipped
 from training.subreddits import Posts, folds_of, read_posts, weights_of
 from training.teacher import Teaching, targets_of, teach, topics_of
-from training.vectors import Scales, learn, unit
+from training.vectors import unit
 from training.words import Label, read_labels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,9 +94,6 @@ def main() -> int:
     else:
         write_shipped(model, arguments.base, arguments.out)
         shift_bias(arguments.out, float(to_background[1].mean() - to_background[0].mean()))
-    learn_labels(arguments.out, labels, posts, left_out, recipe)
-    if source:
-        write_proof(arguments.out, arguments.base)
     return 0
 
 
@@ -145,19 +140,6 @@ def shift_bias(out: Path, shift: float) -> None:
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     config["zero_shot"]["sigmoid_bias"] = round(config["zero_shot"]["sigmoid_bias"] + shift, 3)
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-
-
-def learn_labels(out: Path, labels: list[Label], posts: Posts, left_out: np.ndarray, recipe: topics.Recipe) -> None:
-    """Adds learned label vectors to the folder, from some posts of the subreddits that were not left out."""
-    embedder = Embedder(out, 1)
-    weights = weights_of(posts, left_out, recipe.power, recipe.known)
-    count = min(recipe.label_texts // 2, np.count_nonzero(weights))
-    rows = np.random.default_rng(3).choice(len(weights), count, replace=False, p=weights)
-    vectors = embedder.vectors([texts[row] for texts in (posts.whole, posts.titles) for row in rows], say)
-    worded = embedder.of_labels([label.texts for label in labels])
-    numbers = np.tile(posts.labels[rows], 2)
-    found = learn(vectors, numbers, worded, Scales.of(embedder.head), pull=recipe.label_pull)
-    keep.write_vectors(out, labels, found)
 
 
 def say(line: str) -> None:

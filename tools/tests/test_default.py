@@ -22,7 +22,6 @@ from tests.support import ROOT
 from tests.test_embedding import folder_of
 from training import subreddits, teacher, topics
 from training.embed import Embedder
-from training.keep import vectors_in
 from training.packed import Packed, read_packable
 from training.shipped import read_shipped, write_shipped
 from training.words import Label, read_labels
@@ -92,9 +91,7 @@ class Default(unittest.TestCase):
         for path in SHIPPED.iterdir():
             if path.name in ("model.onnx", "tokenizer.json"):
                 self.assertEqual((out / path.name).read_bytes(), path.read_bytes(), path.name)
-        config = json.loads((SHIPPED / "config.json").read_text(encoding="utf-8"))
-        del config["zero_shot"]["label_vectors"]
-        self.assertEqual((out / "config.json").read_text(encoding="utf-8"), json.dumps(config, indent=1))
+        self.assertEqual((out / "config.json").read_bytes(), (SHIPPED / "config.json").read_bytes())
 
     def test_the_same_seed_gives_the_same_weights(self):
         """The weights are equal to the last bit; only the last two layers change."""
@@ -220,14 +217,14 @@ class Default(unittest.TestCase):
             teacher.Teacher(folder_of("roberta"), LABELS, torch.float32, teacher.Teaching())
 
     def test_the_command_trains_the_default_model_and_a_larger_base(self):
-        """Both results are model folders with vectors for the sixteen topics."""
+        """Both results are model folders, whose vectors are finite and differ from the base's."""
         labels = read_labels(REPOSITORY / "pipelines/sixteen-topics.toml")
         folder = Path(tempfile.mkdtemp(dir=ROOT))
         for name, names in (("known", ("",)), ("broad", [str(k) for k in range(6)])):
             rows = [post(n, f"{label.slug}{k}", label.slug, "text") for label in labels for k in names for n in range(2)]
             (folder / name).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         rounds = tuple(replace(one, texts=64) for one in topics.ROUNDS)
-        recipe = partial(topics.Recipe, rounds, batch=32, frozen=1, label_texts=64)
+        recipe = partial(topics.Recipe, rounds, batch=32, frozen=1)
         teaching = partial(teacher.Teaching, texts=64, frozen=1)
         for number, (base, more) in enumerate(
             [(SHIPPED, ["--teacher", folder_of("mpnet")]), (folder_of("mpnet"), ["--precision", "fp32"])]
@@ -242,10 +239,10 @@ class Default(unittest.TestCase):
             ):
                 self.assertEqual(train_default.main(), 0)
             self.assertIn("subreddits left out: right", said.getvalue())
-            vectors = vectors_in(out, [label.texts for label in labels])
-            self.assertEqual(vectors.shape[0], 16)
-            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-            self.assertTrue(np.isfinite(Embedder(out).vectors(["soup"])).all())
+            vectors = Embedder(out).vectors(["soup"])
+            self.assertTrue(np.isfinite(vectors).all())
+            if base == SHIPPED:
+                self.assertLess((vectors @ Embedder(SHIPPED).vectors(["soup"]).T).item(), 0.99999)
 
 
 if __name__ == "__main__":

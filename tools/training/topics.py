@@ -78,8 +78,6 @@ class Recipe:
     others: int = 12
     token_drop: float = 0.1
     share: float = 0.7
-    label_texts: int = 18_000
-    label_pull: float = 1.0
     dtype: torch.dtype = torch.bfloat16
 
 
