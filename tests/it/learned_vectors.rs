@@ -280,19 +280,3 @@ fn an_invalid_vectors_file_is_rejected() {
         refused(&score, &["give the name of a `.json` file in this folder"]);
     }
 }
-
-#[test]
-fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
-    if !has_onnx_runtime("learned label vectors") {
-        return;
-    }
-    // A vector is looked up by its label's texts, so one changed description would disable all vectors.
-    let program = Program::new();
-    let topics = repository("pipelines/sixteen-topics.toml");
-    let pipeline = ["--pipeline", topics.to_str().unwrap()];
-    let (_, message) = scored(&program, &repository(SHIPPED), &pipeline);
-    assert!(
-        message.contains(NOTICE) && message.contains("labels=16"),
-        "{message}"
-    );
-}
