@@ -60,23 +60,21 @@ def learn(
     scales: Scales,
     groups: np.ndarray | None = None,
     recipe: Recipe = DEFAULT,
-    pull: float | None = None,
     say: Say = lambda _: None,
 ) -> np.ndarray:
     """Returns vectors of labels [k, D] of length 1.
 
     `vectors` [n, D] are the texts' vectors and `start` [k, D] are the vectors of the labels' words, all of length 1.
-    `labels` [n] are label numbers. Rows of one group, such as both forms of a post, are in the same fold. Without
-    `pull`, cross-validation chooses the pull.
+    `labels` [n] are label numbers. Rows of one group, such as both forms of a post, are in the same fold.
+    Cross-validation chooses the pull.
     """
     shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
     if vectors.shape != (len(shares), start.shape[1]):
         raise ValueError(f"{len(shares)} labels and vectors of labels {start.shape} do not fit vectors {vectors.shape}")
     if not (np.isfinite(vectors).all() and np.isfinite(start).all()):
         raise ValueError("a vector contains NaN")
-    if pull is None:
-        groups = np.arange(len(shares)) if groups is None else groups
-        pull = choose_pull(vectors, shares, start, scales, groups, recipe, say)
+    groups = np.arange(len(shares)) if groups is None else groups
+    pull = choose_pull(vectors, shares, start, scales, groups, recipe, say)
     if pull == WORDS:
         return start.astype(np.float32)
     return Loss(vectors, shares, start, scales, recipe).fitted(start, pull).astype(np.float32)
