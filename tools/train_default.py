@@ -80,20 +80,18 @@ def main() -> int:
     model.load_state_dict(topics.mixed(before, begin, recipe.share))
     if fold:
         say(f"after: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
-    after = {name: weight.clone() for name, weight in model.state_dict().items()}
-    sample = posts.whole[:: max(1, len(posts.whole) // 400)]
-    topics_of_background = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml", 0)
-    to_background = []
-    for state in (before, after):
-        model.load_state_dict(state)
-        to_background.append(
-            vectors_by(model, tokenizer, sample, recipe) @ vectors_by(model, tokenizer, topics_of_background, recipe).T
-        )
     if source:
         make_embedding(source, arguments.out, recipe.scales.softmax, say)
-    else:
-        write_shipped(model, arguments.base, arguments.out)
-        shift_bias(arguments.out, float(to_background[1].mean() - to_background[0].mean()))
+        return 0
+    write_shipped(model, arguments.base, arguments.out)
+    sample = posts.whole[:: max(1, len(posts.whole) // 400)]
+    background = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml", 0)
+    cosines_to_background = lambda: (  # noqa: E731
+        vectors_by(model, tokenizer, sample, recipe) @ vectors_by(model, tokenizer, background, recipe).T
+    )
+    after = cosines_to_background().mean()
+    model.load_state_dict(before)
+    shift_bias(arguments.out, float(after - cosines_to_background().mean()))
     return 0
 
 
