@@ -134,7 +134,7 @@ def judged(
 
 
 def shift_bias(out: Path, shift: float) -> None:
-    """Moves the bias of the mode `multi` with the cosines to labels that are not trained, so that their scores stay."""
+    """Adds the change of the cosines to untrained labels to the sigmoid bias, so that their `multi` scores stay."""
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     config["zero_shot"]["sigmoid_bias"] = round(config["zero_shot"]["sigmoid_bias"] + shift, 3)
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -76,9 +76,7 @@ def trainer(dtype: torch.dtype) -> topics.Trainer:
     others = ["This text is about chess."]
     model, silent = read_shipped(SHIPPED), lambda _: None
     begin = {name: weight.clone() for name, weight in model.state_dict().items()}
-    return topics.Trainer(
-        model, tokenizer(), LABELS, posts, weights, targets, others, recipe, round, 1, silent, begin
-    )
+    return topics.Trainer(model, tokenizer(), LABELS, posts, weights, targets, others, recipe, round, 1, silent, begin)
 
 
 class Default(unittest.TestCase):
@@ -221,7 +219,9 @@ class Default(unittest.TestCase):
         labels = read_labels(REPOSITORY / "pipelines/sixteen-topics.toml")
         folder = Path(tempfile.mkdtemp(dir=ROOT))
         for name, names in (("known", ("",)), ("broad", [str(k) for k in range(6)])):
-            rows = [post(n, f"{label.slug}{k}", label.slug, "text") for label in labels for k in names for n in range(2)]
+            rows = [
+                post(n, f"{label.slug}{k}", label.slug, "text") for label in labels for k in names for n in range(2)
+            ]
             (folder / name).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         rounds = tuple(replace(one, texts=64) for one in topics.ROUNDS)
         recipe = partial(topics.Recipe, rounds, batch=32, frozen=1)

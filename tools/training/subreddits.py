@@ -77,9 +77,9 @@ def weights_of(posts: Posts, without: np.ndarray, power: float, known: float) ->
 
 
 def drawn(weights: np.ndarray, count: int, titles: float, numbers: np.random.Generator) -> list[tuple[int, bool]]:
-    """Returns which posts are read, in which order, and which of them as a bare title.
+    """Draws posts in random order; returns the row of each and true if only its title is read.
 
-    A post is there as often as its weight says, rounded up or down at random.
+    A post is drawn `count` times its weight, rounded up or down at random. `titles` is the share of bare titles.
     """
     expected = weights * count
     times = np.floor(expected).astype(int)

@@ -31,7 +31,7 @@ SORTED = 16  # batches that are sorted by length together
 
 @dataclass(frozen=True)
 class Teaching:
-    """Hyperparameters of the teachers. Each reads `texts` texts once, `titles` of them as bare titles."""
+    """Hyperparameters of the teachers. Each reads `texts` texts once; `titles` is the share of bare titles."""
 
     texts: int = 12_800
     titles: float = 0.35
@@ -51,7 +51,7 @@ class Teaching:
 
 @dataclass(frozen=True)
 class Belief:
-    """How far a target follows the teacher, whose cosines are multiplied by `scale`.
+    """Shares of the teacher's scores in a target; the scores are the softmax of its cosines times `scale`.
 
     `known` and `broad` are the teacher's share of a target in subreddits of the first and of the second file; the rest
     is the topic of the subreddit. If the teacher finds another topic, and gives the subreddit's less than `doubt`, the
@@ -180,7 +180,7 @@ def teach(
         rows = np.flatnonzero((halves != half) & ~left_out)
         cosines[:, rows] = teacher.cosines([posts.whole[row] for row in rows], say).numpy()
         with_body = np.array([row for row in rows if posts.titles[row] != posts.whole[row]], int)
-        # Without its body, a post can be less certain; yet the body helps to tell what the title means.
+        # A title alone can leave the topic uncertain, which a target should show; the body tells what the title means.
         bare = teacher.cosines([posts.titles[row] for row in with_body], say).numpy()
         cosines[1, with_body] = (cosines[1, with_body] + bare) / 2
     return cosines

@@ -35,9 +35,9 @@ MAX_TOKENS = 128
 class Round:
     """Hyperparameters of a round. Each seed trains once, from the mean of the round before.
 
-    `texts` are drawn. `near_texts` and `near_others` keep a text's vector, and its scores for other labels, close to
-    the base's. `both` is the weight of the loss of `multi` mode: without it, the scores of different texts cannot be
-    compared with one threshold.
+    `texts` is the number of texts drawn for each seed. `near_texts` and `near_others` are the weights of losses that
+    keep a text's vector, and its scores for other labels, close to the base's. `both` is the weight of the loss of
+    `multi` mode: without it, the scores of different texts cannot be compared with one threshold.
     """
 
     seeds: tuple[int, ...]
@@ -59,14 +59,15 @@ ROUNDS = (
 class Recipe:
     """Hyperparameters: every number that affects the weights.
 
-    Of the texts, `titles` are read as bare titles, and a well-known subreddit counts `known` times as much as another.
-    The result is `share` of the mean of the last round, and the rest of the base: better for labels not trained.
+    `titles` is the share of texts that are bare titles. A well-known subreddit counts `known` times as much as another.
+    The final weights are `share` times the mean of the last round plus the rest of the base's, which is better for
+    untrained labels.
     """
 
     rounds: tuple[Round, ...] = ROUNDS
     known: float = 3.0
     near_labels: float = 1.0
-    left_out: int = 0  # this fold judges and is never trained on
+    left_out: int = 0  # number of the fold that is held out for evaluation and never trained on
     titles: float = 0.5
     power: float = 0.5
     tokens: int = 96
@@ -184,7 +185,13 @@ class Trainer:
             raise FloatingPointError(f"the loss is {loss.item()} at step {self.step}")
         self.optimizer.step()
         self.step += 1
-        return {"loss": fit.item(), "both": both.item(), "moved": moved.item(), "others": other.item(), "moved_labels": moved_labels.item()}
+        return {
+            "loss": fit.item(),
+            "both": both.item(),
+            "moved": moved.item(),
+            "others": other.item(),
+            "moved_labels": moved_labels.item(),
+        }
 
     def run(self) -> dict[str, torch.Tensor]:
         """Makes every step; returns the weights."""
