@@ -54,7 +54,7 @@ def main() -> None:
     labels: dict[str, list[int]] = {}
     window = json.loads((model / "config.json").read_text())["zero_shot"]["max_length"]
     ways = {}
-    for name, peer in peers(hf, window, rows).items():
+    for name, peer in peers(hf, window).items():
         ways[name] = lambda name=name, peer=peer: encoded(peer, rows, vectors, labels, name)
     order = [of_one[0] for of_one in texts]
     for name, (engine, precision) in OURS.items():
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"| {name} | {sum(a == b for a, b in zip(found, exact, strict=True))} of {len(rows)} |")
 
 
-def peers(hf: Path, window: int, rows: list[str]) -> dict:
+def peers(hf: Path, window: int) -> dict:
     """Returns the backends of sentence-transformers for the checkpoint."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import (
