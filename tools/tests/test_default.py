@@ -209,7 +209,7 @@ class Default(unittest.TestCase):
             if not name.startswith(("encoder.layer.1", "pooler")):
                 self.assertTrue(torch.equal(weight, before[name]), name)
 
-    def test_a_teacher_of_another_family_is_refused(self):
+    def test_a_teacher_of_a_different_family_is_rejected(self):
         """The message names the family."""
         with self.assertRaisesRegex(InputError, "roberta"):
             teacher.Teacher(folder_of("roberta"), LABELS, torch.float32, teacher.Teaching())
