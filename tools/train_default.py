@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from tokenizers import Tokenizer
 from models.embedding import MODULES, Embedding, make_embedding
 from training import topics
 from training.packed import Packed, read_packable
+from training.proof import write_proof
 from training.shipped import read_shipped, write_shipped
 from training.subreddits import Posts, folds_of, read_posts, weights_of
 from training.teacher import Teaching, targets_of, teach, topics_of
-from training.vectors import unit
+from training.vectors import Scales, unit
 from training.words import Label, read_labels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +54,8 @@ def main() -> int:
     labels = read_labels(ROOT / "pipelines/sixteen-topics.toml")
     posts = read_posts(arguments.posts, arguments.broad, labels)
     model, tokenizer, source = read_network(arguments.base)
+    if not source:
+        recipe = replace(recipe, scales=scales_of(arguments.base))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
     # Without many subreddits, no fold of them can be left out.
@@ -82,6 +86,8 @@ def main() -> int:
         say(f"after: {judged(model, tokenizer, labels, posts, left_out, recipe)}")
     if source:
         make_embedding(source, arguments.out, recipe.scales.softmax, say)
+        set_scales(arguments.out, recipe.scales)
+        write_proof(arguments.out, arguments.base)
         return 0
     write_shipped(model, arguments.base, arguments.out)
     sample = posts.whole[:: max(1, len(posts.whole) // 400)]
@@ -131,6 +137,18 @@ def judged(
         for texts in (posts.whole, posts.titles)
     ]
     return f"subreddits left out: right {right[0]:.3f} of whole posts, {right[1]:.3f} of bare titles"
+
+
+def scales_of(folder: Path) -> Scales:
+    """Reads the scales of a model folder."""
+    return Scales.of(json.loads((folder / "config.json").read_text(encoding="utf-8"))["zero_shot"])
+
+
+def set_scales(folder: Path, scales: Scales) -> None:
+    """Writes the scales that the network was trained with."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["zero_shot"] |= {"sigmoid_scale": scales.sigmoid, "sigmoid_bias": scales.bias}
+    (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def shift_bias(out: Path, shift: float) -> None:

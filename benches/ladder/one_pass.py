@@ -6,7 +6,7 @@
 FOLDER keeps the checkpoints, with random weights and base-sized encoders, and the model folders made of them. Speed
 does not depend on training. The package runs its own pipeline, with the fastest of its batch sizes. All rungs of a
 shape alternate, and the shortest time of each counts. `products alone` multiplies matrices of the same sizes in torch,
-one text at a time, and computes nothing else: no program that uses such a library in that format is faster. Needs what
+one text at a time, and computes nothing else: a program that uses torch's products is not faster. Needs what
 tools/requirements.txt lists, and the package topicmill.
 """
 

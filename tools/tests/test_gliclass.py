@@ -142,7 +142,7 @@ class Folders(unittest.TestCase):
         self.assertEqual(code, 0, said)
         before, after = ((folder / "config.json").read_bytes() for folder in (checkpoint(), out))
         self.assertEqual(json.loads(after), json.loads(before) | {"task_prompt": task_prompt})
-        self.assertEqual((made() / "config.json").read_bytes(), before)
+        self.assertEqual((made("bert", "simple") / "config.json").read_bytes(), before)
         source = read_gliclass(checkpoint())
         for vector in manifest_of(out)["vectors"]:
             ids = source.prompt.ids(vector["labels"], task_prompt + vector["premise"], source.max_tokens)

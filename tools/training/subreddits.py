@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from models import InputError
 from training.posts import texts_of
 from training.words import Label
 
@@ -72,6 +73,8 @@ def weights_of(posts: Posts, without: np.ndarray, power: float, known: float) ->
         factor = dict(zip(posts.subreddits[inside], np.where(posts.known[inside], known, 1.0), strict=True))
         weights[inside] = [factor[name] * counts[name] ** (power - 1) for name in posts.subreddits[inside]]
         weights[inside & without] = 0
+        if not weights[inside].any():
+            raise InputError("a topic has no posts in the subreddits that are left: add posts of more subreddits")
         weights[inside] /= weights[inside].sum()
     return weights / weights.sum()
 
