@@ -153,8 +153,8 @@ class Words(unittest.TestCase):
         self.assertEqual(listed[0].texts, ["This text is about Food & cooking."])
 
     def test_slugs_match_the_programs(self):
-        """The cases of src/pipeline_file/slug.rs."""
-        source = (Path(__file__).resolve().parents[2] / "src/pipeline_file/slug.rs").read_text(encoding="utf-8")
+        """The cases of crates/score/src/slug.rs."""
+        source = (Path(__file__).resolve().parents[2] / "crates/score/src/slug.rs").read_text(encoding="utf-8")
         cases = source[source.index("for (label, made) in [") :].split("] {")[0]
         pairs = re.findall(r'\(\s*"([^"]*)",\s*"([^"]*)",?\s*\)', cases)
         self.assertGreater(len(pairs), 9)
@@ -203,7 +203,7 @@ class Folder(unittest.TestCase):
         self.assertTrue((out.with_name("out.train") / "curves.csv").is_file())
         one, base = (Embedder(folder).vectors(["a night train along the lake"])[0] for folder in (out, SHIPPED))
         self.assertGreater(float(one @ base), 0.8)
-        self.assertEqual(set(json.loads((out / "config.json").read_text())["zero_shot"]), set(base_block()))
+        self.assertEqual(set(json.loads((out / "config.json").read_text())["zero_shot"]), {*base_block(), "label_vectors"})
         code, said, same = run(written(posts()), *words, "--mix", 0, base=SHIPPED)
         self.assertEqual(code, 0, said)
         found = Embedder(same).vectors(["a night train along the lake"])[0]

@@ -1,6 +1,6 @@
 """The labels of a pipeline file, and each label's texts, which an embedding model compares with a post.
 
-Input is a pipeline file. Output is slugs, words and texts, exactly as topicmill makes them in src/pipeline_file/slug.rs
+Input is a pipeline file. Output is slugs, words and texts, exactly as topicmill makes them in crates/score/src/slug.rs
 and crates/score/src/hypothesis.rs. If they differed, topicmill would not find the learned label vectors.
 """
 
