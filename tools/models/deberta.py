@@ -21,6 +21,8 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder,
 from models.source import Source
 
 FAMILY = "deberta-v2"
+# Finite in half precision and in bf16, where the smallest float32 is infinite, and its product with 0 is NaN.
+PADDING = -1e4
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def buckets_of(config: object, most: int) -> torch.Tensor:
 
 def masked(mask: torch.Tensor) -> torch.Tensor:
     """Returns what is added to the scores [B, 1, 1, W]: padding is never attended to."""
-    return (1.0 - mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+    return (1.0 - mask[:, None, None, :].float()) * PADDING
 
 
 def attended(
