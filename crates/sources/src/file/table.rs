@@ -230,21 +230,14 @@ fn find(
     nested: &[usize],
 ) -> Result<(Vec<Field>, Vec<usize>), String> {
     let columns = table.names().unwrap_or_default();
-    let listed = || {
-        let shown = &columns[..columns.len().min(MOST_SHOWN)];
-        let more = if shown.len() < columns.len() {
-            " and more"
-        } else {
-            ""
-        };
-        format!("the columns `{}`{more}", shown.join("`, `"))
-    };
     let index = |name: &str| columns.iter().position(|column| **column == *name);
     let mut found = Vec::new();
     for Column { field, name } in wanted {
         let at = index(name).ok_or_else(|| {
-            let columns = listed();
-            format!("there is no column `{name}` to take `{field}` from; the file has {columns}")
+            let columns = listed(columns);
+            format!(
+                "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
+            )
         })?;
         if nested.contains(&at) {
             return Err(format!("the column `{name}` is nested: map a plain column"));
@@ -274,25 +267,54 @@ fn find(
             "two columns are named `{name}`: rename one of them"
         ));
     }
-    for names in REQUIRED {
-        let mut known = found.iter().map(|(_, field)| field);
-        let is_given = given.iter().any(|given| names.contains(&given.field));
-        if !is_given && !known.any(|field| names.contains(field)) {
-            let (field, columns) = (names[0], listed());
-            let or_set = match field {
-                "subreddit" => ", or set it for all rows with `--set subreddit=NAME`",
-                _ => "",
-            };
-            return Err(format!(
-                "no column has `{field}`: name it with `--map {field}=COLUMN`{or_set}; the file has {columns}"
-            ));
-        }
+    let is_known = |field: &str| {
+        found.iter().any(|(_, known)| *known == field)
+            || given.iter().any(|given| given.field == field)
+    };
+    let missing: Vec<&str> = REQUIRED
+        .iter()
+        .filter(|names| !names.iter().any(|name| is_known(name)))
+        .map(|names| names[0])
+        .collect();
+    if !missing.is_empty() {
+        return Err(missing_fields(&missing, columns));
     }
     let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
     read.sort_unstable();
     read.dedup();
     let place = |(at, field)| (field, read.partition_point(|column| *column < at));
     Ok((found.into_iter().map(place).collect(), read))
+}
+
+/// Returns the error for required fields that no column has.
+fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
+    let flags: Vec<String> = fields
+        .iter()
+        .map(|field| format!("--map {field}=COLUMN"))
+        .collect();
+    let them = if fields.len() == 1 { "it" } else { "them" };
+    let or_set = if fields.contains(&"subreddit") {
+        ", or set the subreddit of all rows with `--set subreddit=NAME`"
+    } else {
+        ""
+    };
+    format!(
+        "no column has `{}`: name {them} with `{}`{or_set}; the file has the columns {}",
+        fields.join("`, `"),
+        flags.join(" "),
+        listed(columns)
+    )
+}
+
+/// Lists column names.
+fn listed(columns: &[Arc<str>]) -> String {
+    let shown = &columns[..columns.len().min(MOST_SHOWN)];
+    let more = if shown.len() < columns.len() {
+        " and more"
+    } else {
+        ""
+    };
+    format!("`{}`{more}", shown.join("`, `"))
 }
 
 /// Decodes a post from a row's values.
@@ -402,7 +424,14 @@ mod tests {
                 &[id, ("title", "titel")][..],
                 "`titel` to take `title` from",
             ),
-            (&[id], "--map title=COLUMN"),
+            (
+                &[id],
+                "no column has `title`: name it with `--map title=COLUMN`; the file has the columns `post_id`",
+            ),
+            (
+                &[],
+                "no column has `title`, `id`: name them with `--map title=COLUMN --map id=COLUMN`;",
+            ),
             (&[id, ("title", "x")], "two columns are named `x`"),
         ] {
             let error = csv(text, wanted).unwrap_err();
