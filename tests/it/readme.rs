@@ -42,10 +42,6 @@ const INSTEAD: &[(&str, &str)] = &[
             the same",
     ),
     (
-        "topicmill import posts.parquet",
-        "topicmill import posts.parquet || test $? = 1 # its third row has no title",
-    ),
-    (
         "topicmill --database sqlite:demo.db serve",
         "topicmill --database sqlite:demo.db serve --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
     ),

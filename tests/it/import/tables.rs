@@ -94,7 +94,8 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
 }
 
 /// A fixture written by pyarrow with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
-/// and `over_18`, and the same time as `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
+/// and `over_18`, and the same time as `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`. `text` is mapped to
+/// the flair; otherwise it would be the body, and the third row a post.
 #[test]
 fn parquet_columns_are_read_with_every_timestamp_type() {
     let program = Program::new();
@@ -115,7 +116,8 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
             "parquet",
             &file,
         ];
-        let ran = program.run(&[&args[..], &["--map", &map]].concat());
+        let flair = ["--map", "link_flair_text=text"];
+        let ran = program.run(&[&args[..], &flair, &["--map", &map]].concat());
         assert_eq!(ran.code, 1, "{}", ran.stderr);
         assert!(ran.stderr.contains("row 3"), "{column}: {}", ran.stderr);
         let rows = "t3_p1,7,false,2023-11-14\nt3_p2,,true,2023-11-14";
@@ -289,6 +291,37 @@ fn a_missing_field_can_be_set_by_a_flag() {
     assert_eq!(sql(&program, SQLITE, query), stored);
     let wrong = program.run(&["import", &lines, "--set", "colour=red"]);
     wrong.expect_exit(2, "--set `colour=red` is not FIELD=VALUE");
+}
+
+#[test]
+fn a_missing_body_is_reported_with_the_columns_that_are_not_read() {
+    let required = [
+        "--map",
+        "id=post_id",
+        "--map",
+        "title=headline",
+        "--map",
+        "subreddit=sub",
+        "--map",
+        "created_utc=created_at",
+    ];
+    let message = "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were \
+                   not read are `essay`";
+    for (column, map, length) in [
+        ("essay", &["--map", "selftext=essay"][..], "8"),
+        ("text", &[], "8"),
+        ("essay", &[], "0"),
+    ] {
+        let program = Program::new();
+        let table =
+            format!("post_id,headline,{column},sub,created_at\na1,Rye,It rose.,food,1700000000\n");
+        let table = program.write("posts.csv", table);
+        let ran = program.ok(&[&["import", &table], &required[..], map].concat());
+        let warnings = ran.stderr.matches(message).count();
+        assert_eq!(warnings, usize::from(length == "0"), "{}", ran.stderr);
+        let found = sql(&program, SQLITE, "SELECT LENGTH(selftext) FROM posts");
+        assert_eq!(found, length, "{column}");
+    }
 }
 
 #[test]

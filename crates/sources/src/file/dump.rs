@@ -140,6 +140,11 @@ impl Blocks {
         self.rows.resume(position);
     }
 
+    /// Returns a warning about the whole file, to be logged after its rows.
+    pub fn caveat(&self) -> Option<&str> {
+        self.rows.caveat()
+    }
+
     /// Returns the next block; after the last one, returns blocks without rows.
     pub fn next_block(&mut self) -> Block {
         let (mut records, mut rejected) = (Vec::new(), Vec::new());

@@ -55,6 +55,10 @@ pub trait PostRows: Send {
     fn resume(&mut self, _position: Position) {}
     /// Returns the number of values that are NULL because the file contains `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
+    /// Returns a warning about the whole file, to be logged after its rows.
+    fn caveat(&self) -> Option<&str> {
+        None
+    }
     /// Returns true if reading ended because the rest cannot be read.
     fn broken(&self) -> bool {
         false

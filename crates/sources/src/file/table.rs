@@ -17,7 +17,7 @@ use topicmill_core::SourceKind;
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::{Cell, Rows as _};
 
-/// Maximum number of columns that an error lists.
+/// Maximum number of columns that an error or a warning lists.
 const MOST_SHOWN: usize = 40;
 
 /// The post fields that a table can contain.
@@ -42,10 +42,12 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
-/// Alternative names of fields, common in shared tables of posts.
-const ALSO: [(&str, &str); 3] = [
+/// Alternative names of fields, common in shared tables of posts. Of a field's names, the first that the table has is
+/// read.
+const ALSO: [(&str, &str); 4] = [
     ("created_utc", "created"),
     ("selftext", "body"),
+    ("selftext", "text"),
     ("num_comments", "comms_num"),
 ];
 
@@ -78,10 +80,20 @@ pub struct DefaultValue {
 /// A field and its column's index among the columns that are read.
 type Field = (&'static str, usize);
 
+/// The columns of a table that are read.
+struct Found {
+    fields: Vec<Field>,
+    /// Indices of the columns in the table, ascending.
+    columns: Vec<usize>,
+    /// See [`PostRows::caveat`].
+    caveat: Option<String>,
+}
+
 /// The rows in a table. Only the columns that are needed are read.
 pub struct Posts {
     rows: Box<dyn topicmill_tables::Rows>,
     fields: Vec<Field>,
+    caveat: Option<String>,
     given: Vec<DefaultValue>,
     number: u64,
     /// Bytes of the cells read so far.
@@ -106,9 +118,10 @@ impl Posts {
     ) -> Result<Self, String> {
         let mut rows =
             topicmill_tables::csv::Csv::new(text, delimiter).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, given, &rows, &[])?;
-        rows.select(&columns).map_err(|error| error.to_string())?;
-        Ok(Self::of(Box::new(rows), fields, given, None))
+        let found = find(wanted, given, &rows, &[])?;
+        rows.select(&found.columns)
+            .map_err(|error| error.to_string())?;
+        Ok(Self::of(Box::new(rows), found, given, None))
     }
 
     /// Reads the schema of a Parquet file. `read` receives the number of bytes read.
@@ -124,21 +137,23 @@ impl Posts {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
         let mut rows =
             topicmill_tables::parquet::Parquet::new(file).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, given, &rows, &rows.nested())?;
-        rows.select(&columns).map_err(|error| error.to_string())?;
+        let found = find(wanted, given, &rows, &rows.nested())?;
+        rows.select(&found.columns)
+            .map_err(|error| error.to_string())?;
         let size = (rows.count(), bytes, read.clone());
-        Ok(Self::of(Box::new(rows), fields, given, Some(size)))
+        Ok(Self::of(Box::new(rows), found, given, Some(size)))
     }
 
     fn of(
         rows: Box<dyn topicmill_tables::Rows>,
-        fields: Vec<Field>,
+        found: Found,
         given: &[DefaultValue],
         size: Option<(u64, u64, Arc<AtomicU64>)>,
     ) -> Self {
         Self {
             rows,
-            fields,
+            fields: found.fields,
+            caveat: found.caveat,
             given: given.to_vec(),
             number: 0,
             bytes: 0,
@@ -192,6 +207,10 @@ impl PostRows for Posts {
     fn nulls(&self) -> u64 {
         self.nulls
     }
+
+    fn caveat(&self) -> Option<&str> {
+        self.caveat.as_deref()
+    }
 }
 
 /// Returns the size of a cell in bytes.
@@ -221,14 +240,13 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the fields' columns; a `nested` column cannot be used. Returns the columns to read, and each field with its
-/// column's index among them.
+/// Finds the fields' columns; a `nested` column cannot be used.
 fn find(
     wanted: &[Column],
     given: &[DefaultValue],
     table: &dyn topicmill_tables::Rows,
     nested: &[usize],
-) -> Result<(Vec<Field>, Vec<usize>), String> {
+) -> Result<Found, String> {
     let columns = table.names().unwrap_or_default();
     let index = |name: &str| columns.iter().position(|column| **column == *name);
     let mut found = Vec::new();
@@ -247,9 +265,11 @@ fn find(
     for field in FIELDS {
         let mapped = wanted.iter().any(|column| column.field == field);
         let other = || {
-            let (_, name) = ALSO.iter().find(|(known, _)| *known == field)?;
-            let at =
-                index(name).filter(|at| !mapped && !found.iter().any(|(used, _)| used == at))?;
+            let is_free = |at: &usize| !mapped && !found.iter().any(|(used, _)| used == at);
+            let (name, at) = ALSO
+                .iter()
+                .filter(|(known, _)| *known == field)
+                .find_map(|(_, name)| Some((name, index(name).filter(is_free)?)))?;
             tracing::info!("reading the column `{name}` as `{field}`");
             Some(at)
         };
@@ -279,11 +299,31 @@ fn find(
     if !missing.is_empty() {
         return Err(missing_fields(&missing, columns));
     }
+    let has_body = is_known("selftext");
     let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
     read.sort_unstable();
     read.dedup();
+    let unread: Vec<Arc<str>> = columns
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !read.contains(at) && !nested.contains(at))
+        .map(|(_, name)| name.clone())
+        .collect();
     let place = |(at, field)| (field, read.partition_point(|column| *column < at));
-    Ok((found.into_iter().map(place).collect(), read))
+    Ok(Found {
+        fields: found.into_iter().map(place).collect(),
+        columns: read,
+        caveat: (!has_body && !unread.is_empty()).then(|| missing_body(&unread)),
+    })
+}
+
+/// Returns the warning for a table without bodies. The columns in `unread` may contain them.
+fn missing_body(unread: &[Arc<str>]) -> String {
+    format!(
+        "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read are \
+         {}",
+        listed(unread)
+    )
 }
 
 /// Returns the error for required fields that no column has.
