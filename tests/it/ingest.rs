@@ -101,9 +101,10 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         assert_eq!(sql(&program, topics)[5..], ["t3_a6,food", "t3_a7,baking"]);
         program.ok(&["classify", "--pipeline", &pipeline]);
         let judge = ["labels", "evaluate", "--gold", "topic"];
-        program
-            .run(&judge)
-            .expect_exit(2, "import it again with --topics-from-subreddits");
+        program.run(&judge).expect_exit(
+            2,
+            "with --topics-from-subreddits if it has a `topic` column",
+        );
         let ran = program.ok(&[&judge[..], &["--others-out-of-scope"]].concat());
         assert!(
             ran.stdout
@@ -111,6 +112,32 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
             "{}",
             ran.stdout
         );
+    }
+}
+
+#[test]
+fn importing_again_with_another_pipeline_file_updates_topics() {
+    for database in databases() {
+        let program = Program::with_database(&database.url);
+        let former = program.write("former.toml", PIPELINE.replace("games", "play"));
+        let pipeline = program.write("mine.toml", PIPELINE);
+        let table = program.write(
+            "posts.csv",
+            "id,title,subreddit,created_utc\na1,A boss fight,gaming,1700000000\na2,Soup,food,1700000001\n",
+        );
+        let import = ["--format", "csv", &table, "--pipeline"];
+        imported(&program, &[&import[..], &[former.as_str()]].concat());
+        program.ok(&["classify", "--pipeline", &pipeline]);
+        let topics = "SELECT topic FROM posts ORDER BY fullname";
+        assert_eq!(sql(&program, topics), ["play", "food"]);
+        let judge = ["labels", "evaluate", "--gold", "topic"];
+        let ran = program.run(&judge);
+        ran.expect_exit(2, "import the file again with --pipeline FILE");
+        ran.expect_stderr("name a different label set with --label-set");
+        let ran = imported(&program, &[&import[..], &[pipeline.as_str()]].concat());
+        ran.expect_stderr("changed=1");
+        assert_eq!(sql(&program, topics), ["games", "food"]);
+        program.ok(&judge);
     }
 }
 

@@ -230,8 +230,9 @@ pub(super) async fn resolve(
             return error;
         }
         CliError::Usage(format!(
-            "some topics of posts are not in the label set, usually because an imported file has a `topic` column: \
-             import it again with --topics-from-subreddits; {error}"
+            "some topics of posts are not in the label set: a post gets its topic when it is collected or imported, \
+             from the pipeline file of that time or a `topic` column; import the file again with --pipeline FILE, and \
+             with --topics-from-subreddits if it has a `topic` column; {error}"
         ))
     })?;
     if !gold.unknown_labels.is_empty() {
