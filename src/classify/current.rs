@@ -1,7 +1,7 @@
 //! Decides which label set is current, and warns when a run writes to a different one.
 //!
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
-//! its labels alongside the current ones, and logs a warning at its start and at its end.
+//! its labels alongside the current ones, and logs a warning at its start.
 
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
@@ -29,23 +29,10 @@ pub(super) async fn set_current(
         MakeCurrent::IfNone => {
             store.labels().set_first_current(target).await?;
             if let Some(not_current) = NotCurrent::find(store, target).await? {
-                tracing::warn!("{}", not_current.start_warning());
+                tracing::warn!("{}", not_current.warning());
             }
             Ok(())
         }
-    }
-}
-
-/// Warns at the end of a run if the views show different labels, and logs the command that switches to these.
-pub(super) async fn warn_if_not_current(store: &Store, target: Target, asked: MakeCurrent) {
-    if asked != MakeCurrent::IfNone {
-        return;
-    }
-    match NotCurrent::find(store, target).await {
-        Ok(None) => {}
-        Ok(Some(not_current)) => tracing::warn!("{}", not_current.end_warning()),
-        // All labels are stored, so this does not fail the run.
-        Err(error) => tracing::warn!("the current label set could not be read: {error}"),
     }
 }
 
@@ -113,7 +100,7 @@ impl NotCurrent {
         }
     }
 
-    fn start_warning(&self) -> String {
+    fn warning(&self) -> String {
         let [ours, current] = self.display_names();
         let (set, other) = (&self.ours.set, &self.current.set);
         let changed = if set.id != other.id && set.name == other.name {
@@ -122,16 +109,9 @@ impl NotCurrent {
             String::new()
         };
         format!(
-            "these labels are stored in addition to the current ones: this run uses {ours}, and the views show the \
-             labels of {current}{changed}"
-        )
-    }
-
-    fn end_warning(&self) -> String {
-        let [_, current] = self.display_names();
-        format!(
-            "the views still show the labels of {current}; to show these labels, run `topicmill labels use {}`, or \
-             add --make-current next time",
+            "these labels are stored in addition to the current ones: this run uses {ours}, and the views still show \
+             the labels of {current}{changed}; to show these labels, run `topicmill labels use {}` afterwards, or add \
+             --make-current",
             self.switch
         )
     }

@@ -166,7 +166,6 @@ pub async fn label(
     {
         done.without_shortlist = compare_labels(store, large, shared.target).await;
     }
-    current::warn_if_not_current(store, shared.target, options.make_current).await;
     Ok(())
 }
 

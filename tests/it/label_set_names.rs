@@ -41,6 +41,8 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         ] {
             assert!(message.contains(part), "{part}: {message}");
         }
+        // One warning says it all.
+        assert_eq!(message.matches("`first`").count(), 1, "{message}");
         assert_eq!(scene.dump(), before);
         // Without a pipeline file, the run uses the built-in topics.
         let message = scene.ok(&["classify"]).stderr;
