@@ -1,9 +1,12 @@
 //! `topicmill labels list` and `topicmill labels use`: lists the stored label sets, and changes the current one.
 
+use std::path::Path;
+
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
 use topicmill_score::LabelSet;
 use topicmill_store::{Access, ModelRow, Store, Target};
@@ -111,13 +114,14 @@ impl Use {
         let named = NamedSet::find(setup, &which, &store, &self.set).await?;
         let version = short_hash(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
+        let none = || no_such_labels(&set, &self.set, &version);
         let Some(label_set) = named.stored else {
-            return Err(no_such_labels(&set, &self.set));
+            return Err(none());
         };
         let current = store.labels().current_target().await?;
         let named = self.model.as_deref();
         let model = model_with_labels(&store, label_set, current, named, &set).await?;
-        let model = model.ok_or_else(|| no_such_labels(&set, &self.set))?;
+        let model = model.ok_or_else(none)?;
         let target = Target {
             model: model.0,
             label_set,
@@ -133,7 +137,7 @@ impl Use {
             .await?;
         // Zero if every labelled post has been edited since.
         if cost.labelled == 0 {
-            return Err(no_such_labels(&set, &self.set));
+            return Err(none());
         }
         store.labels().set_current(target).await?;
         tracing::info!(
@@ -217,12 +221,18 @@ pub(in crate::cli) async fn selected_labels(
     Ok(Some((Target { model, label_set }, named.set)))
 }
 
-/// Returns the error for a label set without labels, which would leave the views empty.
-fn no_such_labels(set: &str, word: &str) -> CliError {
-    let is_file = std::path::Path::new(word).is_file();
-    let file = if is_file { word } else { "FILE" };
+/// Returns the error for a label set without labels, which would leave the views empty. `word` is a pipeline file, or
+/// names the stored label set.
+fn no_such_labels(set: &str, word: &str, version: &str) -> CliError {
+    let path = Path::new(word);
+    let (export, file) = if path.is_file() {
+        (String::new(), shell_path(path))
+    } else {
+        let export = format!("topicmill labels export FILE --label-set {version} && ");
+        (export, "FILE".to_owned())
+    };
     CliError::Usage(format!(
-        "no post has a label of {set}, so the views would be empty: `topicmill classify --pipeline {file} \
+        "no post has a label of {set}, so the views would be empty: `{export}topicmill classify --pipeline {file} \
          --make-current` labels the posts and makes it the current label set"
     ))
 }

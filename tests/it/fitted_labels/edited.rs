@@ -115,3 +115,23 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
             .expect_exit(4, "was edited or damaged");
     }
 }
+
+#[test]
+fn a_fit_without_labels_gets_a_command_that_labels_the_posts() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let answers = first(&scene, "answers.csv", 24);
+    let fitted = scene.json(&["labels", "fit", "--gold", &answers]);
+    let version = &fitted["hash"].as_str().unwrap()[..12];
+    let export = format!("labels export FILE --label-set {version}");
+    let classify = "classify --pipeline FILE --make-current";
+    scene
+        .run(&["labels", "use", "first-fit24"])
+        .expect_exit(2, &format!("`topicmill {export} && topicmill {classify}`"));
+    // The commands work as printed.
+    scene.ok(&words(&export));
+    scene.ok(&words(classify));
+    let list = scene.json(&["labels", "list"]);
+    assert_eq!(list[0]["label_set"], "first-fit24", "{list}");
+    assert_eq!(list[0]["current"], true, "{list}");
+}
