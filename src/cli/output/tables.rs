@@ -62,11 +62,18 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     if let Some(width) = width {
         out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     }
+    let widths = width.and_then(|width| widths_around_figures(table, width));
     for row in &table.rows {
-        let cells = row.iter().zip(&decimals);
-        out.add_row(cells.map(|(value, decimals)| aligned(value, &cell_text(value, *decimals))));
+        let cells = row.iter().zip(&decimals).enumerate();
+        out.add_row(cells.map(|(column, (value, decimals))| {
+            let text = cell_text(value, *decimals);
+            match &widths {
+                Some(widths) => aligned(value, &broken_after_hyphens(&text, widths[column])),
+                None => aligned(value, &text),
+            }
+        }));
     }
-    if width.is_some_and(|width| figures_fit(table, width)) {
+    if widths.is_some() {
         for (column, cells) in out.column_iter_mut().enumerate() {
             if has_figures(table, column) {
                 cells.set_constraint(ColumnConstraint::ContentWidth);
@@ -85,24 +92,42 @@ fn has_figures(table: &Table, column: usize) -> bool {
         .any(is_figure)
 }
 
-/// Returns true if the figures of a table fit the width, with readable text next to them.
-fn figures_fit(table: &Table, width: usize) -> bool {
+/// Returns column widths at which no figure is wrapped, or `None` if there is too little room for readable text next to
+/// the figures.
+fn widths_around_figures(table: &Table, width: usize) -> Option<Vec<usize>> {
     let decimals = all_decimals(table);
-    let wide = |column: usize| {
-        if !has_figures(table, column) {
-            return READABLE;
-        }
+    let wants = |column: usize| {
         let cells = table.rows.iter().filter_map(|row| row.get(column));
         let cells = cells.map(|value| terminal::columns(&cell_text(value, decimals[column])));
-        cells
+        let wide = cells
             .max()
             .unwrap_or(0)
-            .max(terminal::columns(&table.columns[column]))
+            .max(terminal::columns(&table.columns[column]));
+        let is_text = !has_figures(table, column);
+        (wide, if is_text { wide.min(READABLE) } else { wide })
     };
-    (0..table.columns.len())
-        .map(|column| wide(column) + 3)
-        .sum::<usize>()
-        <= width + 1
+    let wants: Vec<_> = (0..table.columns.len()).map(wants).collect();
+    // Three spaces between cells, one before the first and one after the last.
+    let room = (width + 1).saturating_sub(3 * wants.len());
+    terminal::fit_widths(&wants, room)
+}
+
+/// Breaks the lines of words that are wider than `room` after hyphens.
+fn broken_after_hyphens(text: &str, room: usize) -> String {
+    let mut broken = String::new();
+    for word in text.split_inclusive(' ') {
+        let mut column = 0;
+        for part in word.split_inclusive('-') {
+            let wide = terminal::columns(part.trim_end());
+            if column > 0 && column + wide > room {
+                broken.push('\n');
+                column = 0;
+            }
+            broken.push_str(part);
+            column += wide;
+        }
+    }
+    broken
 }
 
 /// Returns true if a table has numbers with confidence intervals. In such a table, names are wrapped to make room.
@@ -381,6 +406,39 @@ mod tests {
             cut(&sample(), 200).replace('─', ""),
             wrapped_cells(&sample(), None).replace('─', "")
         );
+    }
+
+    #[test]
+    fn a_word_that_is_too_wide_is_broken_after_a_hyphen() {
+        let interval = "0.84 (0.77–0.90)";
+        let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
+        let row = |slug: &str| {
+            let cells = [slug, interval, interval, "0.84"].map(|text| json!(text));
+            [&cells[..], &[json!(12), json!(14)]].concat()
+        };
+        let table = Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: vec![row("guitar-and-music-playing"), row("real-estate")],
+        };
+        let text = wrapped_cells(&table, Some(80));
+        let slugs = text.lines().skip(2);
+        let slugs: Vec<_> = slugs
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(
+            slugs,
+            ["guitar-and-", "music-playing", "real-estate"],
+            "{text}"
+        );
+        assert_eq!(text.matches(interval).count(), 4, "{text}");
+        for line in text.lines() {
+            assert!(terminal::columns(line) <= 80, "{line}");
+        }
+        assert_eq!(
+            broken_after_hyphens("one-two three-four", 10),
+            "one-two three-four"
+        );
+        assert_eq!(broken_after_hyphens("three-four", 9), "three-\nfour");
     }
 
     #[test]
