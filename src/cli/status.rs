@@ -11,8 +11,8 @@ use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::status::{ConfiguredDefaults, Limits, Problem, StatusReport};
 use topicmill_core::parse_duration;
-use topicmill_score::folder;
-use topicmill_store::{Access, LabellingState, Table};
+use topicmill_score::{LabelSet, folder};
+use topicmill_store::{Access, LabellingState, Store, StoreError, Table};
 
 const AFTER_HELP: &str = "Examples:
   topicmill status
@@ -53,8 +53,9 @@ impl Status {
         let now = setup.clock.now();
         let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
         // Only needed to suggest a `classify` command.
-        if status.backlog.unlabelled > 0 {
-            status.defaults = default_labelling(setup);
+        let flags = PipelineFlags { pipeline: None };
+        if status.backlog.unlabelled > 0 || setup.pipeline_path(&flags).is_some() {
+            status.defaults = default_labelling(setup, &store).await?;
         }
         if self.check {
             return self.check(&status);
@@ -106,16 +107,36 @@ impl Status {
 }
 
 /// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here.
-fn default_labelling(setup: &Setup) -> ConfiguredDefaults {
+async fn default_labelling(setup: &Setup, store: &Store) -> Result<ConfiguredDefaults, CliError> {
     let flags = PipelineFlags { pipeline: None };
     let set = setup
         .pipeline(&flags)
         .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
+    let label_set = match set {
+        Ok(set) => fitted_or_given(store, set).await?,
+        Err(_) => None,
+    };
     let model = find_model(&setup.settings().classify.model);
-    ConfiguredDefaults {
-        label_set: set.ok(),
+    Ok(ConfiguredDefaults {
+        label_set,
+        has_pipeline_file: setup.pipeline_path(&flags).is_some(),
         model: Some(folder::model_name(&model)),
-    }
+    })
+}
+
+/// Returns the current label set if `labels fit` made it from `set`, as `classify` does; otherwise `set`. Returns
+/// `None` if the current label set is damaged.
+async fn fitted_or_given(store: &Store, set: LabelSet) -> Result<Option<LabelSet>, CliError> {
+    let Some(target) = store.labels().current_target().await? else {
+        return Ok(Some(set));
+    };
+    let current = match store.labels().label_set(target.label_set).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        current => current?,
+    };
+    let base = current.fitted.as_ref().map(|fitted| &fitted.base);
+    let is_fit = base == Some(&set.hash());
+    Ok(Some(if is_fit { current } else { set }))
 }
 
 fn as_json(status: &StatusReport) -> Value {

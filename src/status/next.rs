@@ -21,6 +21,8 @@ pub struct NextCommand {
 pub struct ConfiguredDefaults {
     /// The label set.
     pub label_set: Option<LabelSet>,
+    /// True if the label set comes from a pipeline file in the settings, not from the built-in one.
+    pub has_pipeline_file: bool,
     /// The name of the model.
     pub model: Option<String>,
 }
@@ -80,6 +82,15 @@ impl StatusReport {
             return run(
                 "topicmill collect --since 2d",
                 "some posts may be missing: collect them by time, or collect more often",
+            );
+        }
+        if self.defaults.has_pipeline_file
+            && !self.is_running(Stage::Classify)
+            && !self.set_flags().is_empty()
+        {
+            return run(
+                "topicmill classify --make-current",
+                "the pipeline file in the settings differs from the current label set",
             );
         }
         let why = self.running.first().map_or_else(

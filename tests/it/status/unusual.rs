@@ -41,6 +41,38 @@ fn a_backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
 }
 
 #[test]
+fn an_edited_pipeline_file_gets_a_command_that_labels_posts_with_it() {
+    for scene in Scene::each() {
+        scene.import(6);
+        let two = scene.program.write("two.toml", TWO);
+        let run = |args: &[&str]| {
+            let ran = scene.run_with(&[("pipeline", two.as_str())], args);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran.stdout
+        };
+        let next = || {
+            let screen = run(&["status"]);
+            answer(&screen, "Next").unwrap().to_owned()
+        };
+        run(&["classify"]);
+        let done = "nothing: every post has a label";
+        assert_eq!(next(), done);
+        let edited = TWO.replace("video games", "board games");
+        scene.program.write("two.toml", edited);
+        assert!(
+            next().starts_with("`topicmill classify --make-current`: the pipeline file in the"),
+            "{}",
+            next()
+        );
+        run(&["classify", "--make-current"]);
+        assert_eq!(next(), done);
+        // Without the setting, the file is unknown.
+        scene.program.write("two.toml", TWO);
+        assert_eq!(answer(&scene.status(), "Next"), Some(done));
+    }
+}
+
+#[test]
 fn a_backlog_of_a_different_mode_or_model_gets_a_command_that_continues_it() {
     for scene in Scene::each() {
         scene.import(6);
