@@ -374,7 +374,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
         let gold = scene.write("gold.csv", format!("id,label\n{gold}"));
         let found = scene.json(&["labels", "evaluate", "--gold", &gold]);
         assert_eq!(found["evaluation"]["outcome"]["all"], POSTS, "{found}");
-        let calibrate = ["labels", "calibrate", "--gold", &gold, "--pipeline", &file];
+        let calibrate = ["labels", "calibrate", "--gold", &gold, "--label-set", &file];
         let more = ["--target-precision", "0.01", "--model", &scene.model];
         let found = scene.json(&[&calibrate[..], &more].concat());
         assert!(found["temperature"].as_f64().unwrap() > 0.0, "{found}");

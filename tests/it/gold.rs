@@ -190,7 +190,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         // Calibration needs 30 posts: it uses all answers and reports that.
         scene
             .ok(&words(
-                "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
+                "labels calibrate --gold db --label-set first --target-precision 0.1",
             ))
             .expect_stderr("are not representative");
         // Without close calls, every answer counts; with close calls only, a warning is logged.

@@ -264,9 +264,18 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             "calibrate",
             "--gold",
             &gold,
-            "--pipeline",
+            "--label-set",
             &scene.first,
         ];
+        // A stored label set has no file to copy, and the one in the settings has other labels.
+        for (set, message) in [
+            ("first", "name its pipeline file with --label-set"),
+            ("nothing", "neither a pipeline file"),
+        ] {
+            scene
+                .run(&[&base[..5], &[set, "--out", out]].concat())
+                .expect_exit(2, message);
+        }
 
         scene
             .run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat())

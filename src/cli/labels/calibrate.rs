@@ -11,7 +11,8 @@ use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::gold_source::{self, share};
 use super::{
-    Out, Printout, WhichModel, find_stored_model, label_vectors, settings_json, short_hash,
+    NamedSet, Out, Printout, WhichModel, find_stored_model, label_vectors, settings_json,
+    short_hash,
 };
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Fullname, TextHash};
@@ -43,6 +44,11 @@ pub struct Calibrate {
     /// out of scope). `topic` uses the topic that each post was collected for.
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
+    /// Calibrate the label set SET
+    ///
+    /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
+    #[arg(long, value_name = "SET", default_value = "current")]
+    label_set: String,
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
@@ -53,8 +59,6 @@ pub struct Calibrate {
     target_precision: f64,
     #[command(flatten)]
     out: Out,
-    #[command(flatten)]
-    pipeline: PipelineFlags,
     #[command(flatten)]
     which: WhichModel,
     /// Set the output format; json prints everything in one object
@@ -72,15 +76,14 @@ impl Calibrate {
             return Err(CliError::Usage(text));
         }
         self.out.check(setup)?;
-        let of_file = self
-            .which
-            .label_set(setup, self.pipeline.pipeline.as_deref())?;
-        let text = match setup.pipeline_path(&self.pipeline) {
+        let file = self.file();
+        let of_file = self.which.label_set(setup, file.pipeline.as_deref())?;
+        let text = match setup.pipeline_path(&file) {
             None => SIXTEEN_TOPICS.to_owned(),
             Some(path) => read_text(path)?,
         };
         let store = setup.store(Access::ReadOnly).await?;
-        let set = self.label_set(&store, of_file).await?;
+        let set = self.label_set(setup, &store, &of_file).await?;
         self.check_classifier(setup, &set)?;
         let folder = self.which.folder(setup)?;
         let rows = self.rows(setup, &store, &folder, &set).await?;
@@ -125,40 +128,48 @@ impl Calibrate {
         if let Some(background) = &mut new.background {
             background.weight = weight_after(background.weight, fitted.shift);
         }
-        self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
+        self.write(&text, setup.pipeline_path(&file), &new)?;
         Ok(Exit::Done)
     }
 
-    /// Returns the label set from --pipeline, the current one, or the one from the settings, in this order.
-    async fn label_set(&self, store: &Store, of_file: LabelSet) -> Result<LabelSet, CliError> {
-        let fitted = |which: &str, set: &LabelSet| {
-            CliError::Usage(format!(
-                "the {which}label set `{}` is fitted to gold labels: choose its threshold with `topicmill labels fit \
-                 --target-precision P`, or name a pipeline file without a fit with --pipeline",
-                set.name
-            ))
+    /// Returns the pipeline file that --label-set names, or else the one from the settings.
+    fn file(&self) -> PipelineFlags {
+        let path = Path::new(&self.label_set);
+        PipelineFlags {
+            pipeline: path.is_file().then(|| path.to_owned()),
+        }
+    }
+
+    /// Returns the label set that --label-set names. `of_file` is the label set of the pipeline file that --out copies.
+    async fn label_set(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        of_file: &LabelSet,
+    ) -> Result<LabelSet, CliError> {
+        let set = if self.file().pipeline.is_some() {
+            of_file.clone()
+        } else {
+            let named = NamedSet::find(setup, &self.which, store, &self.label_set).await?;
+            named.set
         };
-        let current = store.labels().current_target().await?;
-        let Some(current) = current.filter(|_| self.pipeline.pipeline.is_none()) else {
-            if of_file.fitted.is_some() {
-                return Err(fitted("", &of_file));
-            }
-            return Ok(of_file);
-        };
-        let set = store.labels().label_set(current.label_set).await?;
         if set.fitted.is_some() {
-            return Err(fitted("current ", &set));
+            return Err(CliError::Usage(format!(
+                "the label set `{}` is fitted to gold labels: choose its threshold with `topicmill labels fit \
+                 --target-precision P`, or name a label set without a fit with --label-set",
+                set.name
+            )));
         }
         if self.out.path.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, but the labels of `{}` differ from the labels of the \
-                 current label set `{}`: name its pipeline file with --pipeline",
+                "--out writes a copy of the pipeline file, but the labels of `{}` differ from the labels of the label \
+                 set `{}`: name its pipeline file with --label-set",
                 of_file.name, set.name
             )));
         }
         tracing::info!(
             version = short_hash(&set.hash()),
-            "calibrating the current label set `{}`",
+            "calibrating the label set `{}`",
             set.name
         );
         Ok(set)
@@ -176,11 +187,11 @@ impl Calibrate {
                  single or multi if the logits can be converted"
             )));
         }
-        let file = setup.pipeline(&self.pipeline)?.label_set;
+        let file = setup.pipeline(&self.file())?.label_set;
         if self.out.path.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but its labels differ from the labels of the classifier \
-                 `{model}` ({}): with --pipeline, name a file with a [[topic]] for each of them",
+                 `{model}` ({}): with --label-set, name a file with a [[topic]] for each of them",
                 head.label_list()
             )));
         }

@@ -94,13 +94,16 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
         }
     }
     for (args, expected) in [
-        ("classify --mode multi", "was fitted in mode single"),
         (
-            "labels calibrate --gold answers.csv",
+            "classify --mode multi --pipeline",
+            "was fitted in mode single",
+        ),
+        (
+            "labels calibrate --gold answers.csv --label-set",
             "is fitted to gold labels",
         ),
     ] {
-        let args = [&words(args)[..], &["--pipeline", &file]].concat();
+        let args = [&words(args)[..], &[&file]].concat();
         scene.run(&args).expect_exit(2, expected);
     }
     let ran = scene.ok(&["labels", "new", "-", "--from", "current"]);
