@@ -445,7 +445,7 @@ async fn macro_f1_needs_enough_gold_posts() {
     assert!(!few.contains("\n macro-F1 "), "{few}");
     has(
         &few.replace('\n', " "),
-        "Macro-F1 needs 50 gold posts in scope.",
+        "Macro-F1 is the mean over labels that have gold labels, and needs 50 gold posts in scope.",
     );
     let many = gold(50);
     let line = many.lines().find(|line| line.starts_with(" macro-F1 "));

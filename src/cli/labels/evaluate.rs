@@ -20,9 +20,10 @@ const SHOWN_CONFUSIONS: usize = 8;
 /// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
 /// F1 is mostly chance.
 const MACRO_F1_POSTS: usize = 50;
-/// A note on the confidence intervals, for table headings.
+/// A note on the confidence intervals and macro-F1, for table headings.
 const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
-                         1,000 resamples (fewer above 100,000 posts). Macro-F1 needs 50 gold posts in scope.";
+                         1,000 resamples (fewer above 100,000 posts). Macro-F1 is the mean over labels that have gold \
+                         labels, and needs 50 gold posts in scope.";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
