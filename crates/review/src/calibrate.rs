@@ -105,7 +105,8 @@ pub struct ReliabilityBin {
 /// Quality of scores and labels under a setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quality {
-    /// Share of rows with a correct best label, ignoring the threshold; `other` is correct for out-of-scope rows.
+    /// Accuracy: the share of rows with the correct outcome, which is a correct label for in-scope rows, and no label
+    /// for out-of-scope rows.
     pub accuracy: Proportion,
     /// Precision: the share of assigned labels that are correct.
     pub precision: Proportion,
@@ -179,13 +180,15 @@ fn fold_of(row: &GoldEvidence) -> u64 {
 }
 
 /// Returns the maximum-likelihood temperature and shift of the background logit, to four decimals; `None` if no row has
-/// a [loss](Evidence::loss).
+/// a [loss](Evidence::loss). If no row is out of scope, the shift stays 0, because such rows alone limit how far it
+/// falls.
 ///
 /// A temperature alone cannot calibrate assigned labels if too few or too many posts are `other`: on 960 posts with
 /// five labels, the shift reduces the held-out calibration error from .139 to .031.
 pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     let (mut shift, mut temperature) = (0.0, None);
-    if rows.iter().any(|row| row.evidence.logits().1.is_some()) {
+    let out_of_scope = rows.iter().any(|row| row.right.is_empty());
+    if out_of_scope && rows.iter().any(|row| row.evidence.logits().1.is_some()) {
         // The loss is convex in 1/T and shift/T, so its minimum over T is unimodal in the shift.
         let loss = |shift: f64| Some(least_loss(&shifted(rows, shift))?.1);
         shift = rounded(minimum(SHIFTS, 1e-4, loss)?);
@@ -294,19 +297,15 @@ fn short_between(low: f64, high: f64) -> f64 {
         .unwrap_or(high)
 }
 
-/// Returns (best score, is its label correct, is a label assigned).
+/// Returns (best score, is the outcome correct, is a label assigned).
 fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);
-    // `other` is the correct outcome of an out-of-scope row.
-    match scores.other_score.filter(|_| scores.other) {
-        Some(score) => (score, row.right.is_empty(), false),
-        None => (
-            scores.scores[scores.best],
-            row.right.contains(&scores.best),
-            !scores.abstained,
-        ),
+    let best = scores.scores[scores.best];
+    if scores.abstained {
+        return (best, row.right.is_empty(), false);
     }
+    (best, row.right.contains(&scores.best), true)
 }
 
 /// Measures quality, with a setting for each row.

@@ -105,6 +105,12 @@ impl Calibrate {
                  random: do not use it"
             );
         }
+        if set.background.is_some() && rows.iter().all(|row| !row.right.is_empty()) {
+            tracing::warn!(
+                "no gold post is out of scope, so the background keeps its weight: to fit it, label some posts that \
+                 fit none of the labels"
+            );
+        }
         if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
             tracing::info!(
                 "some gold posts fit none of the labels: `background = \"reddit\"` in a copy of the pipeline file \

@@ -196,6 +196,12 @@ impl FitLabels {
             );
             return Ok(FitVerdict::MissesTarget);
         }
+        if base.background.is_some() && fitted.none == 0 {
+            tracing::warn!(
+                "no gold label is out of scope, so with this fit hardly any post is `other`: if some posts fit none of \
+                 the labels, label some of them and fit again"
+            );
+        }
         if !fitted.is_better() {
             tracing::warn!(
                 answers = fitted.answers,

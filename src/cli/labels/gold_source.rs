@@ -171,10 +171,6 @@ pub(super) async fn hold_out(
     let Some((name, fitted)) = fitted.next_back() else {
         return Ok(labels);
     };
-    // No label set is fitted to topics: `labels fit` rejects `--gold topic`.
-    if labels.topics_of.is_some() {
-        return Ok(labels);
-    }
     let answers = store.gold().answers().await?;
     let used: BTreeSet<Fullname> = sets
         .iter()
@@ -186,6 +182,7 @@ pub(super) async fn hold_out(
         random.retain(|post| !used.contains(post));
     }
     let left_out = all - labels.rows.len();
+    labels.topics_of = labels.topics_of.map(|texts| texts.saturating_sub(left_out as u64));
     if labels.rows.is_empty() {
         return Err(CliError::Usage(format!(
             "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \

@@ -165,7 +165,7 @@ fn equal_texts_are_held_out_together() {
         threshold: 0.0,
         shift: 0.0,
     };
-    let found = calibrate(&rows, before, 0.7).unwrap();
+    let found = calibrate(&rows, before, 0.5).unwrap();
     assert!(wrong > 10, "{wrong}");
     // A fit to the other folds is confident, so its loss on the contradicting fold is high.
     assert!(found.held_out.loss > 2.0 * found.after.loss, "{found:?}");
@@ -250,4 +250,28 @@ fn a_background_shift_calibrates_assigned_labels() {
     assert!(found.before.calibration_error > 0.3, "{found:?}");
     assert!(found.held_out.calibration_error < 0.05, "{found:?}");
     assert_eq!(found.before.coverage.of, 1000);
+    // Without a row that is out of scope, nothing limits how far the shift falls.
+    let in_scope = rows.into_iter().filter(|row| !row.right.is_empty());
+    let found = calibrate(&in_scope.collect::<Vec<_>>(), before, 0.1).unwrap();
+    assert_eq!(found.shift.to_bits(), 0.0f64.to_bits());
+}
+
+#[test]
+fn accuracy_counts_posts_below_the_threshold_as_without_a_label() {
+    let mut rows = ladder();
+    let judge = |rows: &[GoldEvidence], threshold: f64| {
+        let setting = Setting {
+            temperature: 1.0,
+            threshold,
+            shift: 0.0,
+        };
+        judge(rows.iter().map(|row| (row, setting)))
+    };
+    let median = 1.0 / (1.0 + (-1.9f64).exp());
+    // Of the lower ten, five are right; without a label, none is.
+    assert_eq!(judge(&rows, 0.0).accuracy, Proportion::new(15, 20));
+    assert_eq!(judge(&rows, median).accuracy, Proportion::new(10, 20));
+    // A post that is out of scope rightly gets no label.
+    rows[0].right.clear();
+    assert_eq!(judge(&rows, median).accuracy, Proportion::new(11, 20));
 }
