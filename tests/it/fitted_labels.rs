@@ -251,7 +251,13 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
                 .run(&["labels", "evaluate", "--gold", gold])
                 .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         }
-        let topics = ["labels", "evaluate", "--gold", "topic", "--others-out-of-scope"];
+        let topics = [
+            "labels",
+            "evaluate",
+            "--gold",
+            "topic",
+            "--others-out-of-scope",
+        ];
         let measured = scene.ok(&topics);
         measured.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
         // The label set without the fit learned from no answers, so all answers can measure it.

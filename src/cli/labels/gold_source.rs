@@ -182,7 +182,9 @@ pub(super) async fn hold_out(
         random.retain(|post| !used.contains(post));
     }
     let left_out = all - labels.rows.len();
-    labels.topics_of = labels.topics_of.map(|texts| texts.saturating_sub(left_out as u64));
+    labels.topics_of = labels
+        .topics_of
+        .map(|texts| texts.saturating_sub(left_out as u64));
     if labels.rows.is_empty() {
         return Err(CliError::Usage(format!(
             "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \

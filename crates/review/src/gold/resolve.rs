@@ -161,8 +161,8 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
     }
     let names: Vec<String> = sets.iter().map(|set| format!("`{}`", set.name)).collect();
     GoldError::Labels(format!(
-        "the label set {} has no label {}; correct them, name a different label set with --label-set (in `labels \
-         calibrate`: --pipeline), or count their posts as out of scope with --others-out-of-scope; the labels are {}",
+        "the label set {} has no label {}; correct them, name a different label set with --label-set, or count \
+         their posts as out of scope with --others-out-of-scope; the labels are {}",
         names.join(" or "),
         listed.join(", "),
         known.join(", ")
