@@ -117,6 +117,16 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         );
         let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
         assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
+        for (label, share) in ["gaming", "food", "music", "(none of these)"]
+            .iter()
+            .zip([10.0, 9.0, 9.0, 2.0])
+        {
+            let of_label = found["shares"].as_array().unwrap().iter();
+            let of_label: Vec<&Value> = of_label.filter(|one| one["label"] == *label).collect();
+            let value = of_label[0]["estimated"]["value"].as_f64().unwrap();
+            // All posts have a gold label, so the estimates are the gold labels' shares.
+            assert!((value - share / 30.0).abs() < 1e-9, "{label}: {found}");
+        }
         let ids: Vec<&Value> = found["wrong"]
             .as_array()
             .unwrap()
@@ -155,6 +165,8 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             (&found["posts"], &found["evaluation"]["outcome"]["of"]),
             (&json!(4), &json!(2))
         );
+        // These topics are not a random sample.
+        assert_eq!(found["shares"], Value::Null, "{found}");
         // With a limit of 0, no wrong post is listed.
         assert_eq!(scene.evaluate(&gold, &["--limit", "0"])["wrong"], json!([]));
     }

@@ -169,6 +169,30 @@ pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     }
 }
 
+/// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample.
+/// `assigned` contains the share of all posts with each assigned label, then the share without a label.
+///
+/// The estimate is the assigned share plus the mean error in the sample (a difference estimator), which is more precise
+/// than the share in the sample if most labels are right. The interval is that of the mean error.
+pub fn estimate_shares(sample: &[EvaluatedPost], assigned: &[f64]) -> Vec<Estimate> {
+    let labels = assigned.len() - 1;
+    let cells: Vec<Cell> = sample.iter().map(|row| row.cell(labels)).collect();
+    let all: Vec<usize> = (0..cells.len()).collect();
+    let tally = Tally::of(&cells, &all, labels);
+    let estimate = |(label, assigned): (usize, &f64)| {
+        let both = tally.both[label];
+        let (only_given, only_gold) = (tally.given[label] - both, tally.right[label] - both);
+        let error = paired_difference(only_given, only_gold, sample.len());
+        let share = |error: f64| (assigned + error).clamp(0.0, 1.0);
+        Estimate {
+            value: error.value.map(share),
+            low: share(error.low),
+            high: share(error.high),
+        }
+    };
+    assigned.iter().enumerate().map(estimate).collect()
+}
+
 /// Significance level of the comparison.
 const SIGNIFICANCE: f64 = 0.05;
 

@@ -10,7 +10,9 @@ use super::gold_source::{self, estimate, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::Fullname;
-use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
+use topicmill_review::evaluate::{
+    Difference, EvaluatedPost, Evaluation, difference, estimate_shares, evaluate,
+};
 use topicmill_review::join::{JoinedGold, Labelling};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
@@ -20,6 +22,8 @@ const SHOWN_CONFUSIONS: usize = 8;
 /// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
 /// F1 is mostly chance.
 const MACRO_F1_POSTS: usize = 50;
+/// Minimum number of representative gold posts for estimates of the labels' shares.
+const SHARE_POSTS: usize = 30;
 /// A note on the confidence intervals and macro-F1, for table headings.
 const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
                          1,000 resamples (fewer above 100,000 posts). Macro-F1 is the mean over labels that have gold \
@@ -97,6 +101,7 @@ impl Evaluate {
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
         let sample = gold_labels.random_sample(1).cloned();
+        let is_representative = caveat.is_none() && gold_labels.is_representative(SHARE_POSTS);
         let gold =
             gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
@@ -108,6 +113,12 @@ impl Evaluate {
             labellings.push(labelling);
         }
         let whole = gold_source::join(&store, &labellings, &gold).await?;
+        let totals = match &sides[..] {
+            [one] if is_representative && one.set.mode == Mode::Single => {
+                totals(&store, one).await?
+            }
+            _ => None,
+        };
         store.close().await?;
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
@@ -115,8 +126,11 @@ impl Evaluate {
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                self.evaluate_one(one, held, whole, caveat)
-                    .print(self.format)?;
+                let mut found = self.evaluate_one(one, held, whole, caveat);
+                if let Some(totals) = totals.filter(|_| held.posts.len() >= SHARE_POSTS) {
+                    add_shares(&mut found, &one.set, &held.rows[0], &totals);
+                }
+                found.print(self.format)?;
             }
             [a, b] => {
                 let (found, difference) = self.compare_two([a, b], held);
@@ -328,6 +342,47 @@ impl Evaluate {
         }
         (found, difference)
     }
+}
+
+/// Returns the numbers of stored posts with each label, then without a label; `None` if no labels are stored.
+async fn totals(store: &Store, side: &Side) -> Result<Option<Vec<u64>>, CliError> {
+    let Some(target) = side.target() else {
+        return Ok(None);
+    };
+    let labels = &side.set.labels;
+    let mut totals = vec![0; labels.len() + 1];
+    for (label, _, posts) in store.labels().compare_labels(target, target).await? {
+        let place = label.and_then(|slug| labels.iter().position(|label| label.slug == slug));
+        totals[place.unwrap_or(labels.len())] += posts;
+    }
+    Ok(Some(totals).filter(|totals| totals.iter().any(|n| *n > 0)))
+}
+
+/// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.
+fn add_shares(found: &mut Printout, set: &LabelSet, sample: &[EvaluatedPost], totals: &[u64]) {
+    let posts: u64 = totals.iter().sum();
+    #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
+    let shares: Vec<f64> = totals.iter().map(|n| *n as f64 / posts as f64).collect();
+    let slugs = set.labels.iter().map(|label| label.slug.as_str());
+    let rows: Vec<_> = slugs
+        .chain([NONE])
+        .zip(&shares)
+        .zip(estimate_shares(sample, &shares))
+        .collect();
+    let json = rows.iter().map(|((label, assigned), estimated)| {
+        json!({"label": label, "assigned": assigned, "estimated": estimated})
+    });
+    found.json["shares"] = json.collect();
+    let rows = rows.iter().map(|((label, assigned), estimated)| {
+        json!([label, format!("{assigned:.3}"), estimate(estimated)])
+    });
+    let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
+    let heading = format!(
+        "Shares of all {posts} labelled posts. Estimated: the share of posts whose right label this is, if the {} gold \
+         posts are a random sample; it is the assigned share plus the mean error in the sample",
+        sample.len()
+    );
+    found.add(&heading, table);
 }
 
 /// Names of the figures whose difference is shown with a confidence interval.

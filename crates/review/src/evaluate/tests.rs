@@ -176,3 +176,31 @@ fn any_of_several_gold_labels_is_correct() {
     assert_eq!(cells, [(0, 2), (1, 1)]);
     assert_eq!(found.confusion[1].posts, 2);
 }
+
+#[test]
+fn shares_are_corrected_by_the_mean_error_of_the_sample() {
+    // Label 0 is assigned to 60 posts, 10 of which have the gold label 1. Label 1 is assigned to 40 posts, rightly.
+    let sample: Vec<EvaluatedPost> = (0..100)
+        .map(|i| row(&[usize::from(i >= 50)], usize::from(i >= 60), false))
+        .collect();
+    let found = estimate_shares(&sample, &[0.5, 0.4, 0.1]);
+    let values: Vec<f64> = found.iter().map(|one| one.value.unwrap()).collect();
+    for (value, expected) in values.iter().zip([0.4, 0.5, 0.1]) {
+        assert!((value - expected).abs() < 1e-12, "{values:?}");
+    }
+    // One more on each side: 11 and 1 of 102. The half width is 1.96 √((12/102 − (10/102)²) / 102).
+    let (n, apart) = (102.0f64, -10.0 / 102.0);
+    let half = 1.959_963_984_540_054 * ((12.0 / n - apart * apart) / n).sqrt();
+    assert!(
+        (found[0].low - (0.5 + apart - half)).abs() < 1e-12,
+        "{found:?}"
+    );
+    assert!(
+        (found[0].high - (0.5 + apart + half)).abs() < 1e-12,
+        "{found:?}"
+    );
+    // Without errors in the sample, the interval still has a width, and ends at 0.
+    let none = &estimate_shares(&sample, &[0.6, 0.4, 0.0])[2];
+    assert_eq!((none.value, none.low), (Some(0.0), 0.0));
+    assert!(none.high > 0.02, "{none:?}");
+}
