@@ -19,6 +19,7 @@ use crate::collect::{self, CollectError, ImportPlan, NamedTopics, ReadOptions, R
 use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
+use crate::telemetry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 use topicmill_core::{AuthorPolicy, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
@@ -117,6 +118,15 @@ impl Context {
     /// Returns the runs recorded so far, including failed ones.
     pub fn records(&self) -> Vec<RunRecord> {
         self.lock_records().clone()
+    }
+
+    /// Calls `log`, whose lines summarise the last recorded run and therefore carry its id.
+    pub fn log_summary(&self, log: impl FnOnce()) {
+        let last = self.lock_records().last().map(|record| record.id.0);
+        match last {
+            Some(id) => telemetry::log_for_run(id, log),
+            None => log(),
+        }
     }
 
     fn lock_records(&self) -> MutexGuard<'_, Vec<RunRecord>> {

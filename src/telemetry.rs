@@ -32,7 +32,7 @@ const LOG_EVERY: u64 = 5_000;
 /// True if progress bars are drawn; otherwise log lines report progress.
 static BARS: AtomicBool = AtomicBool::new(false);
 
-/// The last run that began in this process, for log lines outside its task; 0 before the first run.
+/// The last run that began in this process, for log lines outside its task; 0 between runs.
 static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 
 /// The format of log lines.
@@ -126,14 +126,24 @@ tokio::task_local! {
     static TASK_RUN: i64;
 }
 
-/// Runs `work` as part of a run: its JSON log lines carry the run's id. Until the next run begins, lines of other
-/// threads and later lines carry the same id.
-pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
+/// Runs `work` as part of a run: its JSON log lines carry the run's id, and so do lines of other threads until it ends.
+/// After a failure they carry it until the error is logged by [`fatal`].
+pub async fn in_run<T, E>(id: i64, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     LAST_RUN.store(id, Ordering::Relaxed);
-    TASK_RUN.scope(id, work).await
+    let ended = TASK_RUN.scope(id, work).await;
+    if ended.is_ok() {
+        // Another run may have begun; its id is kept.
+        let _ = LAST_RUN.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    ended
 }
 
-/// Returns the current log line's run; 0 before the first run.
+/// Calls `log`, whose JSON log lines carry the id of a run that has ended.
+pub fn log_for_run(id: i64, log: impl FnOnce()) {
+    TASK_RUN.sync_scope(id, log);
+}
+
+/// Returns the current log line's run; 0 between runs.
 fn current_run() -> i64 {
     TASK_RUN
         .try_with(|id| *id)
@@ -152,6 +162,7 @@ pub fn fatal(message: &str, causes: &[String]) {
     }
     // An error of stderr cannot be reported.
     let _ = JsonLine.write_all(format!("{line}\n").as_bytes());
+    LAST_RUN.store(0, Ordering::Relaxed);
 }
 
 /// Writes whole JSON log lines to stderr, adds the run's id, and escapes control characters.
@@ -334,10 +345,21 @@ mod tests {
         let seen = async |id| {
             in_run(id, async {
                 tokio::task::yield_now().await;
-                current_run()
+                Ok::<_, ()>(current_run())
             })
             .await
         };
-        assert_eq!(tokio::join!(seen(7), seen(8)), (7, 8));
+        assert_eq!(tokio::join!(seen(7), seen(8)), (Ok(7), Ok(8)));
+    }
+
+    #[tokio::test]
+    async fn lines_after_a_run_do_not_carry_its_id() {
+        // Tests of this process run concurrently, so their runs may be seen here, but none has this id.
+        let id = i64::MAX;
+        let during = in_run(id, async { Ok::<_, ()>(current_run()) }).await;
+        assert_eq!(during, Ok(id));
+        assert_ne!(current_run(), id);
+        log_for_run(id, || assert_eq!(current_run(), id));
+        assert_ne!(current_run(), id);
     }
 }

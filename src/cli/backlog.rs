@@ -114,7 +114,7 @@ pub async fn label(
     let labelled = context.classify(models, set, &options, &on_step).await;
     drop(bar);
     let (done, _) = labelled?;
-    log_result(&done, pass);
+    context.log_summary(|| log_result(&done, pass));
     Ok(match done {
         _ if done.failed > 0 || done.parked > 0 => Exit::Partial,
         // The limit was reached.

@@ -134,7 +134,7 @@ impl Collector {
             .await;
         drop(bar);
         let (reports, status) = collected?;
-        collect_summary::log(&reports, &self.source.traffic(), setup);
+        context.log_summary(|| collect_summary::log(&reports, &self.source.traffic(), setup));
         Ok(exit(&reports, status))
     }
 }

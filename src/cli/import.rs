@@ -11,6 +11,7 @@ use super::{CliError, Exit};
 use crate::collect::{NamedTopics, RefillPlan};
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
+use topicmill_core::record::ImportCounts;
 use topicmill_core::{RunStatus, Timestamp, Topic};
 use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
@@ -163,24 +164,7 @@ impl Import {
         self.record.write(&context)?;
         context.store.close().await?;
         let (done, status) = imported?;
-        if self.files.len() > 1 {
-            tracing::info!(
-                posts = done.posts,
-                new = done.new,
-                changed = done.changed,
-                edited = Some(done.edited).filter(|n| *n > 0),
-                topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
-                left_out = done.left_out,
-                rejected = done.rejected.total(),
-                "importing done"
-            );
-        }
-        if done.posts == 0 && done.left_out > 0 {
-            tracing::warn!(
-                left_out = done.left_out,
-                "no post was stored, because none matched: check --subreddit, --all-subreddits, --from and --to"
-            );
-        }
+        context.log_summary(|| self.log_result(&done));
         Ok(Exit::done_if(status == RunStatus::Done))
     }
 
@@ -229,23 +213,29 @@ impl Import {
         self.record.write(&context)?;
         context.store.close().await?;
         let (done, status) = refilled?;
-        let some = |n: u64| Some(n).filter(|n| *n > 0);
-        tracing::info!(
-            posts = done.posts,
-            new = done.new,
-            changed = some(done.changed),
-            edited = some(done.edited),
-            known = some(done.known),
-            deleted = some(done.deleted),
-            removed = some(done.removed),
-            missing = some(done.missing),
-            tombstoned = some(done.tombstoned),
-            unclear = some(done.unclear),
-            rejected = some(done.rejected.total()),
-            requests = some(done.requests),
-            "importing done"
-        );
+        context.log_summary(|| log_refilled(&done));
         Ok(Exit::done_if(status == RunStatus::Done))
+    }
+
+    fn log_result(&self, done: &ImportCounts) {
+        if self.files.len() > 1 {
+            tracing::info!(
+                posts = done.posts,
+                new = done.new,
+                changed = done.changed,
+                edited = Some(done.edited).filter(|n| *n > 0),
+                topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
+                left_out = done.left_out,
+                rejected = done.rejected.total(),
+                "importing done"
+            );
+        }
+        if done.posts == 0 && done.left_out > 0 {
+            tracing::warn!(
+                left_out = done.left_out,
+                "no post was stored, because none matched: check --subreddit, --all-subreddits, --from and --to"
+            );
+        }
     }
 
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {
@@ -315,6 +305,25 @@ impl Import {
         };
         self.given.iter().map(parse).collect()
     }
+}
+
+fn log_refilled(done: &ImportCounts) {
+    let some = |n: u64| Some(n).filter(|n| *n > 0);
+    tracing::info!(
+        posts = done.posts,
+        new = done.new,
+        changed = some(done.changed),
+        edited = some(done.edited),
+        known = some(done.known),
+        deleted = some(done.deleted),
+        removed = some(done.removed),
+        missing = some(done.missing),
+        tombstoned = some(done.tombstoned),
+        unclear = some(done.unclear),
+        rejected = some(done.rejected.total()),
+        requests = some(done.requests),
+        "importing done"
+    );
 }
 
 /// Parses an assignment such as `title=headline`.

@@ -8,6 +8,7 @@ use super::setup::{RunFlags, Setup, parse_word};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::telemetry::Progress;
+use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant};
 use topicmill_store::Access;
 
@@ -160,26 +161,30 @@ impl Purge {
         self.record.write(&context)?;
         context.store.close().await?;
         let (report, status) = purged?;
-        let some = |n: u64| Some(n).filter(|n| *n > 0);
-        tracing::info!(
-            purged = report.purged,
-            checked = some(report.checked),
-            deleted = some(report.deleted),
-            removed = some(report.removed),
-            missing = some(report.missing),
-            requested = some(report.requested),
-            crossposts = some(report.crossposts),
-            gold = some(report.gold),
-            texts = some(report.texts),
-            sightings = some(report.sightings),
-            runs = some(report.runs),
-            unclear = some(report.unclear),
-            requests = some(report.requests),
-            left = some(report.left),
-            "purging done"
-        );
+        context.log_summary(|| log_result(&report));
         Ok(Exit::done_if(status == RunStatus::Done))
     }
+}
+
+fn log_result(report: &PurgeCounts) {
+    let some = |n: u64| Some(n).filter(|n| *n > 0);
+    tracing::info!(
+        purged = report.purged,
+        checked = some(report.checked),
+        deleted = some(report.deleted),
+        removed = some(report.removed),
+        missing = some(report.missing),
+        requested = some(report.requested),
+        crossposts = some(report.crossposts),
+        gold = some(report.gold),
+        texts = some(report.texts),
+        sightings = some(report.sightings),
+        runs = some(report.runs),
+        unclear = some(report.unclear),
+        requests = some(report.requests),
+        left = some(report.left),
+        "purging done"
+    );
 }
 
 pub fn rewrite_progress(done: u64, total: u64) -> String {
