@@ -5,6 +5,8 @@
 //! several processes sends a notification. A failed notification never fails a run, and delays it by a few seconds at
 //! most: the error is logged, and the next run retries.
 
+use std::env::consts::EXE_SUFFIX;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +154,27 @@ fn message(event: &str, ended: &EndedWork<'_>, now: DateTime<Utc>) -> Value {
         "event": event, "text": text, "what": what, "run": run, "status": ended.status, "error": error,
         "worker": worker, "at": Timestamp::from(now),
     })
+}
+
+/// Returns the executable file of a program, which is searched for in `PATH` unless its name is a path.
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let name = program.strip_suffix(EXE_SUFFIX).unwrap_or(program);
+    let file = format!("{name}{EXE_SUFFIX}");
+    if program.contains(std::path::is_separator) {
+        return Some(PathBuf::from(file)).filter(|path| is_executable(path));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(&file))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    #[cfg(unix)]
+    let may_run = rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    #[cfg(not(unix))]
+    let may_run = true;
+    may_run && path.is_file()
 }
 
 async fn run(command: &[String], message: &Value) -> Result<(), String> {

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::bottleneck;
 use super::setup::{ModelFlags, PipelineFlags, parse_word};
 use super::{CliError, Exit, OutputFormat, Setup, output};
+use crate::notify::find_program;
 use topicmill_core::SourceKind;
 use topicmill_score::engine::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
@@ -19,8 +20,8 @@ const AFTER_HELP: &str = "Examples:
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
-3 for credentials that are missing or rejected; 75 if Reddit is not responding. A database that does not exist yet is \
-not an error: `collect` and `import` create it.";
+3 for credentials that are missing or rejected; 75 if Reddit is not responding; 2 for a missing program of \
+`notify.command`. A database that does not exist yet is not an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -75,6 +76,7 @@ impl Doctor {
         {
             findings.push(credentials(setup, self.offline).await);
         }
+        findings.extend(notify_command(setup));
         let rows = findings.iter();
         let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
         let table = output::table(["check", "state", "detail"], rows);
@@ -223,10 +225,22 @@ fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 
+/// Checks that the program of `notify.command` exists, if it is set.
+fn notify_command(setup: &Setup) -> Option<Finding> {
+    let program = setup.settings().notify.command.first()?;
+    let found = find_program(program).map(|path| path.display().to_string());
+    let found = found.ok_or_else(|| {
+        CliError::Usage(format!(
+            "there is no program `{program}`: correct `notify.command`, or install the program"
+        ))
+    });
+    Some(finding("notify.command", found))
+}
+
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if setup.settings().reddit.client_id.is_empty() {
-        let detail = "set client_id, client_secret and user_agent in [reddit], see the README; \
+        let detail = "set client_id, client_secret and user_agent in [reddit], see docs/collect.md; \
                       `collect --source arctic-shift` needs no credentials";
         return missing(WHAT, Some(Exit::Policy), detail.into());
     }
