@@ -110,6 +110,7 @@ fn an_installed_program_finds_the_library_and_the_model_under_its_prefix() {
     for (state, detail) in installed.doctor() {
         assert_eq!(state, "wrong");
         assert!(detail.contains("topicmill setup"), "{detail}");
+        assert!(!detail.contains("Dlopen"), "{detail}");
     }
     let site = "prefix/lib/python3.12/site-packages/onnxruntime";
     link(&wheel(), installed.at(site));

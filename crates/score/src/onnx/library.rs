@@ -282,12 +282,24 @@ pub(crate) fn locate_and_load<T>(
     for name in names {
         match load(&name) {
             Ok(loaded) => return Ok((loaded, name, FoundBy::System)),
-            Err(OnnxError::Load { detail, .. }) => tried.push(detail),
+            // The loader gives the same reason for most names.
+            Err(OnnxError::Load { detail, .. }) => {
+                if !tried.iter().any(|other| reason(other) == reason(&detail)) {
+                    tried.push(detail);
+                }
+            }
             Err(error) => tried.push(error.to_string()),
         }
     }
     let tried = tried.join("; ");
     Err(OnnxError::NotFound { library, tried })
+}
+
+/// Returns a loader's message without the library's name at its start.
+fn reason(message: &str) -> &str {
+    message
+        .split_once(": ")
+        .map_or(message, |(_, reason)| reason)
 }
 
 /// Returns the error for a library that does not load: it is the wrong file, or there is too little memory.

@@ -1,5 +1,6 @@
 //! Loads ONNX Runtime, once per process.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -63,8 +64,17 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     }
     let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
-        // The error's `Display` omits the cause of a failed dlopen.
-        ort::init_from(path).map_err(|e| load_error(LIBRARY, path, format!("{e:?}")))
+        ort::init_from(path).map_err(|error| {
+            // The `Display` of a failed dlopen omits the loader's message.
+            let message = match &error {
+                ort::LoadDynamicError::Dlopen { error, .. } => {
+                    error.source().map(ToString::to_string)
+                }
+                _ => None,
+            };
+            let detail = message.unwrap_or_else(|| error.to_string());
+            load_error(LIBRARY, path, detail)
+        })
     };
     let (builder, library, found_by) = locate_and_load(LIBRARY, asked, variable, load)?;
     let start = |e: ort::Error| {
