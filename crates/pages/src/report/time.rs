@@ -224,6 +224,17 @@ impl Axis {
         }
     }
 
+    /// Returns the length of a column with an article: `an hour`, `a week`, `5 days`.
+    pub fn one_unit(&self) -> String {
+        let unit = self.unit();
+        let article = match unit.chars().next() {
+            Some('h') => "an ",
+            Some('0'..='9') => "",
+            _ => "a ",
+        };
+        format!("{article}{unit}")
+    }
+
     /// Returns at most `most` evenly spaced columns for tick labels.
     pub fn ticks(&self, most: usize) -> Vec<usize> {
         let (columns, most) = (self.len(), most.max(1));
@@ -291,12 +302,18 @@ mod tests {
         assert_eq!(axis.column("2026-02-01"), Some(2));
         assert_eq!(axis.column("2026-01-29"), None);
         assert_eq!(axis.unit(), "day");
+        assert_eq!(axis.one_unit(), "a day");
+        let start = time("2026-01-30T23:59:59Z");
+        assert_eq!(
+            Axis::new(TimeStep::Hour, start, start).one_unit(),
+            "an hour"
+        );
         let axis = Axis::new(
             TimeStep::Day,
             time("2025-01-01T00:00:00Z"),
             time("2026-01-31T00:00:00Z"),
         );
-        assert_eq!((axis.len(), axis.unit().as_str()), (99, "4 days"));
+        assert_eq!((axis.len(), axis.one_unit().as_str()), (99, "4 days"));
         assert_eq!(axis.column("2026-01-31"), Some(98));
         assert_eq!(axis.ticks(5).len(), 5);
         let months = Axis::new(

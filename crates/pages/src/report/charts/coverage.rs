@@ -42,9 +42,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "coverage",
         title: "Collected posts".to_owned(),
         explanation: format!(
-            "Each row is a topic and each cell a {}. Darker cells contain more posts, relative to the largest cell of \
+            "Each row is a topic and each cell {}. Darker cells contain more posts, relative to the largest cell of \
              the topic. {} of {} cells are empty. {gaps}",
-            report.axis.unit(),
+            report.axis.one_unit(),
             thousands(empty),
             thousands(cells)
         ),

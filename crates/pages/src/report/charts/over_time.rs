@@ -41,8 +41,8 @@ pub fn posts(report: &Report) -> Option<Chart> {
         id: "posts-over-time",
         title: "Posts over time".to_owned(),
         explanation: format!(
-            "Each column is a {}. Posts are counted by the time of posting (UTC), not of collection.{}",
-            report.axis.unit(),
+            "Each column is {}. Posts are counted by the time of posting (UTC), not of collection.{}",
+            report.axis.one_unit(),
             report.axis.about_columns()
         ),
         table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
