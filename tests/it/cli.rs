@@ -145,6 +145,11 @@ fn every_named_query_runs_on_both_databases() {
             csv.starts_with("topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333"),
             "{csv}"
         );
+        let args = [&url[..], &["sql", "--named", "runs", "--format", "json"]].concat();
+        let runs: Value = serde_json::from_str(&program.ok(&args).stdout).unwrap();
+        let finished = runs[0]["finished"].as_str().unwrap();
+        let digits = finished.replace(|c: char| c.is_ascii_digit(), "0");
+        assert_eq!(digits, "00:00:00", "{runs}");
         let status = program
             .ok(&[&url[..], &["status", "--format", "json"]].concat())
             .stdout;
