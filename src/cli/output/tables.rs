@@ -73,11 +73,17 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
             }
         }));
     }
-    if widths.is_some() {
-        for (column, cells) in out.column_iter_mut().enumerate() {
-            if has_figures(table, column) {
-                cells.set_constraint(ColumnConstraint::ContentWidth);
-            }
+    // The first column names the row, so it is wrapped only if it is very wide or the figures need its room.
+    let keeps_names = width.is_some_and(|width| {
+        let names = table.rows.iter().filter_map(|row| row.first());
+        let names = names.map(|name| terminal::columns(&cell_text(name, decimals[0])));
+        let widest = names.max().unwrap_or(0);
+        widest <= width / 2 && widths.as_ref().is_none_or(|widths| widest <= widths[0])
+    });
+    for (column, cells) in out.column_iter_mut().enumerate() {
+        let is_figures = widths.is_some() && has_figures(table, column);
+        if is_figures || (keeps_names && column == 0) {
+            cells.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
     lines(&out)
@@ -439,6 +445,28 @@ mod tests {
             "one-two three-four"
         );
         assert_eq!(broken_after_hyphens("three-four", 9), "three-\nfour");
+    }
+
+    #[test]
+    fn names_in_the_first_column_are_not_broken() {
+        let path = "/home/me/a/rather/long/folder/of/models/minilm-reddit-topics";
+        let row = |key: &str, value: &str| vec![json!(key), json!(value), json!(path)];
+        let table = Table {
+            columns: ["setting", "value", "origin"].map(String::from).to_vec(),
+            rows: vec![
+                row("classify.agreement", "0.99"),
+                row("reddit.requests_per_minute", path),
+            ],
+        };
+        for width in [60, 80] {
+            let text = wrapped_cells(&table, Some(width));
+            for name in ["classify.agreement", "reddit.requests_per_minute"] {
+                assert!(text.contains(name), "{text}");
+            }
+            for line in text.lines() {
+                assert!(terminal::columns(line) <= width, "{line}");
+            }
+        }
     }
 
     #[test]
