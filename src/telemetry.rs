@@ -128,6 +128,9 @@ tokio::task_local! {
 
 /// Runs `work` as part of a run: its JSON log lines carry the run's id, and so do lines of other threads until it ends.
 /// After a failure they carry it until the error is logged by [`fatal`].
+///
+/// # Errors
+/// Those of `work`.
 pub async fn in_run<T, E>(id: i64, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     LAST_RUN.store(id, Ordering::Relaxed);
     let ended = TASK_RUN.scope(id, work).await;
