@@ -12,6 +12,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::pipeline;
+use crate::pipeline_file::Pipeline;
+use crate::schedule::OverdueSchedule;
 use topicmill_core::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, Stage, Timestamp};
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
@@ -60,6 +62,8 @@ pub struct StatusReport {
     pub failed_topics: Vec<FailedTopic>,
     /// Schedules whose latest run failed.
     pub failed_scheduled_runs: Vec<FailedScheduledRun>,
+    /// Schedules of the pipeline file in the settings that no scheduler runs.
+    pub overdue_schedules: Vec<OverdueSchedule>,
     /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
     /// Other label sets with unlabelled posts.
@@ -196,6 +200,7 @@ impl StatusReport {
                 &store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?,
             ),
             failed_scheduled_runs: failed.into_iter().map(FailedScheduledRun::from).collect(),
+            overdue_schedules: Vec::new(),
             failures,
             other_backlogs: store.status().other_backlogs().await?,
             other_labels,
@@ -205,6 +210,44 @@ impl StatusReport {
             is_rewrite_due: store.purging().is_rewrite_due().await?,
             defaults: ConfiguredDefaults::default(),
         })
+    }
+
+    /// Compares the state with the pipeline file in the settings: adds its overdue schedules, and ignores failures of
+    /// schedules and topics that are no longer in it.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn compare_with(
+        &mut self,
+        pipeline: &Pipeline,
+        store: &Store,
+    ) -> Result<(), StoreError> {
+        let entries = &pipeline.schedules;
+        let (mut overdue, mut is_active) = (Vec::new(), false);
+        for entry in entries {
+            let schedules = store.schedules();
+            let state = schedules.schedule_state(&entry.name, self.now).await?;
+            is_active |= state.running.as_ref().is_some_and(|run| !run.is_expired);
+            overdue.extend(OverdueSchedule::find(entry, &state));
+        }
+        // `schedule run --once` plans other schedules only after its runs have ended.
+        if !is_active {
+            self.overdue_schedules = overdue;
+        }
+        if !entries.is_empty() {
+            let is_known = |name: &str| entries.iter().any(|entry| entry.name == name);
+            self.failed_scheduled_runs
+                .retain(|run| is_known(&run.schedule));
+        }
+        let topics = pipeline.topics.iter();
+        let read: Vec<_> = topics
+            .filter(|topic| !topic.subreddits.is_empty())
+            .collect();
+        if !read.is_empty() {
+            self.failed_topics
+                .retain(|failed| read.iter().any(|topic| topic.slug == failed.topic));
+        }
+        Ok(())
     }
 
     /// Number of posts in the backlog that are not parked.

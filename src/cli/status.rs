@@ -52,9 +52,13 @@ impl Status {
         let me = topicmill_store::worker_name();
         let now = setup.clock.now();
         let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
-        // Only needed to suggest a `classify` command.
         let flags = PipelineFlags { pipeline: None };
-        if status.backlog.unlabelled > 0 || setup.pipeline_path(&flags).is_some() {
+        let has_file = setup.pipeline_path(&flags).is_some();
+        if has_file && let Ok(pipeline) = setup.pipeline(&flags) {
+            status.compare_with(&pipeline, &store).await?;
+        }
+        // Only needed to suggest a `classify` command.
+        if status.backlog.unlabelled > 0 || has_file {
             status.defaults = default_labelling(setup, &store).await?;
         }
         if self.check {

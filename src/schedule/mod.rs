@@ -8,6 +8,7 @@
 //! - The process that claims a run renews its lease and writes only under that lease's fencing token.
 
 mod entry;
+mod overdue;
 mod plan;
 mod scheduled_run;
 mod scheduler;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use topicmill_core::{ScheduledRunStatus, Timestamp};
 
 pub use self::entry::{Entry, STAGES, check_name, words};
+pub use self::overdue::OverdueSchedule;
 pub use self::plan::next_due;
 pub use self::scheduled_run::{StageEnd, StageOrder};
 pub use self::scheduler::Scheduler;

@@ -20,8 +20,8 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed` or
-    /// `parked`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed`,
+    /// `schedule_overdue` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
     pub problem: String,
@@ -32,7 +32,7 @@ pub struct Problem {
 }
 
 impl Limits {
-    /// Returns the failed checks, the worst first: failed runs, exceeded ages, parked posts.
+    /// Returns the failed checks, the worst first: failed and overdue runs, exceeded ages, parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
         let failed = |check, problem, ended: Option<Timestamp>| Problem {
             check,
@@ -56,6 +56,10 @@ impl Limits {
             let (schedule, error) = (&run.schedule, why(&run.error));
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
             problems.push(failed("scheduled_run_failed", text, run.finished_at));
+        }
+        for overdue in &status.overdue_schedules {
+            let (text, due) = (overdue.to_string(), overdue.due_at);
+            problems.push(failed("schedule_overdue", text, Some(due)));
         }
         problems.extend(self.too_old(status));
         let (posts, classify) = (status.backlog.parked, status.classify());

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::entries;
 use crate::cli::setup::PipelineFlags;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::schedule::{Entry, next_due};
+use crate::schedule::{Entry, OverdueSchedule, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::{Access, ScheduleState, ScheduledRunCount, ScheduledRunRow, Store, Table};
 
@@ -15,8 +15,6 @@ use topicmill_store::{Access, ScheduleState, ScheduledRunCount, ScheduledRunRow,
 const COUNTED_DAYS: i64 = 7;
 /// Maximum number of scheduled runs searched for the last one that started; later ones were skipped or are waiting.
 const LATEST_RUNS: u32 = 1_000;
-/// A scheduled run that has not been claimed after this time shows that no scheduler is running.
-const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -88,11 +86,8 @@ impl ScheduleOutlook {
         next_due(&self.entry, &self.state)
     }
 
-    /// Returns the due time of the first run that no scheduler has claimed, if it is overdue.
-    fn overdue_since(&self) -> Option<Timestamp> {
-        let planned = self.state.planned.as_ref()?;
-        let next = self.entry.timetable.after(planned.until.as_datetime())?;
-        (self.state.now.as_datetime() - next > OVERDUE_AFTER).then(|| next.into())
+    fn overdue(&self) -> Option<OverdueSchedule> {
+        OverdueSchedule::find(&self.entry, &self.state)
     }
 
     fn count(&self, status: ScheduledRunStatus) -> u64 {
@@ -133,14 +128,10 @@ impl ScheduleOutlook {
     }
 
     fn note(&self) -> Option<String> {
-        let name = &self.entry.name;
-        if let Some(since) = self.overdue_since() {
-            return Some(format!(
-                "`{name}` was due at {} UTC, but no scheduler is running: start `topicmill schedule run`, or check its \
-                 log",
-                format_time(since)
-            ));
+        if let Some(overdue) = self.overdue() {
+            return Some(overdue.to_string());
         }
+        let name = &self.entry.name;
         let last = self.last.as_ref()?;
         let error = last.error.as_ref()?;
         Some(format!(
@@ -185,7 +176,7 @@ fn full_table(all: &[ScheduleOutlook]) -> Table {
             "last_late_secs": schedule.seconds_late(), "last_error": last.and_then(|last| last.error.as_ref()),
             "waiting": schedule.state.waiting, "failed_7_days": schedule.count(ScheduledRunStatus::Failed),
             "skipped_7_days": schedule.count(ScheduledRunStatus::Skipped), "missed_7_days": schedule.missed(),
-            "behind_since": schedule.overdue_since(),
+            "behind_since": schedule.overdue().map(|overdue| overdue.due_at),
         })
     });
     output::table_from_objects(&rows.collect::<Vec<_>>())

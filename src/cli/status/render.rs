@@ -243,7 +243,11 @@ fn schedules(status: &StatusReport) -> Option<String> {
             format_duration(status.since(run.due_at))
         )
     });
-    described.map(|described| format!("{described}; `topicmill schedule list` shows the errors"))
+    let failed = described
+        .map(|described| format!("{described}; `topicmill schedule list` shows the errors"));
+    let overdue = status.overdue_schedules.first().map(ToString::to_string);
+    let parts: Vec<String> = overdue.into_iter().chain(failed).collect();
+    Some(parts.join("; ")).filter(|text| !text.is_empty())
 }
 
 fn labels(status: &StatusReport) -> Option<String> {

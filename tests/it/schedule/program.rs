@@ -154,6 +154,49 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn status_check_reports_schedules_of_the_pipeline_file_that_no_scheduler_runs() {
+    for database in databases() {
+        let program = Program::with_database(&database.url);
+        program.ok(&["db", "create"]);
+        database
+            .run(
+                "INSERT INTO schedules (name, planned_until, cron, timezone) VALUES \
+                 ('often', '2026-01-01T00:00:00+00:00', '* * * * *', 'UTC'); \
+                 INSERT INTO scheduled_runs (schedule, due_at, status, finished_at, error) VALUES \
+                 ('removed', '2026-01-01T00:00:00+00:00', 'failed', CURRENT_TIMESTAMP, 'it fell')",
+            )
+            .await;
+        // Without the setting, the file is unknown.
+        let unset = program.run(&["status", "--check"]);
+        let removed =
+            "problem: the schedule removed, due at 2026-01-01 00:00 UTC, failed: it fell\n";
+        assert_eq!((unset.code, unset.stdout.as_str()), (1, removed));
+        let topics = file(&program, &schedule("often", "* * * * *", "\"classify\""));
+        let with_file = |args: &[&str]| program.run_with(&[("pipeline", topics.as_str())], args);
+        let overdue = "`often` was due at 2026-01-01 00:01 UTC, but no scheduler is running: start \
+                       `topicmill schedule run`, or check its log";
+        let check = with_file(&["status", "--check"]);
+        let problem = format!("problem: {overdue}\n");
+        assert_eq!((check.code, check.stdout), (1, problem), "{}", check.stderr);
+        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for command in [&["schedule", "list"][..], &["status"]] {
+            let shown = with_file(command).stdout;
+            assert!(one_line(&shown).contains(overdue), "{shown}");
+        }
+        // A process started with `--once` is running another stage.
+        database
+            .run(
+                "INSERT INTO scheduled_runs (schedule, due_at, status, worker, started_at, lease_until) VALUES \
+                 ('often', '2026-01-01T00:00:00+00:00', 'running', 'elsewhere', '2026-01-01T00:00:00+00:00', \
+                  '2999-01-01T00:00:00+00:00')",
+            )
+            .await;
+        let active = with_file(&["status", "--check"]);
+        assert_eq!((active.code, active.stdout.as_str()), (0, "ok\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_pipeline_file_is_reloaded_and_a_signal_stops_the_scheduler() {
     let program = Program::new();
     let good = schedule("yearly", "0 0 1 1 *", "\"classify\"");

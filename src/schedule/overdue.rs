@@ -1,0 +1,45 @@
+//! Overdue schedules: a due time has passed, and no scheduler has planned its run.
+
+use std::fmt;
+
+use chrono::TimeDelta;
+use serde::Serialize;
+
+use super::entry::Entry;
+use topicmill_core::Timestamp;
+use topicmill_store::ScheduleState;
+
+/// A due time without a planned run after this time shows that no scheduler is running.
+const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
+
+/// A schedule whose due time no scheduler has handled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OverdueSchedule {
+    /// The schedule.
+    pub schedule: String,
+    /// The due time of the first run that no scheduler has planned.
+    pub due_at: Timestamp,
+}
+
+impl OverdueSchedule {
+    /// Returns the schedule if it is overdue.
+    pub fn find(entry: &Entry, state: &ScheduleState) -> Option<Self> {
+        let planned = state.planned.as_ref()?;
+        let due = entry.timetable.after(planned.until.as_datetime())?;
+        (state.now.as_datetime() - due > OVERDUE_AFTER).then(|| Self {
+            schedule: entry.name.clone(),
+            due_at: due.into(),
+        })
+    }
+}
+
+impl fmt::Display for OverdueSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let due = self.due_at.as_datetime().format("%Y-%m-%d %H:%M");
+        write!(
+            f,
+            "`{}` was due at {due} UTC, but no scheduler is running: start `topicmill schedule run`, or check its log",
+            self.schedule
+        )
+    }
+}
