@@ -29,8 +29,8 @@ pub use self::topics::FailedTopic;
 
 /// Number of latest runs in the JSON output.
 const RECENT_RUNS: u32 = 5;
-/// Number of runs of `collect` that are searched for failed topics.
-const RECENT_COLLECT_RUNS: u32 = 100;
+/// Number of runs of `collect` that are searched for failed topics: more than a day of runs every five minutes.
+const RECENT_COLLECT_RUNS: u32 = 300;
 /// Minimum number of posts for a run to count towards the pace. A smaller run spends most of its time on loading the
 /// model.
 const MIN_POSTS_FOR_PACE: u32 = 50;

@@ -6,6 +6,9 @@ use serde::Serialize;
 use super::{StatusReport, use_command};
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
 
+/// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
+const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
+
 /// Maximum ages; `None` disables a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -21,7 +24,7 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed`,
-    /// `schedule_overdue` or `parked`.
+    /// `schedule_overdue`, `topic_failed` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
     pub problem: String,
@@ -32,7 +35,8 @@ pub struct Problem {
 }
 
 impl Limits {
-    /// Returns the failed checks, the worst first: failed and overdue runs, exceeded ages, parked posts.
+    /// Returns the failed checks, the worst first: failed and overdue runs, exceeded ages, failed topics,
+    /// parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
         let failed = |check, problem, ended: Option<Timestamp>| Problem {
             check,
@@ -62,6 +66,17 @@ impl Limits {
             problems.push(failed("schedule_overdue", text, Some(due)));
         }
         problems.extend(self.too_old(status));
+        for topic in &status.failed_topics {
+            if status.since(topic.since) < TOPIC_FAILED_FOR {
+                continue;
+            }
+            let since = topic.since.as_datetime().format("%Y-%m-%d %H:%M UTC");
+            let text = format!(
+                "the topic {} has failed since {since} (r/{}: {}): check its subreddits in the pipeline file",
+                topic.topic, topic.subreddit, topic.outcome
+            );
+            problems.push(failed("topic_failed", text, Some(topic.since)));
+        }
         let (posts, classify) = (status.backlog.parked, status.classify());
         if posts > 0 {
             let text = format!(

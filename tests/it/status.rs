@@ -251,13 +251,20 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
             "{status}"
         );
         assert!(failing.ends_with("2 runs"), "{status}");
-        // A partial collect counts as success: one day ago, within a limit of two days.
-        let checked = |age: &str| {
-            scene
-                .run(&["status", "--check", "--max-age-collect", age])
-                .code
-        };
-        assert_eq!(checked("2d"), 0);
+        // A partial collect counts as success: one day ago, within a limit of two days. The topic has failed for longer.
+        let check = ["status", "--check", "--max-age-collect", "2d"];
+        let checked = scene.run(&check);
+        let problem = checked.stdout.as_str();
+        assert_eq!((checked.code, problem.lines().count()), (1, 1), "{problem}");
+        assert!(
+            problem.starts_with("problem: the topic climate has failed since 2")
+                && problem.contains("UTC (r/climate: private): check its subreddits"),
+            "{problem}"
+        );
+        // The configured pipeline file no longer has the topic.
+        let two = scene.program.write("two.toml", unusual::TWO);
+        let checked = scene.run_with(&[("pipeline", two.as_str())], &check);
+        assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
         // The import is not a run of `collect`, so the topic has still failed in two runs.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
         store.close().await.unwrap();

@@ -7,7 +7,7 @@ use crate::shortlist::model;
 use crate::support::program::finished;
 
 /// A pipeline file whose labels are not the built-in ones.
-const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
+pub(super) const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
     [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
