@@ -51,8 +51,13 @@ impl Run {
             let on_event = |event: &Event<'_>| reporter.report(event);
             if self.once {
                 scheduler = scheduler.started_when_due();
+                let next = next_due(setup, &followed);
                 scheduler.follow(followed);
-                scheduler.run_due(&setup.stop, &work, &on_event).await
+                let ended = scheduler.run_due(&setup.stop, &work, &on_event).await;
+                if ended.as_ref().is_ok_and(Vec::is_empty) && !setup.stop.is_cancelled() {
+                    tracing::info!("nothing is due; next: {next}");
+                }
+                ended
             } else {
                 log_schedules(setup, &followed);
                 scheduler.follow(followed);
@@ -116,6 +121,18 @@ impl Run {
             }
         }
     }
+}
+
+/// Returns the name and the time of the schedule that is due next.
+fn next_due(setup: &Setup, entries: &[Entry]) -> String {
+    let now = setup.clock.now();
+    let next = entries
+        .iter()
+        .filter_map(|entry| Some((entry.timetable.after(now)?, &entry.name)))
+        .min();
+    next.map_or("nothing".to_owned(), |(at, name)| {
+        format!("{name} at {} UTC", at.format("%Y-%m-%d %H:%M"))
+    })
 }
 
 fn log_schedules(setup: &Setup, entries: &[Entry]) {

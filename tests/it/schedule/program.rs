@@ -196,6 +196,24 @@ async fn status_check_reports_schedules_of_the_pipeline_file_that_no_scheduler_r
     }
 }
 
+#[test]
+fn run_once_names_the_next_schedule_if_nothing_is_due() {
+    let program = Program::new();
+    let schedules = [
+        schedule("later", "0 0 1 1 *", "\"classify\""),
+        schedule("leap-day", "0 0 29 2 *", "\"classify\""),
+    ];
+    let topics = file(&program, &schedules.concat());
+    let ran = program.ok(&["schedule", "run", "--once", "--pipeline", &topics]);
+    let next = ["later", "leap-day"].map(|name| format!("nothing is due; next: {name} at 2"));
+    assert!(
+        next.iter().any(|next| ran.stderr.contains(next)),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains(" 00:00 UTC"), "{}", ran.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pipeline_file_is_reloaded_and_a_signal_stops_the_scheduler() {
     let program = Program::new();
