@@ -10,7 +10,7 @@ use topicmill_store::OtherLabels;
 /// A recommended command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NextCommand {
-    /// The command; `None` if there is nothing to do or a run is active.
+    /// The command; `None` if there is nothing to do, a run is active, or no command does it.
     pub command: Option<String>,
     /// The reason, a sentence without its full stop.
     pub why: String,
@@ -67,10 +67,9 @@ impl StatusReport {
             );
         }
         if !self.failed_topics.is_empty() {
-            return run(
-                "topicmill labels validate",
-                "topics fail: check their subreddits in your pipeline file",
-            );
+            let why =
+                "topics fail: see Failing, and correct their subreddits in your pipeline file";
+            return (None, why.to_owned());
         }
         if self.is_rewrite_due {
             return run(

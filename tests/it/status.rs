@@ -251,6 +251,9 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
             "{status}"
         );
         assert!(failing.ends_with("2 runs"), "{status}");
+        assert_eq!(scene.run(&["classify"]).code, 0);
+        let next = "topics fail: see Failing, and correct their subreddits in your pipeline file";
+        assert_eq!(scene.json(&["status"])["next"]["why"], next, "{status}");
         // A partial collect counts as success: one day ago, within a limit of two days. The topic has failed for longer.
         let check = ["status", "--check", "--max-age-collect", "2d"];
         let checked = scene.run(&check);
@@ -268,6 +271,23 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
         // The import is not a run of `collect`, so the topic has still failed in two runs.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
         store.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_error_is_shown_to_its_end_on_a_terminal() {
+    for scene in Scene::each() {
+        let error = format!("{}remedy", "reason ".repeat(40));
+        scene
+            .database
+            .run(&format!(
+                "INSERT INTO runs (stage, status, worker, started_at, finished_at, error) VALUES \
+                 ('purge', 'failed', 'w', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', '{error}')"
+            ))
+            .await;
+        if let Some((shown, _)) = on_a_terminal(&scene.program, 80, &["status"]) {
+            assert!(shown.contains("remedy"), "{shown}");
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use topicmill_store::{LastRun, StageRuns};
 const INDENT: usize = 13;
 /// The maximum number of lines per heading; `--format json` has everything.
 const MOST_LINES: usize = 3;
+/// The maximum number of lines for an error, which ends with what to do.
+const MOST_ERROR_LINES: usize = 10;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
@@ -69,14 +71,18 @@ impl Lines {
         }
     }
 
-    /// Formats a heading and its text; on a terminal, at most `MOST_LINES` lines.
     fn answer(&self, name: &str, text: &str) -> String {
+        self.wrapped(name, text, MOST_LINES)
+    }
+
+    /// Formats a heading and its text; on a terminal, at most `most` lines.
+    fn wrapped(&self, name: &str, text: &str, most: usize) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
         let wrapped = output::wrap_to(&sanitize::line(text), room);
         let mut lines: Vec<&str> = wrapped.lines().collect();
         let rest;
-        if self.is_terminal && lines.len() > MOST_LINES {
-            rest = lines.split_off(MOST_LINES - 1).join(" ");
+        if self.is_terminal && lines.len() > most {
+            rest = lines.split_off(most - 1).join(" ");
             lines.push(&rest);
         }
         let mut name = name;
@@ -135,7 +141,7 @@ impl Lines {
             } else {
                 "Failed"
             };
-            text.push_str(&self.answer(name, &described));
+            text.push_str(&self.wrapped(name, &described, MOST_ERROR_LINES));
         }
         text.push('\n');
         text
