@@ -120,7 +120,16 @@ pub async fn label(
         // The limit was reached.
         _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
         // Other workers hold the rest: not a failure, but not finished either.
-        _ if done.held_elsewhere > 0 => Exit::TryAgain,
+        _ if done.held_elsewhere > 0 => {
+            if !context.stop.is_cancelled() {
+                let held = done.held_elsewhere;
+                let s = if held == 1 { "" } else { "s" };
+                tracing::info!(
+                    "another worker holds the remaining {held} post{s}, so nothing is left to do here"
+                );
+            }
+            Exit::TryAgain
+        }
         _ => Exit::Done,
     })
 }

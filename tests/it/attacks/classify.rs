@@ -435,6 +435,9 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
             "it labelled all posts except the claimed ones: {message}"
         );
         assert!(message.contains("posts=12"), "{message}");
-        assert_eq!(classify(&[]).0, 75, "it had no post to label");
+        let (code, message) = classify(&[]);
+        assert_eq!(code, 75, "it had no post to label: {message}");
+        let held = "another worker holds the remaining 5 posts, so nothing is left to do here";
+        assert!(message.contains(held), "{message}");
     }
 }
