@@ -256,7 +256,8 @@ const READ_ONLY_SERVER: &str = "the server only allows reads: it is a standby, o
 /// Returns advice for a missing privilege.
 pub(super) fn privilege_advice(message: &str) -> &'static str {
     if message.contains("for schema ") {
-        "have its owner run `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
+        "have the owner of the database run `topicmill db create`, and then packaging/postgresql/roles.sql; or use a \
+         database of your own"
     } else if message.contains("owner of ") {
         "run the command as that user, or as a member of that role"
     } else {
@@ -318,6 +319,15 @@ mod tests {
         let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert!(message(lost).ends_with("then run the command again"));
         assert!(message(sqlx::Error::RowNotFound).ends_with(&sqlx::Error::RowNotFound.to_string()));
+    }
+
+    #[test]
+    fn a_user_who_may_not_create_tables_is_referred_to_the_owner() {
+        let denied = StoreError::Denied("permission denied for schema public".to_owned());
+        let message = denied.to_string();
+        for advice in ["`topicmill db create`", "roles.sql"] {
+            assert!(message.contains(advice), "{message}");
+        }
     }
 
     #[test]

@@ -57,10 +57,11 @@ pub enum StoreError {
         /// SQLite's message.
         message: String,
     },
-    /// The database has no schema yet, or an old one.
-    #[error(
-        "the database `{0}` has no topicmill tables, or outdated ones: run `topicmill db migrate`"
-    )]
+    /// The database has no schema yet.
+    #[error("the database `{0}` has no topicmill tables: run `topicmill db create`")]
+    NoTables(String),
+    /// The database has an old schema.
+    #[error("the database `{0}` has outdated topicmill tables: run `topicmill db migrate`")]
     NotMigrated(String),
     /// A migration failed.
     #[error("cannot migrate the database: {0}")]
@@ -232,6 +233,7 @@ impl StoreError {
             | Self::Newer { .. }
             | Self::EarlierBuild(_)
             | Self::Damaged { .. }
+            | Self::NoTables(_)
             | Self::NotMigrated(_)
             | Self::Migrate(_)
             | Self::ReadOnly(_)

@@ -198,7 +198,7 @@ impl Store {
     /// - Every mode except [`Access::AnySchema`]: [`StoreError::NoSchema`], [`StoreError::EarlierBuild`] and
     ///   [`StoreError::Newer`].
     /// - [`Access::Create`]: [`StoreError::NameTaken`] and [`StoreError::Encoding`].
-    /// - [`Access::Existing`] and [`Access::ReadOnly`]: [`StoreError::NotMigrated`].
+    /// - [`Access::Existing`] and [`Access::ReadOnly`]: [`StoreError::NoTables`] and [`StoreError::NotMigrated`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
     }

@@ -124,7 +124,7 @@ async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
         let (ran, rows) = doctor(&program, &database.url, &["--source", "arctic-shift"]);
         assert_eq!(ran.code, 4, "{}", ran.stdout);
         let detail = rows[3]["detail"].as_str().unwrap();
-        assert!(detail.contains("db migrate"), "{detail}");
+        assert!(detail.contains("db create"), "{detail}");
     }
 }
 

@@ -222,6 +222,7 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         match found.cmp(&known) {
             std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Less if found == 0 => Err(StoreError::NoTables(self.url.clone())),
             std::cmp::Ordering::Less => Err(StoreError::NotMigrated(self.url.clone())),
             std::cmp::Ordering::Greater => Err(StoreError::Newer {
                 url: self.url.clone(),

@@ -244,6 +244,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 }
                 Ok(store)
             }
+            (std::cmp::Ordering::Less, _) if found == 0 => Err(StoreError::NoTables(store.url)),
             (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
         }
     }

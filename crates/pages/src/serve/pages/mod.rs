@@ -102,6 +102,7 @@ impl From<StoreError> for PageError {
             } => StatusCode::BAD_REQUEST,
             StoreError::Superuser { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
             StoreError::Newer { .. }
+            | StoreError::NoTables(_)
             | StoreError::NotMigrated(_)
             | StoreError::Open { .. }
             | StoreError::ListsUnavailable(_)
