@@ -212,6 +212,24 @@ async fn an_invalid_search_path_is_reported() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_create_the_database_is_told_how_to_get_it() {
+    let Some(database) = postgres() else { return };
+    let server = std::env::var("TEST_DATABASE_URL").unwrap();
+    let mut connection = PgConnection::connect(&server).await.unwrap();
+    let login = format!("topicmill_test_guest_{}", std::process::id());
+    let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw'");
+    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    let (_, place) = database.url.rsplit_once('@').unwrap();
+    let message = refused(&format!("postgres://{login}:pw@{place}"), MAKE_TABLES[0]);
+    let drop_role = format!("DROP ROLE {login}");
+    connection.execute(AssertSqlSafe(drop_role)).await.unwrap();
+    assert!(
+        message.contains("`CREATE DATABASE name OWNER you`"),
+        "{message}"
+    );
+}
+
 #[test]
 fn an_invalid_database_url_names_the_faulty_part() {
     let program = Program::new();

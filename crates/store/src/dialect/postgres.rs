@@ -64,6 +64,9 @@ const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca,
     statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
     options";
 
+const NOT_CREATED: &str = "it does not exist and may not be created; let a user with CREATEDB run \
+    `CREATE DATABASE name OWNER you`";
+
 /// Returns true if a URL has a parameter that the driver ignores.
 fn has_unknown_parameter(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| {
@@ -245,9 +248,7 @@ impl Dialect for Postgres {
                 if let Err(error) = created
                     && options.connect().await.is_err()
                 {
-                    return Err(open_error(url, "it does not exist and may not be created")(
-                        error,
-                    ));
+                    return Err(open_error(url, NOT_CREATED)(error));
                 }
             }
             Err(error) => {
