@@ -242,6 +242,11 @@ const MISUSE: &[(&str, i32, &str)] = &[
         4,
         "is the server running",
     ),
+    (
+        "--database postgres://u:s3cret@127.0.0.1:1#x@localhost/x status",
+        4,
+        "`#` as `%23`",
+    ),
     ("--config missing.toml status", 2, "missing.toml"),
     (
         "--config unknown.toml status",

@@ -252,7 +252,12 @@ impl Dialect for Postgres {
                 }
             }
             Err(error) => {
-                let hint = connect_advice(&error);
+                let mut hint = connect_advice(&error).to_owned();
+                if has_unescaped_password(url) {
+                    hint.push_str(
+                        "; in the password, write `@` as `%40`, `#` as `%23`, `/` as `%2F` and `?` as `%3F`",
+                    );
+                }
                 return Err(open_error(url, hint)(error));
             }
         }
@@ -266,6 +271,14 @@ impl Dialect for Postgres {
 /// Returns a statement that sets the lock timeout of a session.
 pub(crate) fn lock_timeout(most: Duration) -> String {
     format!("SET lock_timeout = {}", most.as_millis())
+}
+
+/// Returns true if an `@` follows the part that the driver reads as the host: a `/`, `#` or `?` in the password is not
+/// escaped.
+fn has_unescaped_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split_once(['/', '#', '?'])
+        .is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 /// Parses a URL into the driver's options.
@@ -294,12 +307,13 @@ fn url_advice(error: &sqlx::Error) -> &'static str {
     if message.contains("ssl_mode") {
         "its `sslmode` must be disable, allow, prefer, require, verify-ca or verify-full"
     } else if message.contains("port number") {
-        "its port is not a number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped"
+        "its port is not a number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped as \
+         `%2F`, `%23` or `%3F`"
     } else if message.contains("empty host") {
         "name the host between `@` and `/`; put an IPv6 address in brackets, as in \
          `postgres://user:password@[::1]/database`"
     } else {
-        "the URL is not well formed; escape special characters in the password"
+        "the URL is not well formed; escape special characters in the password (`@` is `%40`, `#` is `%23`)"
     }
 }
 
