@@ -16,6 +16,7 @@ use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
 use toml::de::DeValue;
 
+pub use self::secret_file::readable_by_others;
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
     NotifySection, OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,

@@ -10,6 +10,7 @@ use super::labels::{FitLabels, FitVerdict, login};
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
+use crate::config::readable_by_others;
 use topicmill_pages::serve::{
     DEFAULT_SEARCHED_POSTS, FitOutcome, Fitter, ReviewOptions, ServeOptions, Server,
 };
@@ -211,5 +212,8 @@ fn token(path: &Path) -> Result<String, CliError> {
             path.display()
         ))
     })?;
+    if let Some(warning) = readable_by_others(path) {
+        tracing::warn!("{warning}");
+    }
     Ok(text.trim().to_owned())
 }

@@ -92,7 +92,7 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Returns a warning if other users of the machine can read the secret.
 #[cfg(unix)]
-fn readable_by_others(path: &Path) -> Option<String> {
+pub fn readable_by_others(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let found = path.metadata().ok()?;
     let mode = found.permissions().mode() & 0o777;
@@ -103,7 +103,8 @@ fn readable_by_others(path: &Path) -> Option<String> {
     })
 }
 
+/// Returns no warning, because other systems have no such mode.
 #[cfg(not(unix))]
-fn readable_by_others(_path: &Path) -> Option<String> {
+pub fn readable_by_others(_path: &Path) -> Option<String> {
     None
 }

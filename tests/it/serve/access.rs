@@ -1,7 +1,9 @@
 //! Tests access control, invalid requests, slow clients, and a missing or incompatible database.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use super::{Served, labelled, posts};
@@ -84,10 +86,13 @@ fn remote_requests_need_the_token() {
     program.ok(&["db", "create"]);
     let at = ["serve", "--listen", "0.0.0.0:0"];
     program.run(&at).expect_exit(2, "--token-file");
-    let short = program.write("short.txt", "secret\n");
+    let short = program.write("short.txt", "hush\n");
+    let everyone = Permissions::from_mode(0o644);
+    std::fs::set_permissions(&short, everyone).unwrap();
     let short = program.run(&[&at[..], &["--token-file", &short]].concat());
     assert_eq!(short.code, 2);
-    assert!(!short.stderr.contains("secret"), "{}", short.stderr);
+    assert!(!short.stderr.contains("hush"), "{}", short.stderr);
+    short.expect_stderr("every user of this machine can read the secret");
 
     let file = program.write("token.txt", format!("{TOKEN}\n"));
     let served = Served::with(&program, &["--token-file", &file]);
