@@ -10,6 +10,7 @@ pub mod toml_text;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
@@ -22,6 +23,7 @@ pub use self::sections::{
     NotifySection, OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
     WORKERS,
 };
+use crate::pipeline_file::nearest;
 
 /// The default settings: every key, with a comment.
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
@@ -348,8 +350,12 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
 }
 
 fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
+    let known = defaults
+        .keys()
+        .flat_map(|key| iter::once(key.clone()).chain(secret_file::file_key(key)));
+    let known: Vec<String> = known.collect();
     let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (section, key) in defaults.keys().filter_map(|known| known.split_once('.')) {
+    for (section, key) in known.iter().filter_map(|known| known.split_once('.')) {
         sections.entry(section).or_default().push(key);
     }
     let section = key.split('.').next().unwrap_or_default();
@@ -363,7 +369,9 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
             keys.join(", ")
         )
     } else if let Some(keys) = sections.get(section) {
-        format!("[{section}] has {}", keys.join(", "))
+        let meant =
+            nearest(name, keys).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+        format!("{meant}[{section}] has {}", keys.join(", "))
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();
         let sections = sections.join(", ");

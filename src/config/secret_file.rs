@@ -63,6 +63,11 @@ pub(super) fn read_files(
     Ok(warnings)
 }
 
+/// Returns the key that names a file with this setting, if the setting may be read from a file.
+pub(super) fn file_key(key: &str) -> Option<String> {
+    may_have_file(key).then(|| format!("{key}{FILE_SUFFIX}"))
+}
+
 /// Returns true if a setting may be read from a file.
 fn may_have_file(key: &str) -> bool {
     is_secret(key) || key == "database.url"

@@ -125,6 +125,11 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
             &["`reddit.client_secrte`", "t.toml", "client_secret,"][..],
         ),
         (
+            "[database]\nurl_fil = \"hush-hush\"\n",
+            &[],
+            &["did you mean `url_file`? [database] has allow_superuser, url, url_file"],
+        ),
+        (
             "[classify]\nworkers = 99999999999999999999\n",
             &[],
             &["line 2, column 11", "larger than any setting"],
