@@ -10,7 +10,6 @@ pub mod toml_text;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::iter;
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
@@ -23,7 +22,7 @@ pub use self::sections::{
     NotifySection, OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
     WORKERS,
 };
-use crate::pipeline_file::nearest;
+use self::toml_text::nearest;
 
 /// The default settings: every key, with a comment.
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
@@ -352,7 +351,7 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
 fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     let known = defaults
         .keys()
-        .flat_map(|key| iter::once(key.clone()).chain(secret_file::file_key(key)));
+        .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)));
     let known: Vec<String> = known.collect();
     let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (section, key) in known.iter().filter_map(|known| known.split_once('.')) {

@@ -19,7 +19,6 @@ use crate::config::toml_text::{self, ReadTextError};
 use crate::schedule::Entry;
 use topicmill_core::{Listing, Topic};
 
-pub(crate) use self::mistakes::nearest;
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::parse::background;
 pub use topicmill_score::background::REDDIT;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::config::toml_text::line_and_column;
-pub(super) use crate::config::toml_text::quoted;
+pub(super) use crate::config::toml_text::{nearest, quoted};
 
 /// Maximum number of mistakes shown, because a file of a different kind may have one per line.
 const MOST_SHOWN: usize = 20;
@@ -125,20 +125,4 @@ impl Findings {
             .collect();
         Some(Mistakes { shown, more }).filter(|found| !found.shown.is_empty())
     }
-}
-
-/// Returns the known key that an unknown one most likely means.
-pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word = word.to_lowercase().replace('-', "_");
-    // Allows about two typing errors, fewer in short words.
-    let most = (word.chars().count() / 3).clamp(1, 3);
-    let distance = |known: &str| {
-        let part = word.len() >= 4 && (known.contains(&word) || word.contains(known));
-        let edits = strsim::damerau_levenshtein(&word, known);
-        // `url_fil` is a part of `url_file` and contains `url`, but has fewer errors as `url_file`.
-        (if part { 0 } else { edits }, edits)
-    };
-    let by_distance = known.iter().map(|known| (distance(known), *known));
-    let ((distance, _), nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
-    (distance <= most).then_some(nearest)
 }
