@@ -1,18 +1,19 @@
 //! `topicmill labels evaluate`: evaluates one label run against gold labels, or compares two.
 
+mod shares;
+
 use std::collections::HashMap;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::shares::{SHARE_POSTS, add_shares, totals};
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::gold_source::{self, estimate, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::Fullname;
-use topicmill_review::evaluate::{
-    Difference, EvaluatedPost, Evaluation, difference, estimate_shares, evaluate,
-};
+use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
 use topicmill_review::join::{JoinedGold, Labelling};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
@@ -22,8 +23,6 @@ const SHOWN_CONFUSIONS: usize = 8;
 /// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
 /// F1 is mostly chance.
 const MACRO_F1_POSTS: usize = 50;
-/// Minimum number of representative gold posts for estimates of the labels' shares.
-const SHARE_POSTS: usize = 30;
 /// A note on the confidence intervals and macro-F1, for table headings.
 const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
                          1,000 resamples (fewer above 100,000 posts). Macro-F1 is the mean over labels that have gold \
@@ -342,47 +341,6 @@ impl Evaluate {
         }
         (found, difference)
     }
-}
-
-/// Returns the numbers of stored posts with each label, then without a label; `None` if no labels are stored.
-async fn totals(store: &Store, side: &Side) -> Result<Option<Vec<u64>>, CliError> {
-    let Some(target) = side.target() else {
-        return Ok(None);
-    };
-    let labels = &side.set.labels;
-    let mut totals = vec![0; labels.len() + 1];
-    for (label, _, posts) in store.labels().compare_labels(target, target).await? {
-        let place = label.and_then(|slug| labels.iter().position(|label| label.slug == slug));
-        totals[place.unwrap_or(labels.len())] += posts;
-    }
-    Ok(Some(totals).filter(|totals| totals.iter().any(|n| *n > 0)))
-}
-
-/// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.
-fn add_shares(found: &mut Printout, set: &LabelSet, sample: &[EvaluatedPost], totals: &[u64]) {
-    let posts: u64 = totals.iter().sum();
-    #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
-    let shares: Vec<f64> = totals.iter().map(|n| *n as f64 / posts as f64).collect();
-    let slugs = set.labels.iter().map(|label| label.slug.as_str());
-    let rows: Vec<_> = slugs
-        .chain([NONE])
-        .zip(&shares)
-        .zip(estimate_shares(sample, &shares))
-        .collect();
-    let json = rows.iter().map(|((label, assigned), estimated)| {
-        json!({"label": label, "assigned": assigned, "estimated": estimated})
-    });
-    found.json["shares"] = json.collect();
-    let rows = rows.iter().map(|((label, assigned), estimated)| {
-        json!([label, format!("{assigned:.3}"), estimate(estimated)])
-    });
-    let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
-    let heading = format!(
-        "Shares of all {posts} labelled posts. Estimated: the share of posts whose right label this is, if the {} gold \
-         posts are a random sample; it is the assigned share plus the mean error in the sample",
-        sample.len()
-    );
-    found.add(&heading, table);
 }
 
 /// Names of the figures whose difference is shown with a confidence interval.
