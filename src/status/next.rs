@@ -89,7 +89,8 @@ impl StatusReport {
         {
             return run(
                 "topicmill classify --make-current",
-                "the pipeline file in the settings differs from the current label set",
+                "the pipeline file in the settings differs from the current label set; or name the file of this set in \
+                 the setting `pipeline`",
             );
         }
         let why = self.running.first().map_or_else(
