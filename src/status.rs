@@ -216,7 +216,7 @@ impl StatusReport {
     /// schedules and topics that are no longer in it.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn compare_with(
         &mut self,
         pipeline: &Pipeline,

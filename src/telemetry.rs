@@ -130,7 +130,7 @@ tokio::task_local! {
 /// After a failure they carry it until the error is logged by [`fatal`].
 ///
 /// # Errors
-/// Those of `work`.
+/// Returns the error of `work`.
 pub async fn in_run<T, E>(id: i64, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     LAST_RUN.store(id, Ordering::Relaxed);
     let ended = TASK_RUN.scope(id, work).await;
