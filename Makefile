@@ -124,7 +124,7 @@ check-hosts: rust onnxruntime ## Label with three hosts: one disconnected, one k
 deb: rust ## Build the Debian package, with man pages and services (dist/)
 	@command -v .tools/bin/cargo-deb >/dev/null || \
 		cargo install --locked --root .tools cargo-deb@3.8.0
-	cargo build --release --locked
+	cargo build --release --locked --config 'profile.release.package.topicmill.opt-level="s"'
 	rm -rf $(TARGET)/release/packaging
 	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
 	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
