@@ -64,6 +64,12 @@ fn an_edited_pipeline_file_gets_a_command_that_labels_posts_with_it() {
             "{}",
             next()
         );
+        // The current set may be a calibrated copy of the file, which should not be undone.
+        let all = run(&["status", "--format", "json"]);
+        assert!(
+            all.contains("or name the file of this set in the setting `pipeline`"),
+            "{all}"
+        );
         run(&["classify", "--make-current"]);
         assert_eq!(next(), done);
         // Without the setting, the file is unknown.
