@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::setup::{PipelineFlags, RunFlags, Setup, parse_word};
+use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::time_range::parse_range;
 use super::{CliError, Exit, collect_summary};
 use crate::collect::{ReadOptions, TimeRange};
@@ -28,13 +28,13 @@ pub struct Collect {
 }
 
 /// Flags that select the source, the topics and the posts to collect.
-#[derive(Debug, Clone, Args, Default)]
+#[derive(Debug, Clone, Args)]
 pub struct CollectFlags {
     /// Read from SOURCE: reddit, arctic-shift or sample
     ///
     /// reddit needs a key; arctic-shift is an archive and needs none; sample contains sample posts.
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    pub source: String,
+    pub source: SourceKind,
     /// Read only the topic with the slug TOPIC; repeatable
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
@@ -42,7 +42,7 @@ pub struct CollectFlags {
     ///
     /// arctic-shift supports only new [default: the pipeline's, else collect.listing: hot the first time, then new].
     #[arg(long, value_name = "LISTING")]
-    pub listing: Option<String>,
+    pub listing: Option<Listing>,
     /// Read at most N posts per topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
@@ -91,16 +91,14 @@ impl Collector {
             let topics = skipped.join(", ");
             tracing::info!(topics, "topics without subreddits are not collected");
         }
-        let listing = flags.listing.as_deref();
-        let listing = listing.map(|text| parse_word::<Listing>("--listing", text));
-        let listing = listing.transpose()?;
+        let listing = flags.listing;
         for topic in &mut pipeline.topics {
             // A listing set by the flag is used in every run.
             topic.is_default_listing &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = flags.limit.unwrap_or(topic.limit);
         }
-        let kind = parse_word::<SourceKind>("--source", &flags.source)?;
+        let kind = flags.source;
         let time_range = parse_range(
             flags.since.as_deref(),
             flags.until.as_deref(),

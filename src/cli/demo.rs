@@ -9,7 +9,7 @@ use super::report::database_name;
 use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
-use topicmill_core::redact_url;
+use topicmill_core::{SourceKind, redact_url};
 use topicmill_pages::report::{self, ReportOptions};
 use topicmill_store::{Access, Address, Store, Table};
 
@@ -37,8 +37,12 @@ impl Demo {
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = setup.engines(&self.model)?;
         let flags = CollectFlags {
-            source: "sample".into(),
-            ..CollectFlags::default()
+            source: SourceKind::Sample,
+            topics: Vec::new(),
+            listing: None,
+            limit: None,
+            since: None,
+            until: None,
         };
         let collector = Collector::prepare(setup, &pipeline, &flags).await?;
         let context =

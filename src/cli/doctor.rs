@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::bottleneck;
-use super::setup::{ModelFlags, PipelineFlags, parse_word};
+use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::notify::find_program;
 use topicmill_core::SourceKind;
@@ -33,7 +33,7 @@ pub struct Doctor {
     ///
     /// The sources arctic-shift, sample and import need no credentials.
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    source: String,
+    source: SourceKind,
     /// Show what limited the latest `classify` run and what to change
     #[arg(long, conflicts_with = "offline")]
     bottleneck: bool,
@@ -70,10 +70,7 @@ impl Doctor {
         if let Some(openvino) = openvino(setup) {
             findings.insert(1, openvino);
         }
-        if parse_word::<SourceKind>("--source", &self.source)?
-            .traits()
-            .needs_key
-        {
+        if self.source.traits().needs_key {
             findings.push(credentials(setup, self.offline).await);
         }
         findings.extend(notify_command(setup));

@@ -6,13 +6,13 @@ use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
 
 use super::purge::read_ids;
-use super::setup::{PipelineFlags, RunFlags, Setup, parse_word};
+use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::collect::{NamedTopics, RefillPlan};
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{RunStatus, Timestamp, Topic};
+use topicmill_core::{RunStatus, SourceKind, Timestamp, Topic};
 use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::table::{Column, DefaultValue, FIELDS};
@@ -73,7 +73,7 @@ pub struct Import {
         long,
         value_name = "SOURCE"
     )]
-    source: Option<String>,
+    source: Option<SourceKind>,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -195,8 +195,8 @@ impl Import {
         for file in &self.files {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
-        let source = self.source.as_deref().unwrap_or("reddit");
-        let reddit = setup.reddit_lookup(parse_word("--source", source)?).await?;
+        let source = self.source.unwrap_or(SourceKind::Reddit);
+        let reddit = setup.reddit_lookup(source).await?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::setup::{RunFlags, Setup, parse_word};
+use super::setup::{RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::telemetry::Progress;
@@ -103,7 +103,7 @@ pub struct Purge {
     no_rewrite: bool,
     /// Look up posts in SOURCE: reddit, or sample (for the sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    source: String,
+    source: SourceKind,
     /// Trust this machine's clock even if the last run was more than 30 days ago
     #[arg(long)]
     yes: bool,
@@ -144,10 +144,9 @@ impl Purge {
             leave_file: self.no_rewrite,
             trusts_clock: self.yes,
         };
-        let source = parse_word::<SourceKind>("--source", &self.source)?;
         let reddit = match plan.check {
             None => None,
-            Some(_) => Some(setup.reddit_lookup(source).await?),
+            Some(_) => Some(setup.reddit_lookup(self.source).await?),
         };
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);

@@ -185,6 +185,10 @@ mod tests {
         for (line, expected) in [
             ("collect --database sqlite:a.db", "unexpected argument"),
             ("classify --metrics-listen 127.0.0.1:0", "only one process"),
+            (
+                "collect --source samples",
+                "invalid value 'samples' for '--source",
+            ),
             ("purge", "required arguments were not provided"),
             ("db", "a subcommand: create, migrate, backup,"),
         ] {
