@@ -1,4 +1,4 @@
-"""Runs the Python examples in docs/python.md and docs/benchmarks.md."""
+"""Runs the Python examples in docs/python.md, docs/benchmarks.md and the page on the package index."""
 
 import re
 
@@ -30,6 +30,14 @@ def test_the_examples_of_the_page_run(block, tmp_path, monkeypatch):
     # Later examples build on earlier ones.
     for code in BLOCKS[: block + 1]:
         exec(compile(code, "docs/python.md", "exec"), scope)
+
+
+def test_the_example_on_the_package_index_runs():
+    [code] = blocks("python/README.md")
+    *lines, shown = code.splitlines()
+    scope = {}
+    exec(compile("\n".join(lines), "python/README.md", "exec"), scope)
+    assert eval(shown, scope)["label"].tolist() == ["cooking", "travel"]
 
 
 def test_the_dask_example_runs_and_is_idempotent(tmp_path, monkeypatch):
