@@ -312,7 +312,7 @@ fn create_example_files(folder: &Path) {
     std::fs::write(folder.join("RS_2024-01.zst"), packed).unwrap();
     write(
         "posts.csv",
-        "post_id,headline,subreddit,created_utc\na2,Two,food,2024-01-02\n",
+        "post_id,headline,essay,sub,date\na2,Two,A body,food,2024-01-02\n",
     );
     let parquet = repository("tests/it/fixtures/posts.parquet");
     std::fs::copy(parquet, folder.join("posts.parquet")).unwrap();

@@ -291,15 +291,15 @@ fn find(
         found.iter().any(|(_, known)| *known == field)
             || given.iter().any(|given| given.field == field)
     };
+    let has_body = is_known("selftext");
     let missing: Vec<&str> = REQUIRED
         .iter()
         .filter(|names| !names.iter().any(|name| is_known(name)))
         .map(|names| names[0])
         .collect();
     if !missing.is_empty() {
-        return Err(missing_fields(&missing, columns));
+        return Err(missing_fields(&missing, has_body, columns));
     }
-    let has_body = is_known("selftext");
     let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
     read.sort_unstable();
     read.dedup();
@@ -327,7 +327,7 @@ fn missing_body(unread: &[Arc<str>]) -> String {
 }
 
 /// Returns the error for required fields that no column has.
-fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
+fn missing_fields(fields: &[&str], has_body: bool, columns: &[Arc<str>]) -> String {
     let flags: Vec<String> = fields
         .iter()
         .map(|field| format!("--map {field}=COLUMN"))
@@ -338,8 +338,13 @@ fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
     } else {
         ""
     };
+    let and_body = if has_body {
+        ""
+    } else {
+        ", and the optional body with `--map selftext=COLUMN`"
+    };
     format!(
-        "no column has `{}`: name {them} with `{}`{or_set}; the file has the columns {}",
+        "no column has `{}`: name {them} with `{}`{or_set}{and_body}; the file has the columns {}",
         fields.join("`, `"),
         flags.join(" "),
         listed(columns)
@@ -466,16 +471,19 @@ mod tests {
             ),
             (
                 &[id],
-                "no column has `title`: name it with `--map title=COLUMN`; the file has the columns `post_id`",
+                "no column has `title`: name it with `--map title=COLUMN`, and the optional body with `--map \
+                 selftext=COLUMN`; the file has the columns `post_id`",
             ),
             (
                 &[],
-                "no column has `title`, `id`: name them with `--map title=COLUMN --map id=COLUMN`;",
+                "no column has `title`, `id`: name them with `--map title=COLUMN --map id=COLUMN`, and the optional",
             ),
             (&[id, ("title", "x")], "two columns are named `x`"),
         ] {
             let error = csv(text, wanted).unwrap_err();
             assert!(error.contains(message), "{error}");
         }
+        let error = csv("post_id,body\na1,It rose.\n", &[]).unwrap_err();
+        assert!(!error.contains("selftext"), "{error}");
     }
 }
