@@ -42,7 +42,7 @@ const COLUMNS: [&str; 8] = [
     "version",
     "model",
     "model_hash",
-    "precision",
+    "number_format",
     "posts",
     "current",
     "created_at",
@@ -96,7 +96,7 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
                 "label_set": set.name, "version": short_hash(&set.hash),
                 "model": model.map(|model| &model.name),
                 "model_hash": model.map(|model| short_hash(&model.manifest_hash)),
-                "precision": model.map(|model| &model.precision),
+                "number_format": model.map(|model| &model.precision),
                 "posts": posts, "current": is_current, "created_at": set.created_at,
             }));
         }

@@ -38,14 +38,14 @@ impl Labeler {
             self.check_fit(&set.name, fitted)?;
         }
         if let Some(background) = &set.background {
-            let left_out = set.omitted_topics();
-            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
-            let logged = (background.tag(), left_out.join(", "));
+            let omitted = set.omitted_topics();
+            let omitted: Vec<&str> = omitted.iter().map(|(topic, _)| *topic).collect();
+            let logged = (background.tag(), omitted.join(", "));
             if self.logged_background != logged {
                 tracing::info!(
                     background = logged.0,
                     topics = set.background_for(&self.folder.kind).len(),
-                    left_out = logged.1,
+                    omitted_topics = logged.1,
                     "posts that fit the background better than every label become other"
                 );
                 self.logged_background = logged;
