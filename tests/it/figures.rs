@@ -430,7 +430,7 @@ async fn measured_quality_has_the_same_wording_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn macro_f1_needs_enough_gold_posts() {
+async fn macro_f1_and_label_shares_need_enough_gold_posts() {
     let (program, _database) = labelled(&mixed()).await;
     let gold = |posts: usize| {
         let sql = format!(
@@ -447,7 +447,12 @@ async fn macro_f1_needs_enough_gold_posts() {
         &few.replace('\n', " "),
         "Macro-F1 is the mean over labels that have gold labels, and needs 50 gold posts in scope.",
     );
+    has(
+        &few.replace('\n', " "),
+        "The label shares need 30 random gold posts (8 so far).",
+    );
     let many = gold(50);
+    assert!(!many.contains("The label shares need"), "{many}");
     let line = many.lines().find(|line| line.starts_with(" macro-F1 "));
     let line = line.unwrap_or_else(|| panic!("{many}"));
     assert!(line.trim_end().ends_with(" 50"), "of 50 posts: {line}");

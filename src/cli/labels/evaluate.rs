@@ -88,6 +88,9 @@ impl Evaluate {
         let store = setup.store(Access::ReadOnly).await?;
         let gold_labels = gold_source::read(&store, &self.gold).await?;
         let caveat = gold_labels.caveat();
+        // Topics are not a random sample.
+        let is_sample = caveat.is_none();
+        let estimates_shares = |side: &Side| is_sample && side.set.mode == Mode::Single;
         let mut sides = Vec::new();
         for place in 0..places {
             // A flag that is used once applies to both sides.
@@ -100,7 +103,7 @@ impl Evaluate {
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
         let sample = gold_labels.random_sample(1).cloned();
-        let is_representative = caveat.is_none() && gold_labels.is_representative(SHARE_POSTS);
+        let has_random_posts = gold_labels.is_representative(1);
         let gold =
             gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
@@ -112,22 +115,30 @@ impl Evaluate {
             labellings.push(labelling);
         }
         let whole = gold_source::join(&store, &labellings, &gold).await?;
-        let totals = match &sides[..] {
-            [one] if is_representative && one.set.mode == Mode::Single => {
-                totals(&store, one).await?
-            }
-            _ => None,
-        };
-        store.close().await?;
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
+        let random = if has_random_posts {
+            held.posts.len()
+        } else {
+            0
+        };
+        let totals = match &sides[..] {
+            [one] if random >= SHARE_POSTS && estimates_shares(one) => totals(&store, one).await?,
+            _ => None,
+        };
+        store.close().await?;
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
                 let mut found = self.evaluate_one(one, held, whole, caveat);
-                if let Some(totals) = totals.filter(|_| held.posts.len() >= SHARE_POSTS) {
+                if let Some(totals) = totals {
                     add_shares(&mut found, &one.set, &held.rows[0], &totals);
+                } else if random < SHARE_POSTS && estimates_shares(one) {
+                    let note = format!(
+                        "The label shares need {SHARE_POSTS} random gold posts ({random} so far)."
+                    );
+                    found.add(&note, output::table([], []));
                 }
                 found.print(self.format)?;
             }
