@@ -63,7 +63,7 @@ pub struct FitLabels {
 
 /// Outcome of a fit.
 pub(in crate::cli) enum FitVerdict {
-    /// It does not improve the labels: nothing was stored.
+    /// It does not make the held-out gold labels more likely: nothing was stored.
     NoGain,
     /// No threshold reaches the target: nothing was stored.
     MissesTarget,
@@ -162,8 +162,8 @@ impl FitLabels {
         })
     }
 
-    /// Stores the fitted label set if it improves the labels. With --make-current, also makes it current and labels all
-    /// posts with it.
+    /// Stores the fitted label set if the held-out gold labels become more likely. With --make-current, also makes it
+    /// current and labels all posts with it.
     pub(in crate::cli) async fn apply(
         &self,
         setup: &Setup,
@@ -182,7 +182,8 @@ impl FitLabels {
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
-                "the fit does not improve the labels: nothing was stored; more gold labels may help"
+                "the fit does not make the held-out gold labels more likely (log-likelihood): nothing was stored; more \
+                 gold labels may help"
             );
             return Ok(FitVerdict::NoGain);
         }
@@ -205,7 +206,8 @@ impl FitLabels {
         if !fitted.is_better() {
             tracing::warn!(
                 answers = fitted.answers,
-                "the improvement on these gold labels is not significant: add about 25 gold labels and fit again"
+                "the gain in log-likelihood on the held-out gold labels is not significant: add about 25 gold labels \
+                 and fit again"
             );
         }
         let labels = store.labels();
