@@ -7,10 +7,11 @@ use crate::classify::{self, LabelStep, MakeCurrent, Options};
 use crate::engines::{Budget, EnginePool, cores};
 use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
+use crate::status::short_hash;
 use crate::telemetry::{Progress, tenths};
 use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_score::hypothesis::{self, Pass};
-use topicmill_score::{Device, LabelSet, ModelFolder, Models};
+use topicmill_score::{Device, FitTarget, LabelSet, ModelFolder, Models};
 use topicmill_store::{Store, StoreError};
 
 /// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the budget's
@@ -162,10 +163,18 @@ pub async fn fitted_or_given(
     let is_of_file = current.name.starts_with(&format!("{}-fit", set.name));
     if fitted.base != set.hash() {
         if is_of_file {
+            let target = match fitted.provenance.target {
+                Some(FitTarget::Precision(share)) => format!(" --target-precision {share}"),
+                Some(FitTarget::Recall(share)) => format!(" --target-recall {share}"),
+                None => String::new(),
+            };
+            // The current label set may still be the fit of the former labels, so the command names the new version.
+            let version = set.hash();
             tracing::warn!(
                 "the labels of `{}` have changed since they were fitted, so this run uses them without the fit; \
-                 `topicmill labels fit --make-current` fits them again",
-                set.name
+                 afterwards, `topicmill labels fit --label-set {}{target} --make-current` fits them again",
+                set.name,
+                short_hash(&version)
             );
         }
         return Ok(set.clone());

@@ -315,8 +315,29 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
         "{}",
         ran.stdout
     );
-    // The label set without the fit has no target.
-    let ran = fit(&all, &["--label-set", "first"]);
+    // A change to the labels keeps the target: in the printed command, and for the current label set.
+    let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
+    let changed = scene.write("changed.toml", changed);
+    let ran = scene.ok(&["classify", "--pipeline", &changed, "--make-current"]);
+    let (_, command) = ran
+        .stderr
+        .split_once("`topicmill labels fit --label-set ")
+        .unwrap();
+    let (version, flags) = command.split_once(' ').unwrap();
+    assert!(
+        flags.starts_with("--target-recall 0.8 --make-current` fits them again"),
+        "{flags}"
+    );
+    let printed = ["--label-set", version, "--target-recall", "0.8"];
+    for ran in [fit(&all, &[]), fit(&all, &printed)] {
+        assert!(
+            ran.stdout.contains("is chosen for a recall of 0.8"),
+            "{}",
+            ran.stdout
+        );
+    }
+    // A label set that is named without its fit has no target.
+    let ran = fit(&all, &["--label-set", &scene.first]);
     assert!(!ran.stdout.contains("is chosen for"), "{}", ran.stdout);
 }
 

@@ -16,7 +16,7 @@ use topicmill_review::fit::{FittedSet, GoldText, fit_label_set};
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{FitTarget, LabelSet, Provenance};
-use topicmill_store::{Access, Store, Target};
+use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
@@ -43,7 +43,7 @@ pub struct FitLabels {
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
-    /// the target of the fit that is being replaced, if it has one.
+    /// the target of the last fit, if it has one.
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
     /// Choose the threshold for a recall of R
@@ -259,8 +259,8 @@ impl FitLabels {
         }
     }
 
-    /// Returns the label set to fit. For a label set that is already fitted, returns its base, and the target that its
-    /// threshold was chosen for.
+    /// Returns the label set to fit, and the target of the fit that it replaces. For a fitted label set, returns its
+    /// base.
     async fn base(
         &self,
         setup: &Setup,
@@ -269,7 +269,11 @@ impl FitLabels {
         let which = WhichModel::default();
         let NamedSet { set, .. } = NamedSet::find(setup, &which, store, &self.label_set).await?;
         let Some(fitted) = &set.fitted else {
-            return Ok((set, None));
+            let target = match self.label_set.as_str() {
+                "current" => earlier_target(store, &set).await?,
+                _ => None,
+            };
+            return Ok((set, target));
         };
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
@@ -354,6 +358,26 @@ impl FitLabels {
         }
         Ok((texts, people))
     }
+}
+
+/// Returns the target of the latest fit with this label set's name, if it is a fit of a different version: a change to
+/// the labels does not change the target.
+async fn earlier_target(store: &Store, set: &LabelSet) -> Result<Option<FitTarget>, CliError> {
+    let prefix = format!("{}-fit", set.name);
+    let is_fit = |row: &&LabelSetRow| {
+        let answers = row.name.strip_prefix(&prefix);
+        answers.is_some_and(|answers| answers.parse::<usize>().is_ok())
+    };
+    let rows = store.labels().label_sets().await?;
+    let Some(row) = rows.iter().find(is_fit) else {
+        return Ok(None);
+    };
+    let latest = match store.labels().label_set(row.id).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        latest => latest?,
+    };
+    let fitted = latest.fitted.filter(|fitted| fitted.base != set.hash());
+    Ok(fitted.and_then(|fitted| fitted.provenance.target))
 }
 
 fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
