@@ -3,6 +3,7 @@
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
 //! its labels alongside the current ones, and logs a warning at its start.
 
+use topicmill_score::CALIBRATED;
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
 /// Length of a displayed hash.
@@ -50,6 +51,8 @@ struct NotCurrent {
     current: NamedTarget,
     /// The arguments of `labels use` that select the target of this run.
     switch: String,
+    /// True if the current label set is a calibrated copy of this run's.
+    is_original: bool,
 }
 
 impl NotCurrent {
@@ -83,10 +86,15 @@ impl NotCurrent {
         if models.iter().any(|model| *model != target.model) {
             switch = format!("{switch} --model {}", short(&ours.model.manifest_hash));
         }
+        let is_original = current.set.name.ends_with(CALIBRATED) && {
+            let copy = store.labels().label_set(current.set.id).await?;
+            copy.is_calibrated_copy_of(&store.labels().label_set(ours.set.id).await?)
+        };
         Ok(Some(Self {
             ours,
             current,
             switch,
+            is_original,
         }))
     }
 
@@ -108,11 +116,19 @@ impl NotCurrent {
         } else {
             String::new()
         };
+        let advice = if self.is_original {
+            "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
+             its file, or name the file with --pipeline"
+                .to_owned()
+        } else {
+            format!(
+                "to show these labels, run `topicmill labels use {}` afterwards, or add --make-current",
+                self.switch
+            )
+        };
         format!(
             "these labels are stored in addition to the current ones: this run uses {ours}, and the views still show \
-             the labels of {current}{changed}; to show these labels, run `topicmill labels use {}` afterwards, or add \
-             --make-current",
-            self.switch
+             the labels of {current}{changed}; {advice}"
         )
     }
 }

@@ -96,6 +96,9 @@ impl Classify {
         }
         self.record.write(&context)?;
         context.store.close().await?;
+        if matches!(labelled, Ok(Exit::Done)) {
+            setup.log_default_pipeline(&self.pipeline, self.current.make_current());
+        }
         labelled
     }
 }

@@ -57,6 +57,9 @@ impl Run {
         let exit = both.await;
         self.record.write(&context)?;
         context.store.close().await?;
+        if matches!(exit, Ok(Exit::Done)) {
+            setup.log_default_pipeline(&self.pipeline, self.current.make_current());
+        }
         exit
     }
 }

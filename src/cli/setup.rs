@@ -229,6 +229,32 @@ impl Setup {
         flags.pipeline.as_deref().or(set)
     }
 
+    /// Logs which pipeline file later runs use by default, if this run made the labels of a different one current.
+    pub fn log_default_pipeline(&self, flags: &PipelineFlags, make_current: MakeCurrent) {
+        let no_flags = PipelineFlags { pipeline: None };
+        let default = self.pipeline_path(&no_flags);
+        let Some(file) = flags
+            .pipeline
+            .as_deref()
+            .filter(|_| make_current == MakeCurrent::Always)
+        else {
+            return;
+        };
+        let real = |path: &Path| path.canonicalize().ok();
+        if default.is_some_and(|default| real(default) == real(file)) {
+            return;
+        }
+        let default = default.map_or_else(
+            || "the built-in topics".to_owned(),
+            |default| format!("`{}`", default.display()),
+        );
+        tracing::info!(
+            "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
+             settings to `{}`",
+            file.display()
+        );
+    }
+
     /// Loads a pipeline file; without a path, the built-in one.
     pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;

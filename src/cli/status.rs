@@ -11,7 +11,7 @@ use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::status::{ConfiguredDefaults, Limits, Problem, StatusReport};
 use topicmill_core::parse_duration;
-use topicmill_score::{LabelSet, folder};
+use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Store, StoreError, Table};
 
 const AFTER_HELP: &str = "Examples:
@@ -110,37 +110,36 @@ impl Status {
     }
 }
 
-/// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here.
+/// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here. The label set is
+/// unknown if the current one is damaged.
 async fn default_labelling(setup: &Setup, store: &Store) -> Result<ConfiguredDefaults, CliError> {
     let flags = PipelineFlags { pipeline: None };
+    let model = find_model(&setup.settings().classify.model);
+    let mut defaults = ConfiguredDefaults {
+        has_pipeline_file: setup.pipeline_path(&flags).is_some(),
+        model: Some(folder::model_name(&model)),
+        ..ConfiguredDefaults::default()
+    };
     let set = setup
         .pipeline(&flags)
         .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
-    let label_set = match set {
-        Ok(set) => fitted_or_given(store, set).await?,
-        Err(_) => None,
+    let Ok(set) = set else {
+        return Ok(defaults);
     };
-    let model = find_model(&setup.settings().classify.model);
-    Ok(ConfiguredDefaults {
-        label_set,
-        has_pipeline_file: setup.pipeline_path(&flags).is_some(),
-        model: Some(folder::model_name(&model)),
-    })
-}
-
-/// Returns the current label set if `labels fit` made it from `set`, as `classify` does; otherwise `set`. Returns
-/// `None` if the current label set is damaged.
-async fn fitted_or_given(store: &Store, set: LabelSet) -> Result<Option<LabelSet>, CliError> {
     let Some(target) = store.labels().current_target().await? else {
-        return Ok(Some(set));
+        defaults.label_set = Some(set);
+        return Ok(defaults);
     };
     let current = match store.labels().label_set(target.label_set).await {
-        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        Err(StoreError::Corrupt { .. }) => return Ok(defaults),
         current => current?,
     };
+    defaults.is_original = current.is_calibrated_copy_of(&set);
+    // `classify` uses the fit of a label set.
     let base = current.fitted.as_ref().map(|fitted| &fitted.base);
     let is_fit = base == Some(&set.hash());
-    Ok(Some(if is_fit { current } else { set }))
+    defaults.label_set = Some(if is_fit { current } else { set });
+    Ok(defaults)
 }
 
 fn as_json(status: &StatusReport) -> Value {

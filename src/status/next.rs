@@ -23,9 +23,15 @@ pub struct ConfiguredDefaults {
     pub label_set: Option<LabelSet>,
     /// True if the label set comes from a pipeline file in the settings, not from the built-in one.
     pub has_pipeline_file: bool,
+    /// True if the current label set is a calibrated copy of the label set.
+    pub is_original: bool,
     /// The name of the model.
     pub model: Option<String>,
 }
+
+/// Advice to keep a calibration.
+const NAME_CALIBRATED: &str = "set `pipeline` in the settings to the file of the current label set, which is a \
+                               calibrated copy of the one that `classify` uses by default";
 
 impl StatusReport {
     /// Returns the next command to run.
@@ -87,6 +93,9 @@ impl StatusReport {
             && !self.is_running(Stage::Classify)
             && !self.set_flags().is_empty()
         {
+            if self.defaults.is_original {
+                return (None, NAME_CALIBRATED.to_owned());
+            }
             return run(
                 "topicmill classify --make-current",
                 "the pipeline file in the settings differs from the current label set; or name the file of this set in \
@@ -107,6 +116,10 @@ impl StatusReport {
         } else {
             "posts are waiting"
         };
+        if self.defaults.is_original {
+            let why = format!("{NAME_CALIBRATED}; {waiting} {posts} for its labels");
+            return (Some(self.classify()), why);
+        }
         if let Some(theirs) = &self.other_labels {
             let why = format!(
                 "{waiting} {posts} for a label of the current model and label set, but the newest have one of {} under \

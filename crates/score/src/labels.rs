@@ -13,6 +13,8 @@ use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
 
 /// Placeholder for the template of a classifier's label set, which has no hypotheses; unlikely in a pipeline file.
 const CLASS_TEMPLATE: &str = "class {}";
+/// The end of the name of a label set that `labels calibrate` wrote.
+pub const CALIBRATED: &str = "-calibrated";
 
 /// Scoring mode: the function that turns logits into scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,6 +201,23 @@ impl LabelSet {
         faults
     }
 
+    /// Returns true if this label set is a calibrated copy of `original`: its name ends with [`CALIBRATED`], the
+    /// original's does not, and only the threshold, the temperature and the background's weight may differ.
+    pub fn is_calibrated_copy_of(&self, original: &Self) -> bool {
+        let uncalibrated = |set: &Self| Self {
+            threshold: 0.0,
+            temperature: 1.0,
+            background: set.background.clone().map(|background| Background {
+                weight: 1.0,
+                ..background
+            }),
+            ..set.clone()
+        };
+        self.name.ends_with(CALIBRATED)
+            && !original.name.ends_with(CALIBRATED)
+            && uncalibrated(self).hash() == uncalibrated(original).hash()
+    }
+
     /// Returns the hypothesis of a label: the template with the label inserted.
     pub fn hypothesis(&self, label: &Label) -> String {
         // Replace only once, because a label may contain `{}`.
@@ -354,6 +373,24 @@ mod tests {
             a.hash(),
             "628f74bc667aca4320721d776f55b022ee6a00112ee85e15c2e692cf70aad54e"
         );
+    }
+
+    #[test]
+    fn a_calibrated_copy_has_the_same_labels() {
+        let mut original = set(&["x", "y"], "About {}.");
+        original.background = Some(crate::scripted::background());
+        let mut copy = LabelSet {
+            name: format!("{}-calibrated", original.name),
+            threshold: 0.5,
+            temperature: 1.5,
+            ..original.clone()
+        };
+        copy.background.as_mut().unwrap().weight = 2.0;
+        assert!(copy.is_calibrated_copy_of(&original));
+        assert!(!original.is_calibrated_copy_of(&copy));
+        assert!(!copy.is_calibrated_copy_of(&copy));
+        copy.labels[0].label = "z".into();
+        assert!(!copy.is_calibrated_copy_of(&original));
     }
 
     #[test]

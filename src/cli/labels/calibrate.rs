@@ -22,7 +22,7 @@ use topicmill_review::calibrate::{
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_review::rescore;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{LabelSet, Mode};
+use topicmill_score::{CALIBRATED, LabelSet, Mode};
 use topicmill_store::{Access, Store};
 
 /// The minimum number of gold posts for a fit.
@@ -126,7 +126,7 @@ impl Calibrate {
             return Ok(Exit::Partial);
         };
         let mut new = LabelSet {
-            name: format!("{}-calibrated", set.name.trim_end_matches("-calibrated")),
+            name: format!("{}{CALIBRATED}", set.name.trim_end_matches(CALIBRATED)),
             temperature: fitted.temperature,
             threshold,
             ..set

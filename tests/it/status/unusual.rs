@@ -79,6 +79,53 @@ fn an_edited_pipeline_file_gets_a_command_that_labels_posts_with_it() {
 }
 
 #[test]
+fn a_calibrated_copy_of_the_file_in_the_settings_is_kept() {
+    for scene in Scene::each() {
+        scene.import(6);
+        let two = scene.program.write("two.toml", TWO);
+        let calibrated = TWO.replace("\"two\"", "\"two-calibrated\"\nthreshold = 0.5");
+        let calibrated = scene.program.write("calibrated.toml", calibrated);
+        let run = |pipeline: &str, args: &[&str]| {
+            let ran = scene.run_with(&[("pipeline", pipeline)], args);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran
+        };
+        let next = || {
+            let all = run(&two, &["status", "--format", "json"]).stdout;
+            let all: Value = serde_json::from_str(&all).unwrap();
+            let why = all["next"]["why"].as_str().unwrap();
+            assert!(
+                why.starts_with("set `pipeline` in the settings to the file of the current"),
+                "{why}"
+            );
+            all["next"]["command"].clone()
+        };
+        run(&two, &["classify"]);
+        let make = ["classify", "--pipeline", &calibrated, "--make-current"];
+        let advice = "runs without --pipeline use `";
+        run(&two, &make).expect_stderr_all(&[advice, &format!("settings to `{calibrated}`")]);
+        assert_eq!(next(), Value::Null);
+
+        scene.import(8);
+        assert_eq!(next(), "topicmill classify --pipeline FILE");
+        let added = run(&two, &["classify"]).stderr;
+        assert!(
+            added.contains("the current label set is a calibrated copy: to label new posts"),
+            "{added}"
+        );
+        assert!(!added.contains("labels use"), "{added}");
+        // Although all posts have labels of the file in the settings, these are not recommended.
+        assert_eq!(next(), "topicmill classify --pipeline FILE");
+
+        let made = run(&calibrated, &make).stderr;
+        assert!(!made.contains(advice), "{made}");
+        let status = run(&calibrated, &["status"]).stdout;
+        let done = "nothing: every post has a label";
+        assert_eq!(answer(&status, "Next"), Some(done));
+    }
+}
+
+#[test]
 fn a_backlog_of_a_different_mode_or_model_gets_a_command_that_continues_it() {
     for scene in Scene::each() {
         scene.import(6);
