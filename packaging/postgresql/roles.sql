@@ -26,6 +26,16 @@ GRANT SELECT ON ALL TABLES IN SCHEMA public TO topicmill_reader, topicmill_colle
 ALTER DEFAULT PRIVILEGES IN SCHEMA public
     GRANT SELECT ON TABLES TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
 
+-- One row is hidden from all but the owner and roles that may store posts: the key of the author hashes. With this key,
+-- a reader could find authors by hashing guessed names. One statement, so that no session finds the policy missing.
+DO $$
+BEGIN
+    DROP POLICY IF EXISTS hide_author_key ON meta;
+    CREATE POLICY hide_author_key ON meta
+        USING (key <> 'author_key' OR has_table_privilege('posts'::regclass, 'INSERT'));
+    ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
+END $$;
+
 -- collect, import and purge: posts and their metadata, but no labels.
 GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
 GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;

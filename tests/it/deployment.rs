@@ -97,7 +97,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
          stages = [\"purge --retention 2\"]\n",
     );
-    let jobs: [(&str, &[&str]); 14] = [
+    let jobs: [(&str, &[&str]); 16] = [
         (
             "collector",
             &["collect", "--source", "sample", "--limit", "3"],
@@ -121,6 +121,8 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         ("reader", &["schedule", "list", "--pipeline", &minutely]),
         ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
         ("reader", &["export", "labelled.csv"]),
+        ("reader", &["report", "report.html"]),
+        ("reader", &["status"]),
     ];
     for (job, words) in jobs {
         let ran = users.ran(job, words);
@@ -164,6 +166,19 @@ async fn assert_role_is_limited(users: &Users) {
         let why = run(&users.url(job), sql).await.unwrap_err();
         let refused = why.contains("permission denied") || why.contains("must be owner");
         assert!(refused, "{job}: {why}");
+    }
+    // Only a role that stores posts may read the key of the author hashes; the rest of the table is readable.
+    for (job, keys) in [
+        ("reader", 0),
+        ("annotator", 0),
+        ("worker", 0),
+        ("collector", 1),
+    ] {
+        let check = format!(
+            "DO $$ BEGIN ASSERT (SELECT COUNT(*) FROM meta WHERE key = 'author_key') = {keys}; \
+             ASSERT EXISTS (SELECT 1 FROM meta WHERE key <> 'author_key'); END $$"
+        );
+        run(&users.url(job), &check).await.unwrap();
     }
     // Tables that an upgrade adds are readable immediately.
     run(&users.owner, "CREATE TABLE added (x INT)")
