@@ -2,6 +2,8 @@
 
 mod render;
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,13 +16,16 @@ use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Store, StoreError, Table};
 
+/// The time limit of `--check`, so that a monitor learns of a locked table or a silent server.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
 const AFTER_HELP: &str = "Examples:
   topicmill status
   topicmill status --format json
   topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
 With --check, the exit code is 0 if there is no problem, 1 if there is one, 2 for an invalid flag, and 4 if the \
-database cannot be read.";
+database cannot be read within 10 seconds.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -47,23 +52,14 @@ pub struct Status {
 
 impl Status {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
-        let attempts = setup.settings().classify.max_attempts;
-        let me = topicmill_store::worker_name();
-        let now = setup.clock.now();
-        let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
-        let flags = PipelineFlags { pipeline: None };
-        let has_file = setup.pipeline_path(&flags).is_some();
-        if has_file && let Ok(pipeline) = setup.pipeline(&flags) {
-            status.compare_with(&pipeline, &store).await?;
-        }
-        // Only needed to suggest a `classify` command.
-        if status.backlog.unlabelled > 0 || has_file {
-            status.defaults = default_labelling(setup, &store).await?;
-        }
         if self.check {
+            let status = tokio::select! {
+                status = self.read(setup) => status?,
+                () = setup.clock.sleep(CHECK_TIMEOUT) => return Err(StoreError::NotResponding.into()),
+            };
             return self.check(&status);
         }
+        let status = self.read(setup).await?;
         match self.format {
             OutputFormat::Json | OutputFormat::Ndjson => {
                 output::print_json(&as_json(&status), self.format)?;
@@ -81,6 +77,24 @@ impl Status {
             );
         }
         Ok(Exit::Done)
+    }
+
+    async fn read(&self, setup: &Setup) -> Result<StatusReport, CliError> {
+        let store = setup.store(Access::ReadOnly).await?;
+        let attempts = setup.settings().classify.max_attempts;
+        let me = topicmill_store::worker_name();
+        let now = setup.clock.now();
+        let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
+        let flags = PipelineFlags { pipeline: None };
+        let has_file = setup.pipeline_path(&flags).is_some();
+        if has_file && let Ok(pipeline) = setup.pipeline(&flags) {
+            status.compare_with(&pipeline, &store).await?;
+        }
+        // Only needed to suggest a `classify` command.
+        if status.backlog.unlabelled > 0 || has_file {
+            status.defaults = default_labelling(setup, &store).await?;
+        }
+        Ok(status)
     }
 
     fn check(&self, status: &StatusReport) -> Result<Exit, CliError> {

@@ -3,6 +3,7 @@
 mod unusual;
 
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::clock::SystemClock;
 use topicmill_core::{RunStatus, Stage, Timestamp};
 use topicmill_store::worker_name;
@@ -10,7 +11,7 @@ use topicmill_store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::builders;
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, words};
 use crate::support::terminal::on_a_terminal;
 
@@ -372,4 +373,21 @@ async fn status_check_prints_a_line_per_problem_and_sets_the_exit_code() {
     }
     let nowhere = Program::new().run(&["status", "--check"]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_check_reports_a_locked_table_instead_of_waiting_for_it() {
+    let Some(database) = postgres() else { return };
+    let program = Program::with_database(&database.url);
+    program.ok(&["db", "create"]);
+    let mut holder = PgConnection::connect(&database.url).await.unwrap();
+    holder
+        .execute("BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let checked = program.run(&["status", "--check"]);
+    checked.expect_exit(4, "the database does not respond");
+    checked.expect_stderr("no other session holds a lock");
+    holder.close().await.unwrap();
+    program.run(&["status", "--check"]).expect_exit(0, "");
 }

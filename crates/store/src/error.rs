@@ -144,7 +144,10 @@ pub enum StoreError {
     )]
     OpenCancelled(#[source] Cancelled),
     /// The database did not respond in time.
-    #[error("the database does not respond; check that it is running, then run the command again")]
+    #[error(
+        "the database does not respond; check that it is running, and that no other session holds a lock on its \
+         tables, then run the command again"
+    )]
     NotResponding,
     /// The index of posts for the web pages could not be built, and no earlier one is available.
     #[error("the list of posts is not available: {0}")]
