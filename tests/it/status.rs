@@ -391,3 +391,48 @@ async fn status_check_reports_a_locked_table_instead_of_waiting_for_it() {
     holder.close().await.unwrap();
     program.run(&["status", "--check"]).expect_exit(0, "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_found_every_post_claimed_does_not_hide_a_crash() {
+    for scene in Scene::each() {
+        scene.import(3);
+        let store = scene.store().await;
+        let me = worker_name();
+        let (place, _) = me.rsplit_once(':').unwrap();
+        let killed = store
+            .runs()
+            .begin_run(Stage::Classify, &format!("{place}:99999999"), now())
+            .await
+            .unwrap();
+        let idle = store
+            .runs()
+            .begin_run(Stage::Classify, &me, now())
+            .await
+            .unwrap();
+        let counts = json!({"posts": 0, "held_elsewhere": 3});
+        store
+            .runs()
+            .finish_run(idle, RunStatus::Done, &counts, &json!([]), None, now())
+            .await
+            .unwrap();
+        let crashed = format!("the last run of classify ({}) crashed", killed.0);
+        let check = || {
+            let checked = scene.run(&["status", "--check"]);
+            assert_eq!(checked.code, 1, "{}", checked.stderr);
+            assert!(checked.stdout.contains(&crashed), "{}", checked.stdout);
+            // The idle run is not a good run either.
+            let stages = &scene.json(&["status"])["stages"];
+            let stages = stages.as_array().unwrap();
+            let classify = stages.iter().find(|last| last["stage"] == "classify");
+            assert_eq!(classify.unwrap()["good_at"], Value::Null);
+        };
+        check();
+        store
+            .runs()
+            .mark_crashed(killed, "its process was killed")
+            .await
+            .unwrap();
+        check();
+        store.close().await.unwrap();
+    }
+}

@@ -137,7 +137,7 @@ facade! {
     fn run(&self, run: RunId) -> Option<RunRow>;
     /// Returns the totals per stage of the runs that began at `since` or later.
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
-    /// Returns the last ended run of each stage.
+    /// Returns the last ended run of each stage, except runs that labelled nothing because others held the posts.
     fn last_runs(&self) -> Vec<LastRun>;
     /// Returns the start and the outcomes by topic of the latest ended `collect` runs, newest first.
     fn collect_outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;

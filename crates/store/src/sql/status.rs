@@ -316,7 +316,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn last_runs(&self) -> Result<Vec<LastRun>> {
         const WHAT: &str = "read the last run of each stage";
-        // A partial run is good if it did some of its work.
+        // A partial run is good if it did some of its work. A run that labelled nothing because other workers held the
+        // posts is ignored, so that it does not hide their crash.
         let select = format!(
             "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good FROM ( \
                SELECT MAX(id) AS id, good FROM ( \
@@ -324,7 +325,9 @@ impl<DB: Dialect> SqlStore<DB> {
                           COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) > 0 \
                           OR COALESCE(CAST(counts -> 'by_outcome' ->> 'ok' AS BIGINT), 0) > 0) \
                         THEN 1 ELSE 0 END AS BIGINT) AS good \
-                   FROM {LATEST_RUNS} WHERE status <> $1) ended \
+                   FROM {LATEST_RUNS} WHERE status <> $1 AND NOT (status IN ($2, $3) \
+                    AND COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) = 0 \
+                    AND COALESCE(CAST(counts ->> 'held_elsewhere' AS BIGINT), 0) > 0)) ended \
                 GROUP BY stage, good) judged \
                JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
         );
