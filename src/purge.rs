@@ -10,7 +10,7 @@ use chrono::TimeDelta;
 
 use crate::worker::Worker;
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
+use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
 use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
@@ -65,6 +65,8 @@ impl PurgeError {
 pub struct PurgePlan {
     /// Posts to purge by name, stored or not, each with the reason.
     pub ids: Vec<(Fullname, PurgeReason)>,
+    /// Names of authors whose posts are purged, as Reddit spells them.
+    pub authors: Vec<String>,
     /// Purges the text of posts that were first stored more than this number of hours ago.
     pub retention_hours: Option<u32>,
     /// Thins out sightings and runs older than this number of days.
@@ -163,6 +165,10 @@ async fn run_steps(
 ) -> Result<(), PurgeError> {
     // Steps without requests first.
     purge_requested(worker, &plan.ids, report).await?;
+    if !plan.authors.is_empty() {
+        let posts = posts_by(worker, &plan.authors).await?;
+        purge_requested(worker, &posts, report).await?;
+    }
     if plan.retention_hours.or(plan.thin_days).is_some() && !plan.trusts_clock {
         check_clock(worker).await?;
     }
@@ -267,6 +273,37 @@ async fn purge_requested(
         report.requested += chunk.len() as u64;
     }
     Ok(())
+}
+
+/// Finds the posts of authors, whose names are stored as hashes or, with `collect.store_author`, unchanged.
+async fn posts_by(
+    worker: &Worker<'_>,
+    authors: &[String],
+) -> Result<Vec<(Fullname, PurgeReason)>, StoreError> {
+    let store = worker.store;
+    let policy = AuthorPolicy::Hashed(store.posts().author_key().await?);
+    let mut posts = Vec::new();
+    for author in authors {
+        let stored = [policy.apply(author), author.to_lowercase()];
+        let found = store.purging().posts_by_author(&stored).await?;
+        if found.is_empty() {
+            tracing::warn!(
+                "no stored post is by `{author}`: check that upper and lower case are as on Reddit, because the hash \
+                 of a name depends on them"
+            );
+        } else {
+            tracing::info!(posts = found.len(), "found the stored posts by `{author}`");
+        }
+        posts.extend(found.into_iter().map(|post| (post, PurgeReason::Requested)));
+    }
+    let nameless = store.purging().count_without_author().await?;
+    if nameless > 0 {
+        tracing::warn!(
+            posts = nameless,
+            "`--author` cannot find posts that are stored without an author: list them in a file for `--ids`"
+        );
+    }
+    Ok(posts)
 }
 
 async fn purge_old_texts(

@@ -1,4 +1,4 @@
-//! `topicmill purge`: deletes posts that were deleted on Reddit or that a file names, old post text, and old records.
+//! `topicmill purge`: deletes posts that were deleted on Reddit or that the user names, old post text, and old records.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,28 @@ use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant};
+use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
 use topicmill_store::Access;
 
-/// The four kinds of purge, which can be combined.
+/// The five kinds of purge, which can be combined.
 const USAGE: &str = "\
 topicmill purge --check-deleted [OPTIONS]
        topicmill purge --ids <FILE> [OPTIONS]
+       topicmill purge --author <NAME>... [OPTIONS]
        topicmill purge --retention [<HOURS>] [OPTIONS]
        topicmill purge --thin [<DAYS>] [OPTIONS]";
 
 const AFTER_HELP: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
   topicmill purge --ids erase.txt
+  topicmill purge --author u/someone
 
 A purged post leaves only a tombstone: its id, and the time and reason of the purge. topicmill deletes its text, url, \
 author and flair, and everything derived from them: labels, scores, sightings (records that a run saw the post), and \
 logits and vectors that no other labelled post with the same text needs. It also deletes crossposts of the post, \
 because they show its text. No file and no listing restores a purged post, with one exception: a post that moderators \
 removed, or that Reddit did not return, is stored again when Reddit itself shows it again. A post that its author \
-deleted, or that --ids names without another reason, is never stored again.
+deleted, or that --author or --ids names without another reason, is never stored again.
 
 After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs \
 disk space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A \
@@ -49,7 +51,7 @@ change. The database reuses the space; `topicmill db vacuum` shrinks a file.";
 #[expect(clippy::option_option, reason = "a value may be left out")]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
 #[command(group(
-    ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])
+    ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "author", "retention", "thin"])
 ))]
 pub struct Purge {
     /// Purge stored posts that were deleted or removed on Reddit; needs a key
@@ -74,6 +76,12 @@ pub struct Purge {
     /// line such as `fullname`, `id` or `url` is a header.
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
+    /// Purge the stored posts by the author NAME; can be repeated
+    ///
+    /// Spell NAME as Reddit does, with or without `u/`: the hash of a name depends on upper and lower case. Posts that
+    /// are stored without an author are not found.
+    #[arg(help_heading = "What to purge", long, value_name = "NAME", value_parser = parse_author)]
+    author: Vec<String>,
     /// Delete post text stored longer than HOURS [default: `collect.retention_hours`]
     ///
     /// Labels and scores are kept.
@@ -135,6 +143,7 @@ impl Purge {
         }
         let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
+            authors: self.author,
             retention_hours: retention,
             thin_days: thin,
             check: self.check_deleted.then_some(Check {
@@ -162,6 +171,13 @@ impl Purge {
         let (report, status) = purged?;
         context.log_summary(|| log_result(&report));
         Ok(Exit::done_if(status == RunStatus::Done))
+    }
+}
+
+fn parse_author(name: &str) -> Result<String, &'static str> {
+    match author_name(name) {
+        "" => Err("it is empty: write a name such as `u/someone`"),
+        name => Ok(name.to_owned()),
     }
 }
 

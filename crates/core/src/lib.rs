@@ -32,7 +32,7 @@ pub use self::cells::{
 pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
 pub use self::fullname::{Fullname, FullnameError};
-pub use self::post::{AuthorPolicy, Post, ReadyPost};
+pub use self::post::{AuthorPolicy, Post, ReadyPost, author_name};
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::schedules::{CatchUp, Overlap, ScheduledRunStatus};

@@ -59,6 +59,14 @@ impl Post {
     }
 }
 
+/// Returns an author's name without `u/`.
+pub fn author_name(name: &str) -> &str {
+    let name = name.trim();
+    name.strip_prefix("/u/")
+        .or_else(|| name.strip_prefix("u/"))
+        .unwrap_or(name)
+}
+
 /// The policy for storing authors' names.
 #[derive(Debug, Clone)]
 pub enum AuthorPolicy {
@@ -69,17 +77,25 @@ pub enum AuthorPolicy {
 }
 
 impl AuthorPolicy {
-    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the text.
-    pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
-        let ready = |mut post: Post| {
-            if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
+    /// Returns an author's name as it is stored.
+    pub fn apply(&self, author: &str) -> String {
+        match self {
+            Self::Stored => author.to_owned(),
+            Self::Hashed(key) => {
                 // The key has a fixed length, so the boundary between key and name is unambiguous.
                 let digest = Sha256::new()
                     .chain_update(key.as_bytes())
                     .chain_update(author.as_bytes())
                     .finalize();
-                *author = format!("u_{}", hex(&digest[..8]));
+                format!("u_{}", hex(&digest[..8]))
             }
+        }
+    }
+
+    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the text.
+    pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
+        let ready = |mut post: Post| {
+            post.author = post.author.as_deref().map(|author| self.apply(author));
             ReadyPost {
                 text_hash: TextHash::new(&post.text()),
                 rank: None,

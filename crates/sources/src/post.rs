@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{FOUND_MARKER, Post, SourceKind, Timestamp};
+use topicmill_core::{FOUND_MARKER, Post, SourceKind, Timestamp, author_name};
 use topicmill_score::reddit::is_placeholder;
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -219,11 +219,7 @@ pub(super) fn bare_subreddit(name: &str) -> &str {
 
 /// Returns an author's name without `u/`; `None` for the placeholder of a deleted author.
 fn author_of(name: &str, source: SourceKind) -> Option<String> {
-    let name = name.trim();
-    let name = name
-        .strip_prefix("/u/")
-        .or_else(|| name.strip_prefix("u/"))
-        .unwrap_or(name);
+    let name = author_name(name);
     let lower = name.to_lowercase();
     let gone = match &*lower {
         "[deleted]" | "[removed]" | "[unavailable]" => true,

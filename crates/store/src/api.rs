@@ -248,6 +248,10 @@ facade! {
     /// Records Reddit's response in one transaction. Posts that are gone are deleted with all derived data and their
     /// crossposts, and leave tombstones.
     fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
+    /// Returns the posts whose stored author is one of these names in lower case.
+    fn posts_by_author(&self, names: &[String]) -> Vec<Fullname>;
+    /// Counts the posts without a stored author.
+    fn count_without_author(&self) -> u64;
     /// Deletes the text, link, author and flair of up to `limit` posts and of their crossposts. Selects posts that were
     /// stored before `before` or, because of a wrong clock, after `after`. Returns the number of posts.
     fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;

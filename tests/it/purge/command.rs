@@ -78,6 +78,62 @@ fn the_purge_command_purges_and_records_its_run() {
     }
 }
 
+#[test]
+fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
+    let lines = |posts: &[(&str, &str)]| {
+        let created = 1_700_000_000;
+        let line = |(id, author): &(&str, &str)| {
+            json!({"id": id, "title": id, "subreddit": "food", "created_utc": created, "author": author})
+                .to_string()
+        };
+        posts.iter().map(line).collect::<Vec<String>>().join("\n")
+    };
+    let known = lines(&[
+        ("a1", "One"),
+        ("a2", "One"),
+        ("b1", "Two"),
+        ("c1", "[deleted]"),
+    ]);
+    // A different first line, so that this file does not count as imported.
+    let again = lines(&[("d1", "Two"), ("a1", "One"), ("a2", "One"), ("b1", "Two")]);
+    for (store_author, given) in [("false", "u/One"), ("true", "/u/one")] {
+        for database in databases() {
+            let program = Program::with_database(&database.url);
+            let import = |name: &str, lines: &str| {
+                let file = program.write(name, lines);
+                program
+                    .run_with(
+                        &[("collect.store_author", store_author)],
+                        &["import", &file],
+                    )
+                    .expect_exit(0, "");
+            };
+            let rows = |sql: &str| program.ok(&["sql", "--format", "csv", sql]).stdout;
+            let posts = "SELECT fullname FROM posts ORDER BY fullname";
+            import("known.ndjson", &known);
+
+            program
+                .ok(&["purge", "--author", "nobody"])
+                .expect_stderr("no stored post is by `nobody`");
+            assert_eq!(rows(posts), "fullname\nt3_a1\nt3_a2\nt3_b1\nt3_c1\n");
+            program
+                .ok(&["purge", "--author", given])
+                .expect_stderr_all(&["posts=2", "purged=2", "stored without an author"]);
+            assert_eq!(rows(posts), "fullname\nt3_b1\nt3_c1\n");
+            assert_eq!(
+                rows("SELECT fullname, reason FROM tombstones ORDER BY fullname"),
+                "fullname,reason\nt3_a1,requested\nt3_a2,requested\n"
+            );
+
+            import("again.ndjson", &again);
+            assert_eq!(rows(posts), "fullname\nt3_b1\nt3_c1\nt3_d1\n");
+        }
+    }
+    Program::new()
+        .run(&["purge", "--author", "u/"])
+        .expect_exit(2, "--author");
+}
+
 /// Returns a `purge --check-deleted` command that uses this server and a database of one post.
 fn checking(program: &Program, server: &MockServer) -> std::process::Command {
     let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;

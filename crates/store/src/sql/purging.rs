@@ -85,6 +85,26 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
+    pub async fn posts_by_author(&self, authors: &[String]) -> Result<Vec<Fullname>> {
+        let find = format!(
+            "SELECT fullname FROM posts WHERE lower(author) IN {} ORDER BY fullname",
+            DB::IN_JSON_ARRAY
+        );
+        let rows = sqlx::query::<DB>(AssertSqlSafe(find))
+            .bind(names(authors.iter().map(String::as_str)).as_str())
+            .fetch_all(&self.pool)
+            .await;
+        Self::fullnames(rows, "find the posts of an author")
+    }
+
+    pub async fn count_without_author(&self) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>("SELECT COUNT(*) FROM posts WHERE author IS NULL")
+            .fetch_one(&self.pool)
+            .await
+            .map(i64::unsigned_abs)
+            .context("count posts without an author")
+    }
+
     /// Counts the gold labels of posts. No gold label can be added while the posts are locked.
     async fn count_gold(
         tx: &mut Transaction<'static, DB>,

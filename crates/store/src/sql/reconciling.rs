@@ -56,7 +56,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::fullnames(rows, "find the posts that were checked last")
     }
 
-    fn fullnames(
+    pub(super) fn fullnames(
         rows: Result<Vec<DB::Row>, sqlx::Error>,
         what: &'static str,
     ) -> Result<Vec<Fullname>> {
