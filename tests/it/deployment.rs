@@ -141,6 +141,11 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
         ran.expect_stderr("permission denied");
     }
+    for job in Users::JOBS {
+        users
+            .ran(job, &["labels", "drop", "current", "--yes"])
+            .expect_exit(4, "only the owner");
+    }
     assert_role_is_limited(&users).await;
     users.gone().await;
 }

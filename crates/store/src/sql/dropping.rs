@@ -6,7 +6,7 @@
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::super::dialect::Dialect;
-use super::super::{Dependents, DropTarget, Result};
+use super::super::{Dependents, DropTarget, Result, StoreError};
 use super::{ErrorContext, SqlStore, at, push_list};
 use topicmill_core::Timestamp;
 
@@ -36,11 +36,22 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn dependents(&self, what: DropTarget, now: Timestamp) -> Result<Dependents> {
         const WHAT: &str = "count dependent rows";
         let (column, id) = what.column();
+        let mut tx = self.begin().await?;
+        // Deletes nothing: checks the privilege before some of the rows are gone.
+        sqlx::query::<DB>("DELETE FROM label_sets WHERE 1 = 0")
+            .execute(&mut *tx)
+            .await
+            .context(WHAT)
+            .map_err(|error| match error {
+                StoreError::Denied(_) => StoreError::Denied(
+                    "only the owner of the tables may drop labels and models".to_owned(),
+                ),
+                error => error,
+            })?;
         let table = match what {
             DropTarget::LabelSet(_) => "gold",
             DropTarget::Model(_) => "text_vectors",
         };
-        let mut tx = self.begin().await?;
         let now = self.database_time(&mut tx, at(now)).await?;
         let counts = format!(
             "SELECT (SELECT COUNT(*) FROM classifications WHERE {labels}), \
