@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::driver_error::{ConflictRetries, is_taken};
-use super::super::{ImportState, Page, Result, Upserted};
+use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
 use super::post_rows::{Row, insert_posts, names, rows_of, sightings};
 use super::stored_posts::{BULK_ROWS, StoredPost, insert_and_return};
@@ -308,8 +308,12 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn author_key(&self) -> Result<String> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
-            .fetch_one(&self.pool)
+            .fetch_optional(&self.pool)
             .await
-            .context("read the key for author names")
+            .context("read the key for author names")?
+            // A row policy of roles.sql hides the key from users who may not store posts.
+            .ok_or_else(|| {
+                StoreError::Denied("permission denied for the key of author names".to_owned())
+            })
     }
 }
