@@ -91,15 +91,7 @@ impl Evaluate {
         // Topics are not a random sample.
         let is_sample = caveat.is_none();
         let estimates_shares = |side: &Side| is_sample && side.set.mode == Mode::Single;
-        let mut sides = Vec::new();
-        for place in 0..places {
-            // A flag that is used once applies to both sides.
-            let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
-            let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
-            let words = (&set[..], argument(&self.model));
-            let words = (words.0, words.1.as_deref());
-            sides.push(Side::find(setup, &store, words, self.compute).await?);
-        }
+        let sides = self.sides(setup, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
         let sample = gold_labels.random_sample(1).cloned();
@@ -159,6 +151,23 @@ impl Evaluate {
             _ => unreachable!("there are one or two sides"),
         }
         Ok(Exit::Done)
+    }
+
+    /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
+    async fn sides(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        places: usize,
+    ) -> Result<Vec<Side>, CliError> {
+        let mut sides = Vec::new();
+        for place in 0..places {
+            let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
+            let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
+            let model = argument(&self.model);
+            sides.push(Side::find(setup, store, (&set, model.as_deref()), self.compute).await?);
+        }
+        Ok(sides)
     }
 
     /// Returns the stored labels of a side, or if it has none, labels computed from stored logits. With --compute, also

@@ -117,8 +117,8 @@ fn a_calibrated_copy_of_the_file_in_the_settings_is_kept() {
         // Although all posts have labels of the file in the settings, these are not recommended.
         assert_eq!(next(), "topicmill classify --pipeline FILE");
 
-        let made = run(&calibrated, &make).stderr;
-        assert!(!made.contains(advice), "{made}");
+        let logged = run(&calibrated, &make).stderr;
+        assert!(!logged.contains(advice), "{logged}");
         let status = run(&calibrated, &["status"]).stdout;
         let done = "nothing: every post has a label";
         assert_eq!(answer(&status, "Next"), Some(done));
