@@ -284,7 +284,12 @@ async fn posts_by(
     let policy = AuthorPolicy::Hashed(store.posts().author_key().await?);
     let mut posts = Vec::new();
     for author in authors {
-        let stored = [policy.apply(author), author.to_lowercase()];
+        let stored = [
+            policy.apply(author),
+            author.to_lowercase(),
+            // A database may change only ASCII letters to lower case.
+            author.to_ascii_lowercase(),
+        ];
         let found = store.purging().posts_by_author(&stored).await?;
         if found.is_empty() {
             tracing::warn!(

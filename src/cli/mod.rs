@@ -122,7 +122,7 @@ enum Command {
     /// Run stages on a schedule, and show past and upcoming runs
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Delete posts that were deleted on Reddit or are listed in a file, and old post text
+    /// Delete posts that were deleted on Reddit or that you name, and old post text
     Purge(purge::Purge),
     /// Run a read-only SQL query
     Sql(sql::Sql),

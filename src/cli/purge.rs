@@ -29,8 +29,8 @@ A purged post leaves only a tombstone: its id, and the time and reason of the pu
 author and flair, and everything derived from them: labels, scores, sightings (records that a run saw the post), and \
 logits and vectors that no other labelled post with the same text needs. It also deletes crossposts of the post, \
 because they show its text. No file and no listing restores a purged post, with one exception: a post that moderators \
-removed, or that Reddit did not return, is stored again when Reddit itself shows it again. A post that its author \
-deleted, or that --author or --ids names without another reason, is never stored again.
+removed, or that Reddit did not return, is stored again when Reddit itself shows it again. A post is \
+never stored again if its author deleted it, if --author purged it, or if --ids names it without another reason.
 
 After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs \
 disk space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A \

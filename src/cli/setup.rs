@@ -251,7 +251,7 @@ impl Setup {
         tracing::info!(
             "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
              settings to `{}`",
-            file.display()
+            real(file).unwrap_or_else(|| file.to_owned()).display()
         );
     }
 

@@ -31,7 +31,7 @@ database cannot be read within 10 seconds.";
 #[command(after_help = AFTER_HELP)]
 pub struct Status {
     /// Count every post, instead of estimating counts above 200,000
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check")]
     exact: bool,
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]

@@ -117,7 +117,8 @@ impl StatusReport {
             "posts are waiting"
         };
         if self.defaults.is_original {
-            let why = format!("{NAME_CALIBRATED}; {waiting} {posts} for its labels");
+            let why =
+                format!("{NAME_CALIBRATED}; {waiting} {posts} for labels of the current label set");
             return (Some(self.classify()), why);
         }
         if let Some(theirs) = &self.other_labels {

@@ -95,7 +95,7 @@ impl Evaluate {
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
         let sample = gold_labels.random_sample(1).cloned();
-        let has_random_posts = gold_labels.is_representative(1);
+        let all_random = sample.is_none() && gold_labels.is_representative(1);
         let gold =
             gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
@@ -110,11 +110,9 @@ impl Evaluate {
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
-        let random = if has_random_posts {
-            held.posts.len()
-        } else {
-            0
-        };
+        // `held` is the whole if no random post is left.
+        let sampled = drawn.as_ref().or(all_random.then_some(&whole));
+        let random = sampled.map_or(0, |sampled| sampled.posts.len());
         let totals = match &sides[..] {
             [one] if random >= SHARE_POSTS && estimates_shares(one) => totals(&store, one).await?,
             _ => None,

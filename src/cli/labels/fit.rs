@@ -43,7 +43,7 @@ pub struct FitLabels {
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
-    /// the target of the last fit, if it has one.
+    /// the target of the current fit or, if the labels have changed since, of the last one.
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
     /// Choose the threshold for a recall of R
