@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::clock::SystemClock;
 use topicmill_core::{RunStatus, Stage, Timestamp};
 use topicmill_store::worker_name;
-use topicmill_store::{Access, Store};
+use topicmill_store::{Access, RunId, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::builders;
@@ -151,6 +151,17 @@ fn status_suggests_the_next_step_from_the_first_post_to_the_last_label() {
     }
 }
 
+/// Begins a run of a process of this machine that no longer exists: Linux never assigns its id.
+async fn killed_run(store: &Store) -> RunId {
+    let me = worker_name();
+    let (place, _) = me.rsplit_once(':').unwrap();
+    let worker = format!("{place}:99999999");
+    let runs = store.runs();
+    runs.begin_run(Stage::Classify, &worker, now())
+        .await
+        .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
     for scene in Scene::each() {
@@ -180,14 +191,7 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
             .await
             .unwrap();
 
-        // A process id on this machine that Linux never assigns.
-        let me = worker_name();
-        let (place, _) = me.rsplit_once(':').unwrap();
-        let killed = store
-            .runs()
-            .begin_run(Stage::Classify, &format!("{place}:99999999"), now())
-            .await
-            .unwrap();
+        let killed = killed_run(&store).await;
         let status = scene.status();
         assert_eq!(answer(&status, "Running"), Some("nothing"), "{status}");
         assert!(
@@ -397,16 +401,10 @@ async fn a_run_that_found_every_post_claimed_does_not_hide_a_crash() {
     for scene in Scene::each() {
         scene.import(3);
         let store = scene.store().await;
-        let me = worker_name();
-        let (place, _) = me.rsplit_once(':').unwrap();
-        let killed = store
-            .runs()
-            .begin_run(Stage::Classify, &format!("{place}:99999999"), now())
-            .await
-            .unwrap();
+        let killed = killed_run(&store).await;
         let idle = store
             .runs()
-            .begin_run(Stage::Classify, &me, now())
+            .begin_run(Stage::Classify, &worker_name(), now())
             .await
             .unwrap();
         let counts = json!({"posts": 0, "held_elsewhere": 3});
