@@ -47,6 +47,9 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
         OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
             "; install it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
         }
+        OnnxError::Dependency { .. } => {
+            "; install it with your package manager (Debian and Ubuntu: `apt install libstdc++6` for `libstdc++.so.6`)"
+        }
         OnnxError::Missing {
             library: Library::OpenVino,
             ..

@@ -1,8 +1,9 @@
 //! Tests the program as a user runs it: its output, its exit codes, and what it leaves behind after misuse,
 //! interruption or a kill.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -393,6 +394,38 @@ fn a_wrong_library_fails_in_one_sentence_with_exit_5() {
         ran.expect_exit(5, library);
         ran.expect_stderr("onnxruntime.library");
     }
+}
+
+#[test]
+fn a_library_whose_dependency_is_missing_names_it() {
+    let program = Program::new();
+    let folder = program.folder.path();
+    let link = |arguments: &[&str]| {
+        let linked = Command::new("cc")
+            .args(["-shared", "-x", "c", "/dev/null"])
+            .args(arguments)
+            .current_dir(folder)
+            .status();
+        assert!(linked.expect("a C compiler, as for the build").success());
+    };
+    link(&["-o", "libneeded.so"]);
+    link(&[
+        "-o",
+        "libforeign.so",
+        "-Wl,--no-as-needed",
+        "-L.",
+        "-lneeded",
+    ]);
+    fs::remove_file(folder.join("libneeded.so")).unwrap();
+    let library = folder.join("libforeign.so");
+    let mut command = program.command(&["classify"]);
+    let ran = finished(
+        command
+            .env("TOPICMILL__ONNXRUNTIME__LIBRARY", &library)
+            .output()
+            .unwrap(),
+    );
+    ran.expect_exit(5, "it needs `libneeded.so`, which is not on this system");
 }
 
 #[test]

@@ -45,6 +45,18 @@ pub enum OnnxError {
         /// The loader's message.
         detail: String,
     },
+    /// The library depends on another one that this system lacks.
+    #[error(
+        "cannot load {library} from `{path}`: it needs `{dependency}`, which is not on this system"
+    )]
+    Dependency {
+        /// The library.
+        library: Library,
+        /// The file.
+        path: PathBuf,
+        /// File name of the missing library.
+        dependency: String,
+    },
     /// The library cannot be initialised.
     #[error("cannot start {library}: {detail}")]
     Start {

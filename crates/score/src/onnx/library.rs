@@ -302,11 +302,18 @@ fn reason(message: &str) -> &str {
         .map_or(message, |(_, reason)| reason)
 }
 
-/// Returns the error for a library that does not load: it is the wrong file, or there is too little memory.
+/// Returns the error for a library that does not load: it is the wrong file, a library that it needs is missing, or
+/// there is too little memory.
 pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
     let path = path.to_owned();
     if is_out_of_memory(&detail) {
         OnnxError::Memory(path, detail)
+    } else if let Some(dependency) = missing_dependency(&path, &detail) {
+        OnnxError::Dependency {
+            library,
+            path,
+            dependency,
+        }
     } else {
         OnnxError::Load {
             library,
@@ -314,6 +321,13 @@ pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxE
             detail,
         }
     }
+}
+
+/// Returns the library that the loader did not find, if it is not `path` itself.
+fn missing_dependency(path: &Path, message: &str) -> Option<String> {
+    let (name, _) = message.split_once(": cannot open shared object file")?;
+    let is_dependency = Path::new(name) != path && !name.contains('/');
+    is_dependency.then(|| name.to_owned())
 }
 
 /// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
