@@ -161,7 +161,8 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let scene = Scene::new(&database);
     let answers = first(&scene, "answers.csv", 24);
     scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
-    scene.ok(&["labels", "fit", "--make-current"]);
+    let fitted = scene.json(&["labels", "fit", "--make-current"]);
+    let version = &fitted["hash"].as_str().unwrap()[..12];
     let others = "SELECT fullname, label, score FROM labeled_posts WHERE fullname <> 't3_k00001' ORDER BY fullname";
     let before = csv(&scene, others);
     let ids = scene.write("ids.txt", "t3_k00001\n");
@@ -170,7 +171,7 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
         "gold labels were deleted with their posts, but the label set `first-fit24` keeps what it learned from 24 gold \
             labels",
         "gold=1",
-        "topicmill labels drop first-fit24",
+        &format!("topicmill labels drop {version}"),
     ]);
     let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
     assert_eq!(counts["posts"], 0, "{counts}");
@@ -272,6 +273,9 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let ran = scene.ok(&evaluate);
         ran.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
         assert_eq!(scene.json(&evaluate)["posts"], 6);
+        // The same answers, imported again, are still those that the fit learned from.
+        scene.ok(&["labels", "gold", "import", &some, "--random"]);
+        assert_eq!(scene.json(&evaluate)["posts"], 6);
         let both = ["--label-set", "first", "--label-set", "first-fit24"];
         let both = scene.json(&[&evaluate[..], &both].concat());
         assert_eq!(both["posts"], 6, "{both}");
@@ -284,6 +288,29 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
     scene.ok(&["labels", "fit", "--gold", &file, "--make-current"]);
     let ran = scene.ok(&["labels", "evaluate", "--gold", &file]);
     ran.expect_stderr("fitted to gold labels that are not in the database");
+}
+
+#[test]
+fn fits_to_equally_many_answers_have_different_names() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let some = first(&scene, "some.csv", 24);
+    let all = scene.read("some.csv");
+    let (header, answers) = all.split_once('\n').unwrap();
+    let others: Vec<&str> = answers
+        .lines()
+        .map(|line| line.split(',').next().unwrap())
+        .collect();
+    let others = scene.write(
+        "others.csv",
+        format!("{header}\n{},food\n", others.join(",music\n")),
+    );
+    let fit = |gold: &str| {
+        scene.json(&["labels", "fit", "--gold", gold, "--make-current"])["name"].clone()
+    };
+    assert_eq!(fit(&some), "first-fit24");
+    assert_eq!(fit(&others), "first-fit24-2");
+    assert_eq!(fit(&some), "first-fit24", "the same fit");
 }
 
 #[test]

@@ -392,7 +392,8 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let program = Program::with_database(&database.url).with_default_model();
     let scene = Scene::of(program, &database, 12).await;
     let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
-    assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
+    let of_ada = ["--annotator", "ada", "--random"];
+    assert_eq!(scene.import("gold.csv", csv, &of_ada).code, 0);
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
     let wider = scene
         .program
@@ -403,6 +404,22 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["posts"], 2);
     ran.expect_stderr("labels that annotators were not offered");
+    // Which answers are left out depends on the answers, so the others are no random sample.
+    assert!(found["shares"].is_null(), "{found}");
+    let quality = || scene.json(&["status"])["quality"].clone();
+    assert_eq!(quality()["sample"], "random");
+    scene.ok(&["classify", "--pipeline", &wider, "--make-current"]);
+    let measured = quality();
+    assert_eq!(measured["sample"], "selected");
+    let sentence = measured["sentence"].as_str().unwrap();
+    assert!(
+        sentence.contains("from 2 answers; 1 more do not count"),
+        "{sentence}"
+    );
+    // The same answers count for the new labels once they are imported again.
+    assert_eq!(scene.import("gold.csv", csv, &of_ada).code, 0);
+    assert_eq!(quality()["sample"], "random");
+    assert_eq!(quality()["outcome"]["all"], 3);
     // In a set with fewer labels, every label was offered.
     let narrow = scene
         .program

@@ -16,7 +16,7 @@ use topicmill_score::{Label, LabelSet};
 use topicmill_tables::TableError;
 
 pub use self::agreement::{PairAgreement, agreement};
-pub use self::consensus::{Consensus, consensus, remove_partly_offered};
+pub use self::consensus::{Consensus, consensus, partly_offered, remove_partly_offered};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;
 

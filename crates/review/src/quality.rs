@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use crate::calibrate::Proportion;
-use crate::gold::{self, Consensus};
+use crate::gold::{self, Consensus, GoldRow};
 use crate::join::{self, Labelling};
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_score::LabelSet;
@@ -73,10 +73,15 @@ pub async fn measure(
         offered,
         ..
     } = gold::consensus(answers);
+    let randomly_drawn =
+        |rows: &[GoldRow]| rows.iter().filter(|row| random.contains(&row.id)).count();
+    let all_random = randomly_drawn(&rows);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
     rows.retain(|row| row.label.is_empty() || has(&row.label));
+    // Whether such an answer is left out depends on the answer, so the others are no random sample.
+    let for_other_labels = all_random - randomly_drawn(&rows);
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one row.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
     let labelling = Labelling {
@@ -86,10 +91,10 @@ pub async fn measure(
     };
     let all = join::join_gold(store, &[labelling], &gold.posts).await?;
     let drawn = all.restricted_to(&random);
-    let (sample, judged) = if drawn.posts.is_empty() {
-        (QualitySample::Selected, &all.rows[0])
-    } else {
-        (QualitySample::Random, &drawn.rows[0])
+    let (sample, judged) = match (drawn.posts.is_empty(), for_other_labels) {
+        (true, _) => (QualitySample::Selected, &all.rows[0]),
+        (false, 0) => (QualitySample::Random, &drawn.rows[0]),
+        (false, _) => (QualitySample::Selected, &drawn.rows[0]),
     };
     let right = judged.iter().filter(|row| row.is_right());
     let given = judged.iter().filter(|row| row.given().is_some());
@@ -102,7 +107,13 @@ pub async fn measure(
     );
     let sample = Some(sample).filter(|_| outcome.all > 0);
     Ok(MeasuredQuality {
-        sentence: sentence(sample, &outcome, &precision, answered, used.len()),
+        sentence: sentence(
+            sample,
+            &outcome,
+            &precision,
+            for_other_labels,
+            (answered, used.len()),
+        ),
         sample,
         left_out: answered - outcome.all,
         outcome,
@@ -143,8 +154,8 @@ fn sentence(
     sample: Option<QualitySample>,
     outcome: &Proportion,
     precision: &Proportion,
-    answered: usize,
-    used_in_fit: usize,
+    for_other_labels: usize,
+    (answered, used_in_fit): (usize, usize),
 ) -> String {
     let Some(sample) = sample else {
         return match (answered, used_in_fit) {
@@ -170,6 +181,11 @@ fn sentence(
     };
     let of = match sample {
         QualitySample::Random => format!("from {} random {answers}", outcome.all),
+        QualitySample::Selected if for_other_labels > 0 => format!(
+            "from {} {answers}; {for_other_labels} more do not count, because the labels have changed (no estimate for \
+             all posts)",
+            outcome.all
+        ),
         QualitySample::Selected => format!(
             "from {} {answers} about posts that were not drawn at random (no estimate for all posts)",
             outcome.all
@@ -209,7 +225,7 @@ mod tests {
         used: usize,
     ) -> String {
         let of = |(of, all)| Proportion::new(of, all);
-        sentence(sample, &of(outcome), &of(precision), answered, used)
+        sentence(sample, &of(outcome), &of(precision), 0, (answered, used))
     }
 
     #[test]
@@ -236,6 +252,12 @@ mod tests {
         assert_eq!(
             sentence_for(None, (0, 0), (0, 0), 0, 0),
             "never measured; answering 100 posts takes 10 minutes"
+        );
+        let of = |share: (usize, usize)| Proportion::new(share.0, share.1);
+        assert_eq!(
+            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), 30, (38, 0)),
+            "25 % correct (7 to 59), from 8 answers; 30 more do not count, because the labels have changed (no estimate \
+             for all posts); 50 % of 4 assigned labels are correct"
         );
         for (answered, used, expected) in [
             (

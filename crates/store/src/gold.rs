@@ -86,6 +86,8 @@ pub struct FitRow {
     pub id: i64,
     /// Name of the label set.
     pub name: String,
+    /// Start of its hash, which identifies it where several versions have this name.
+    pub version: String,
     /// The number of answers, and who gave them.
     pub learned: Provenance,
 }
@@ -93,10 +95,16 @@ pub struct FitRow {
 impl FitRow {
     /// Describes what the label set retains from its answers, and how to remove it.
     pub fn what_it_keeps(&self) -> String {
-        let Self { name, learned, .. } = self;
+        let Self {
+            name,
+            version,
+            learned,
+            ..
+        } = self;
         format!(
             "`{name}` keeps what it learned from {} gold labels, possibly including these, as weights without any text \
-             or id; to forget them, run `topicmill labels fit --make-current`, and then `topicmill labels drop {name}`",
+             or id; to forget them, run `topicmill labels fit --make-current` (or `topicmill labels use` with a \
+             different label set), and then `topicmill labels drop {version}`",
             learned.answers
         )
     }

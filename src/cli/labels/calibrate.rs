@@ -214,9 +214,9 @@ impl Calibrate {
     ) -> Result<Vec<GoldEvidence>, CliError> {
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
         let gold_labels = gold_source::read(store, &self.gold).await?;
+        let gold_labels = gold_source::leave_out_partly_offered(store, gold_labels, &[set]).await?;
         let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
-        let gold =
-            gold_source::resolve(store, gold_labels, &[set], self.others_out_of_scope).await?;
+        let gold = gold_source::resolve(gold_labels, &[set], self.others_out_of_scope)?;
         let gold = gold.posts.into_iter();
         let gold: Gold = gold
             .map(|mut post| (post.id, post.right.swap_remove(0)))

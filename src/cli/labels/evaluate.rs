@@ -24,9 +24,8 @@ const SHOWN_CONFUSIONS: usize = 8;
 /// F1 is mostly chance.
 const MACRO_F1_POSTS: usize = 50;
 /// A note on the confidence intervals and macro-F1, for table headings.
-const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and \
-                         1,000 resamples (fewer above 100,000 posts). Macro-F1 is the mean over labels that have gold \
-                         labels, and needs 50 gold posts in scope.";
+const INTERVALS: &str = "Intervals are 95 %: Wilson intervals, or a bootstrap for macro-F1, which needs 50 gold posts \
+                         in scope.";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -94,10 +93,10 @@ impl Evaluate {
         let sides = self.sides(setup, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
+        let gold_labels = gold_source::leave_out_partly_offered(&store, gold_labels, &sets).await?;
         let sample = gold_labels.random_sample(1).cloned();
         let all_random = sample.is_none() && gold_labels.is_representative(1);
-        let gold =
-            gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
+        let gold = gold_source::resolve(gold_labels, &sets, self.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {

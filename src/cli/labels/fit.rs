@@ -132,6 +132,7 @@ impl FitLabels {
         let folder = setup.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
         let gold = gold_source::read(store, &self.gold).await?;
+        let gold = gold_source::leave_out_partly_offered(store, gold, &[&base]).await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
         let (texts, people) = self
             .gold_texts(setup, store, (&folder, model), &base, gold)
@@ -152,7 +153,7 @@ impl FitLabels {
                 self.gold
             ))
         })?;
-        fitted.set.name = format!("{}-fit{}", base.name, fitted.answers);
+        fitted.set.name = free_name(store, &base, &fitted).await?;
         Ok(LabelSetFit {
             base,
             fitted,
@@ -206,7 +207,7 @@ impl FitLabels {
         if !fitted.is_better() {
             tracing::warn!(
                 answers = fitted.answers,
-                "the gain in log-likelihood on the held-out gold labels is not significant: add about 25 gold labels \
+                "the gain in log-likelihood on the held-out gold labels is not significant: add gold labels \
                  and fit again"
             );
         }
@@ -301,8 +302,7 @@ impl FitLabels {
     ) -> Result<(Vec<GoldText>, BTreeSet<String>), CliError> {
         let people = gold_labels.annotators();
         let random = gold_labels.random_sample(MIN_RANDOM).cloned();
-        let gold =
-            gold_source::resolve(store, gold_labels, &[base], self.others_out_of_scope).await?;
+        let gold = gold_source::resolve(gold_labels, &[base], self.others_out_of_scope)?;
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let hashes = store.posts().text_hashes(&names).await?;
         let hashes: BTreeMap<Fullname, TextHash> = hashes.into_iter().collect();
@@ -360,13 +360,28 @@ impl FitLabels {
     }
 }
 
+/// Returns the name of a fit: the base's name and the number of answers, with a number if another fit has this name.
+async fn free_name(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
+    let rows = store.labels().label_sets().await?;
+    let (name, hash) = (
+        format!("{}-fit{}", base.name, fitted.answers),
+        fitted.set.hash(),
+    );
+    let is_free = |name: &String| rows.iter().all(|row| row.name != *name || row.hash == hash);
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    Ok(names
+        .find(is_free)
+        .expect("there are finitely many label sets"))
+}
+
 /// Returns the target of the latest fit with this label set's name, if it is a fit of a different version: a change to
 /// the labels does not change the target.
 async fn earlier_target(store: &Store, set: &LabelSet) -> Result<Option<FitTarget>, CliError> {
     let prefix = format!("{}-fit", set.name);
     let is_fit = |row: &&LabelSetRow| {
-        let answers = row.name.strip_prefix(&prefix);
-        answers.is_some_and(|answers| answers.parse::<usize>().is_ok())
+        let numbers = row.name.strip_prefix(&prefix);
+        numbers.is_some_and(|numbers| numbers.split('-').all(|part| part.parse::<u32>().is_ok()))
     };
     let rows = store.labels().label_sets().await?;
     let Some(row) = rows.iter().find(is_fit) else {

@@ -32,6 +32,8 @@ pub(super) struct GoldLabels {
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Consensus::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
+    /// True if answers were left out because of what they say, so that the others are no random sample.
+    is_selective: bool,
     /// The number of stored texts, if the gold labels are the topics that posts were collected for.
     topics_of: Option<u64>,
     /// The annotators, if the answers are from the database.
@@ -94,6 +96,7 @@ async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
         rows: found.rows,
         random: found.has_close_calls.then_some(found.random),
         offered: found.offered,
+        is_selective: false,
         topics_of: None,
         annotators: found.annotators,
     })
@@ -125,13 +128,16 @@ impl GoldLabels {
     /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
     pub(super) fn is_representative(&self, fewest: usize) -> bool {
         let random = self.random.as_ref();
-        random.is_none_or(|random| random.len() >= fewest.max(1))
+        !self.is_selective && random.is_none_or(|random| random.len() >= fewest.max(1))
     }
 
     /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than
     /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
     pub(super) fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
         let random = self.random.as_ref()?;
+        if self.is_selective {
+            return None;
+        }
         if random.len() >= fewest.max(1) {
             return Some(random);
         }
@@ -208,21 +214,32 @@ pub(super) async fn hold_out(
     Ok(labels)
 }
 
-/// Maps gold labels to the labels of one or more label sets. Warns about gold labels that count as out of scope.
-pub(super) async fn resolve(
+/// Leaves out the "none of these" answers whose annotators were not offered all labels of `sets`, with a warning.
+pub(super) async fn leave_out_partly_offered(
     store: &Store,
     mut labels: GoldLabels,
     sets: &[&LabelSet],
-    others_out_of_scope: bool,
-) -> Result<ResolvedGold, CliError> {
+) -> Result<GoldLabels, CliError> {
     let unasked =
         gold::remove_partly_offered(store, &mut labels.rows, &labels.offered, sets).await?;
     if unasked > 0 {
+        labels.is_selective = true;
         tracing::warn!(
             posts = unasked,
-            "posts marked as \"none of these\" are left out: the label set has labels that annotators were not offered"
+            "posts marked as \"none of these\" are left out, because the label set has labels that annotators were not \
+             offered; without these posts, the figures are not estimates for all posts: answer them again with \
+             `{REVIEW_COMMAND}`, which shows them first, or import a new file of answers"
         );
     }
+    Ok(labels)
+}
+
+/// Maps gold labels to the labels of one or more label sets. Warns about gold labels that count as out of scope.
+pub(super) fn resolve(
+    labels: GoldLabels,
+    sets: &[&LabelSet],
+    others_out_of_scope: bool,
+) -> Result<ResolvedGold, CliError> {
     let gold = gold::resolve(labels.rows, sets, others_out_of_scope).map_err(|error| {
         let error = CliError::from(error);
         if labels.topics_of.is_none() {

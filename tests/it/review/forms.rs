@@ -212,3 +212,31 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
         assert_eq!(chosen, json!({"filter": 2}));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn none_of_these_is_asked_again_after_labels_were_added() {
+    for database in databases() {
+        let scene = Scene::new(&database, 8).await;
+        let gold = "id,label\nk00005,none\nk00006,food\nk00007,none\n";
+        let gold = scene.program.write("gold.csv", gold);
+        scene.ok(&["labels", "gold", "import", &gold, "--annotator", "ada"]);
+        let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
+        let wider = scene
+            .program
+            .write("wider.toml", pipeline("wider", "", &more));
+        scene.ok(&["classify", "--pipeline", &wider, "--make-current"]);
+        let served = Served::start(&scene, &[]);
+        let mut page = served.get("/review").await;
+        for post in ["t3_k00005", "t3_k00007"] {
+            assert!(page.contains("before labels were added"), "{page}");
+            assert_eq!(field(&page, "post"), post);
+            let form = answer_form(&page, &[("none", "1")]);
+            let form: Vec<(&str, &str)> = form.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            page = served.post("/review/answer", &form, None).await.1;
+        }
+        assert!(!page.contains("before labels were added"), "{page}");
+        // Only the annotator who gave an answer is asked again.
+        let page = served.get("/review?as=carl").await;
+        assert!(!page.contains("before labels were added"), "{page}");
+    }
+}

@@ -85,7 +85,7 @@ pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
 }
 
 /// Removes out-of-scope posts whose annotators were not offered all labels of `sets` (see [`Consensus::offered`]).
-/// Returns the number of removed rows.
+/// Returns the number of removed rows; unless it is 0, the other rows are no random sample.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -95,24 +95,54 @@ pub async fn remove_partly_offered(
     offered: &BTreeMap<Fullname, Vec<i64>>,
     sets: &[&LabelSet],
 ) -> Result<usize, StoreError> {
-    let mut slugs: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
-    for id in offered.values().flatten() {
-        if !slugs.contains_key(id) {
-            let set = store.labels().unfitted_label_set(*id).await?;
-            slugs.insert(
-                *id,
-                set.labels.into_iter().map(|label| label.slug).collect(),
-            );
-        }
-    }
-    let has_all = |slugs: &BTreeSet<String>| {
-        let mut labels = sets.iter().flat_map(|set| &set.labels);
-        labels.all(|label| slugs.contains(&label.slug))
-    };
+    let partial = partial_sets(store, offered.values().flatten(), sets).await?;
     let before = rows.len();
     rows.retain(|row| {
         let sets = offered.get(&row.id);
-        sets.is_none_or(|sets| sets.iter().all(|id| has_all(&slugs[id])))
+        sets.is_none_or(|sets| sets.iter().all(|id| !partial.contains(id)))
     });
     Ok(before - rows.len())
+}
+
+/// Returns the "none of these" answers whose annotators were not offered all labels of `set`.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn partly_offered(
+    store: &Store,
+    mut answers: Vec<StoredGold>,
+    set: &LabelSet,
+) -> Result<Vec<StoredGold>, StoreError> {
+    answers.retain(|one| one.answer.label.is_none());
+    let sets = answers
+        .iter()
+        .filter_map(|one| one.answer.label_set.as_ref());
+    let partial = partial_sets(store, sets, &[set]).await?;
+    answers.retain(|one| {
+        let offered = one.answer.label_set.as_ref();
+        offered.is_some_and(|id| partial.contains(id))
+    });
+    Ok(answers)
+}
+
+/// Returns the keys of the stored label sets that lack a label of `sets`.
+async fn partial_sets(
+    store: &Store,
+    stored: impl Iterator<Item = &i64>,
+    sets: &[&LabelSet],
+) -> Result<BTreeSet<i64>, StoreError> {
+    let mut partial = BTreeSet::new();
+    for id in stored.copied().collect::<BTreeSet<i64>>() {
+        let offered = store.labels().unfitted_label_set(id).await?;
+        let offered: BTreeSet<&str> = offered
+            .labels
+            .iter()
+            .map(|label| label.slug.as_str())
+            .collect();
+        let mut labels = sets.iter().flat_map(|set| &set.labels);
+        if labels.any(|label| !offered.contains(label.slug.as_str())) {
+            partial.insert(id);
+        }
+    }
+    Ok(partial)
 }

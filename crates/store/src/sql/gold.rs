@@ -142,13 +142,16 @@ impl<DB: Dialect> SqlStore<DB> {
         text_hash: &[u8],
     ) -> Result<bool> {
         // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
-        // does not state which text the annotator saw, so the stored hash is kept too.
+        // does not state which text the annotator saw, so the stored hash is kept too. The same answer keeps its time:
+        // a fit has used the answers that are older than the fit.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
              VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
              ON CONFLICT (fullname, annotator) DO UPDATE SET label = excluded.label, \
-               label_set_id = excluded.label_set_id, source = excluded.source, answered_at = excluded.answered_at, \
+               label_set_id = excluded.label_set_id, source = excluded.source, \
+               answered_at = CASE WHEN gold.label IS NOT DISTINCT FROM excluded.label THEN gold.answered_at \
+                             ELSE excluded.answered_at END, \
                text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
                            ELSE gold.text_hash END, \
                chosen = CASE WHEN excluded.chosen = 'import' THEN gold.chosen ELSE excluded.chosen END, \
@@ -437,11 +440,20 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
+/// Number of digits of a label set's hash that messages show.
+const VERSION_LETTERS: usize = 12;
+
 fn fit_row(id: i64, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {
     let learned = Deserialize::deserialize(&fitted["provenance"]);
     let learned = learned
         .map_err(|error: serde_json::Error| damaged_fit(id, &name, hash, &error.to_string()))?;
-    Ok(FitRow { id, name, learned })
+    let version = hash.chars().take(VERSION_LETTERS).collect();
+    Ok(FitRow {
+        id,
+        name,
+        version,
+        learned,
+    })
 }
 
 /// Parses a value that topicmill wrote.

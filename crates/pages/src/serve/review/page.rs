@@ -12,7 +12,7 @@ use super::filter::{FilterQuery, UNLABELLED, describe};
 use super::fitting::{FitOutcome, FitView};
 use super::notice::Notice;
 use super::progress::ProgressView;
-use super::queue::NextPost;
+use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, name, offered};
 use crate::display;
 use topicmill_core::{Fullname, SampleReason, TextHash};
@@ -130,10 +130,9 @@ pub async fn page(
         return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
     };
     let filter = query.filter.filter(&set);
-    let view = match review.queue.next(&who, target, filter.as_ref()).await? {
-        NextPost::Ask(post, chosen, note) => {
-            View::Post(Box::new(PostView::new(*post, chosen, note)))
-        }
+    let current = (target, &set);
+    let view = match review.queue.next(&who, current, filter.as_ref()).await? {
+        NextPost::Ask(post, one) => View::Post(Box::new(PostView::new(*post, one))),
         NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
         NextPost::Skipped(posts) => View::Skipped(posts),
         NextPost::Done => View::Done,
@@ -237,7 +236,7 @@ fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<(String, String, bool)> {
 }
 
 impl PostView {
-    fn new(post: ReviewPost, chosen: SampleReason, note: String) -> Self {
+    fn new(post: ReviewPost, assignment: Assignment) -> Self {
         let ReviewPost {
             fullname,
             subreddit,
@@ -259,13 +258,16 @@ impl PostView {
                 .filter(|path| path.starts_with('/'))
                 .map(|path| format!("https://www.reddit.com{path}")),
             day: created_at.as_datetime().format("%-d %B %Y").to_string(),
-            why: match chosen {
+            why: match assignment.chosen {
+                _ if assignment.has_new_labels => {
+                    "your answer was “none of these”, before labels were added"
+                }
                 SampleReason::Random => "random sample",
                 SampleReason::Closest => "close call",
                 SampleReason::Filter => "filter",
                 SampleReason::Import => "file",
             },
-            note,
+            note: assignment.note,
             text: text_hash,
             fullname,
             subreddit: display::single_line(&subreddit, NAME),

@@ -9,13 +9,16 @@ use std::collections::{HashSet, VecDeque};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::state::{Assignment, QueueState, reason_and_source};
+pub use self::state::Assignment;
+use self::state::{QueueState, reason_and_source};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
 use topicmill_review::sampling;
 use topicmill_score::LabelSet;
-use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, Target};
+use topicmill_store::{
+    GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, StoredGold, Target,
+};
 
 /// Number of close calls read at once. Finding the closest of a million posts takes a second, and an annotator needs an
 /// hour to label this many.
@@ -31,8 +34,8 @@ pub struct ReviewQueue {
 
 /// An annotator's next task.
 pub enum NextPost {
-    /// The post to label, the reason why it was sampled, and the note from an earlier answer.
-    Ask(Box<ReviewPost>, SampleReason, String),
+    /// The post to label, and its assignment.
+    Ask(Box<ReviewPost>, Assignment),
     /// Only skipped posts are left. Contains their number.
     Skipped(usize),
     /// The annotator has labelled all posts.
@@ -65,7 +68,7 @@ impl ReviewQueue {
     pub async fn next(
         &self,
         who: &str,
-        target: Target,
+        (target, set): (Target, &LabelSet),
         filter: Option<&ReviewFilter>,
     ) -> Result<NextPost, StoreError> {
         let mut state = self.state.lock().await;
@@ -77,9 +80,8 @@ impl ReviewQueue {
                 let posts = [one.post.clone()];
                 // A purged post is not found.
                 if let Some(post) = self.store.gold().review_posts(target, &posts).await?.pop() {
-                    let (chosen, note) = (one.chosen, one.note.clone());
-                    state.annotator(who).assignment = Some(one);
-                    return Ok(NextPost::Ask(Box::new(post), chosen, note));
+                    state.annotator(who).assignment = Some(one.clone());
+                    return Ok(NextPost::Ask(Box::new(post), one));
                 }
             } else if one.chosen == SampleReason::Closest {
                 state.closest.push_front(one.post);
@@ -88,6 +90,14 @@ impl ReviewQueue {
         let now = self.clock.now();
         state.remove_idle_annotators(who, now);
         let unavailable = state.unavailable(who, now);
+        if filter.is_none()
+            && let Some((post, one)) = self
+                .find_partly_answered(target, set, who, &unavailable)
+                .await?
+        {
+            state.annotator(who).assignment = Some(one.clone());
+            return Ok(NextPost::Ask(Box::new(post), one));
+        }
         let number = state.annotator(who).answers;
         let first = if sampling::is_random_turn(number, self.random_share) {
             SampleReason::Random
@@ -123,15 +133,17 @@ impl ReviewQueue {
                     }
                 };
                 if let Some(post) = found {
-                    state.annotator(who).assignment = Some(Assignment {
+                    let one = Assignment {
                         post: post.fullname.clone(),
                         chosen,
                         source: GoldSource::Review,
                         filter: filter.cloned(),
                         note: String::new(),
+                        has_new_labels: false,
                         since: now,
-                    });
-                    return Ok(NextPost::Ask(Box::new(post), chosen, String::new()));
+                    };
+                    state.annotator(who).assignment = Some(one.clone());
+                    return Ok(NextPost::Ask(Box::new(post), one));
                 }
             }
         }
@@ -139,6 +151,36 @@ impl ReviewQueue {
             0 => NextPost::Done,
             skipped => NextPost::Skipped(skipped),
         })
+    }
+
+    /// Returns the first available post about which the annotator answered "none of these" before labels were added.
+    async fn find_partly_answered(
+        &self,
+        target: Target,
+        set: &LabelSet,
+        who: &str,
+        unavailable: &HashSet<Fullname>,
+    ) -> Result<Option<(ReviewPost, Assignment)>, StoreError> {
+        let mut answers = self.store.gold().answers().await?;
+        answers.retain(|one| {
+            let answer = &one.answer;
+            answer.annotator == who && !unavailable.contains(&answer.fullname)
+        });
+        for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
+            let posts = std::slice::from_ref(&answer.fullname);
+            // Posts without a label, for example because their text was deleted, are not shown.
+            if let Some(post) = self.store.gold().review_posts(target, posts).await?.pop() {
+                let again = Assignment::again(&answer, None, self.clock.now());
+                return Ok(Some((
+                    post,
+                    Assignment {
+                        has_new_labels: true,
+                        ..again
+                    },
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the first available post that a filter selects.

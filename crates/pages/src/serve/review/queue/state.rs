@@ -41,6 +41,8 @@ pub struct Assignment {
     pub filter: Option<ReviewFilter>,
     /// The note from an undone or earlier answer.
     pub note: String,
+    /// True if the annotator's answer was "none of these", and labels were added since.
+    pub has_new_labels: bool,
     pub since: DateTime<Utc>,
 }
 
@@ -65,6 +67,7 @@ impl Assignment {
             source,
             filter,
             note: answer.note.clone().unwrap_or_default(),
+            has_new_labels: false,
             since,
         }
     }
@@ -135,6 +138,7 @@ mod tests {
                 source: GoldSource::Review,
                 filter: None,
                 note: String::new(),
+                has_new_labels: false,
                 since: start,
             })
         };
