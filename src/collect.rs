@@ -198,6 +198,8 @@ impl Read<'_> {
             if !report.subreddit.is_empty() {
                 let skipped = (std::mem::take(&mut report.subreddit), report.outcome);
                 report.skipped.push(skipped);
+                // If the run ends here, because the database fails, nothing is known about the next subreddit.
+                (report.outcome, report.detail) = (Outcome::Stopped, None);
             }
             report.subreddit.clone_from(subreddit);
             let before = report.posts;

@@ -102,6 +102,10 @@ impl StatusReport {
                  the setting `pipeline`",
             );
         }
+        if let Some(run) = self.failed_scheduled_runs.first() {
+            let why = format!("`{}` failed, and the list shows why", run.schedule);
+            return (Some("topicmill schedule list".to_owned()), why);
+        }
         let why = self.running.first().map_or_else(
             || "nothing: every post has a label".to_owned(),
             |run| format!("{} is running; nothing to do", run.stage),

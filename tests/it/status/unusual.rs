@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Scene, answer};
 use crate::shortlist::model;
-use crate::support::program::finished;
+use crate::support::postgres::sqlite;
+use crate::support::program::{Program, finished};
 
 /// A pipeline file whose labels are not the built-in ones.
 pub(super) const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -218,7 +219,26 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
         let failed = failed.as_array().unwrap();
         assert_eq!(failed.len(), 1, "{failed:?}");
         assert_eq!(failed[0]["schedule"], "broken");
+        scene.import(2);
+        assert_eq!(scene.run(&["classify"]).code, 0);
+        let next = scene.json(&["status"])["next"].take();
+        assert_eq!(next["command"], "topicmill schedule list", "{next}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fallback_is_not_blamed_if_the_database_fails() {
+    let database = sqlite();
+    let program = Program::with_database(&database.url);
+    let scene = Scene { program, database };
+    scene.ok(&["db", "create"]);
+    // In the sample, r/education is private, and r/Teachers is its fallback.
+    let full = "CREATE TRIGGER full BEFORE INSERT ON posts WHEN NEW.subreddit = 'Teachers' \
+                BEGIN SELECT RAISE(ABORT, 'no room'); END";
+    scene.database.run(full).await;
+    let ran = scene.run(&["collect", "--source", "sample", "--limit", "3"]);
+    ran.expect_exit(4, "no room");
+    assert_eq!(scene.json(&["status"])["failed_topics"], json!([]));
 }
 
 /// Inserts 240,000 posts: one in ten is unlabelled, and one in five of the others has a low score.
