@@ -20,11 +20,20 @@ BEGIN
     END LOOP;
 END $$;
 
--- All roles may read all tables, including tables that an upgrade adds before this file is run again.
-GRANT USAGE ON SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
-GRANT SELECT ON ALL TABLES IN SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
-ALTER DEFAULT PRIVILEGES IN SCHEMA public
-    GRANT SELECT ON TABLES TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator;
+-- All roles may read all tables in topicmill's schema, including tables that an upgrade adds before this file is run
+-- again.
+DO $$
+DECLARE privilege text;
+BEGIN
+    FOREACH privilege IN ARRAY ARRAY[
+        'GRANT USAGE ON SCHEMA %I',
+        'GRANT SELECT ON ALL TABLES IN SCHEMA %I',
+        'ALTER DEFAULT PRIVILEGES IN SCHEMA %I GRANT SELECT ON TABLES'
+    ] LOOP
+        EXECUTE format(privilege || ' TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_annotator',
+            current_schema());
+    END LOOP;
+END $$;
 
 -- One row is hidden from all but the owner and roles that may store posts: the key of the author hashes. With this key,
 -- a reader could find authors by hashing guessed names. One statement, so that no session finds the policy missing.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use sqlx::migrate::MigrateDatabase;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use crate::support::engine::{has_onnx_runtime, repository};
@@ -23,34 +24,41 @@ async fn run(url: &str, sql: &str) -> Result<(), String> {
 struct Users {
     program: Program,
     owner: String,
+    /// Part of the names, because users belong to the entire server.
+    tag: &'static str,
 }
 
 impl Users {
     const JOBS: [&str; 4] = ["reader", "collector", "worker", "annotator"];
 
-    async fn of(owner: &str) -> Self {
+    async fn of(owner: &str, tag: &'static str) -> Self {
         let program = Program::new().with_default_model();
         program.ok(&["--database", owner, "db", "create"]);
         // Run the script twice, because an upgrade repeats it.
         for _ in 0..2 {
             run(owner, ROLES).await.unwrap();
         }
-        for job in Self::JOBS {
-            let login = Self::login(job);
-            let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
-            run(owner, &sql).await.unwrap();
-        }
         let owner = owner.to_owned();
-        Self { program, owner }
+        let users = Self {
+            program,
+            owner,
+            tag,
+        };
+        for job in Self::JOBS {
+            let login = users.login(job);
+            let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
+            run(&users.owner, &sql).await.unwrap();
+        }
+        users
     }
 
-    fn login(job: &str) -> String {
-        format!("topicmill_test_{job}_{}", std::process::id())
+    fn login(&self, job: &str) -> String {
+        format!("topicmill_test_{job}_{}_{}", self.tag, std::process::id())
     }
 
     fn url(&self, job: &str) -> String {
         let (_, place) = self.owner.rsplit_once('@').unwrap();
-        format!("postgres://{}:pw@{place}", Self::login(job))
+        format!("postgres://{}:pw@{place}", self.login(job))
     }
 
     fn ran(&self, job: &str, words: &[&str]) -> RunOutput {
@@ -63,7 +71,7 @@ impl Users {
 
     async fn gone(self) {
         for job in Self::JOBS {
-            let login = Self::login(job);
+            let login = self.login(job);
             let sql = format!("DROP OWNED BY {login}; DROP ROLE {login}");
             run(&self.owner, &sql).await.unwrap();
         }
@@ -76,7 +84,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
     if !has_onnx_runtime("the roles of a database") {
         return;
     }
-    let users = Users::of(&database.url).await;
+    let users = Users::of(&database.url, "public").await;
     let post = |text: &str| {
         format!(
             "{{\"id\": \"zz1\", \"title\": \"A title\", \"selftext\": \"{text}\", \"subreddit\": \"food\", \
@@ -147,6 +155,35 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
             .expect_exit(4, "only the owner");
     }
     assert_role_is_limited(&users).await;
+    users.gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_roles_work_in_another_schema() {
+    let Some(database) = postgres() else { return };
+    if !has_onnx_runtime("the roles of a schema") {
+        return;
+    }
+    sqlx::Postgres::create_database(&database.url)
+        .await
+        .unwrap();
+    run(&database.url, "CREATE SCHEMA apart").await.unwrap();
+    let owner = format!("{}?options=-csearch_path%3Dapart", database.url);
+    let users = Users::of(&owner, "apart").await;
+    let jobs: [(&str, &[&str]); 3] = [
+        (
+            "collector",
+            &["collect", "--source", "sample", "--limit", "3"],
+        ),
+        ("worker", &["classify"]),
+        ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
+    ];
+    for (job, words) in jobs {
+        let ran = users.ran(job, words);
+        assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);
+    }
+    let public = "DO $$ BEGIN ASSERT to_regclass('public.posts') IS NULL; END $$";
+    run(&users.owner, public).await.unwrap();
     users.gone().await;
 }
 

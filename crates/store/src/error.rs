@@ -81,8 +81,8 @@ pub enum StoreError {
     /// The search path contains no usable schema.
     #[error(
         "cannot use the database `{0}`: its `search_path` names no schema that exists and that your user may use; \
-         create the schema (`CREATE SCHEMA name`), or name a different one in the URL \
-         (`?options[search_path]=public`) or for your user (`ALTER ROLE user SET search_path = public`)"
+         create the schema (`CREATE SCHEMA name`), grant your user USAGE on it, or name a different one in the URL \
+         (`?options=-csearch_path%3Dname`) or for your user (`ALTER ROLE user SET search_path = name`)"
     )]
     NoSchema(String),
     /// A pooler assigns server sessions per transaction, not per connection.

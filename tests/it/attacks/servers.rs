@@ -119,7 +119,7 @@ async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() 
     for words in MAKE_TABLES {
         let message = refused(&database.url, words);
         assert!(message.contains("`posts` already"), "{message}");
-        assert!(message.contains("?options[search_path]="), "{message}");
+        assert!(message.contains("?options=-csearch_path%3D"), "{message}");
     }
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'public'";
     let columns: i64 = sqlx::query_scalar(columns)
@@ -128,7 +128,7 @@ async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() 
         .unwrap();
     assert_eq!(columns, 1);
     // The message suggests a separate schema, and one works.
-    let apart = format!("{}?options[search_path]=apart", database.url);
+    let apart = format!("{}?options=-csearch_path%3Dapart", database.url);
     Program::new().ok(&["--database", &apart, "db", "create"]);
     Program::new().ok(&["--database", &apart, "status"]);
 }

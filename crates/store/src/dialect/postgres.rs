@@ -109,7 +109,7 @@ impl Dialect for Postgres {
     const RELATIONS_NAMED: &'static str = "SELECT relname::text FROM pg_class \
          WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname";
     const NAME_TAKEN_ADVICE: &'static str = "name another database, or create a schema for topicmill (`CREATE SCHEMA \
-                                             topicmill`) and name it in the URL (`?options[search_path]=topicmill`)";
+                                             topicmill`) and name it in the URL (`?options=-csearch_path%3Dtopicmill`)";
     // `current_schema()` is NULL if `search_path` names no schema that exists and that the user may use.
     const HAS_CURRENT_SCHEMA: Option<&'static str> = Some("SELECT COUNT(current_schema())");
     const IS_UTF8: Option<&'static str> =

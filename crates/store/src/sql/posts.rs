@@ -313,7 +313,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the key for author names")?
             // A row policy of roles.sql hides the key from users who may not store posts.
             .ok_or_else(|| {
-                StoreError::Denied("permission denied for the key of author names".to_owned())
+                StoreError::Denied(
+                    "permission denied for the key of author hashes, which purging by author needs"
+                        .to_owned(),
+                )
             })
     }
 }
