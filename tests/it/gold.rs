@@ -390,10 +390,16 @@ async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
 async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let database = sqlite();
     let program = Program::with_database(&database.url).with_default_model();
-    let scene = Scene::of(program, &database, 12).await;
-    let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
+    let scene = Scene::of(program, &database, 40).await;
+    let slugs = ["gaming", "food", "music"];
+    let rest: String = (1..36)
+        .map(|i| format!("k{i:05},{}\n", slugs[i % 3]))
+        .collect();
+    let csv = &format!("id,label\nk00000,none\n{rest}");
     let of_ada = ["--annotator", "ada", "--random"];
     assert_eq!(scene.import("gold.csv", csv, &of_ada).code, 0);
+    let found = scene.json(&words("labels evaluate --gold db"));
+    assert!(found["shares"].is_array(), "{found}");
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
     let wider = scene
         .program
@@ -402,10 +408,11 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
         "labels evaluate --gold db --label-set {wider} --format json"
     )));
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(found["posts"], 2);
+    assert_eq!(found["posts"], 35);
     ran.expect_stderr("labels that annotators were not offered");
     // Which answers are left out depends on the answers, so the others are no random sample.
     assert!(found["shares"].is_null(), "{found}");
+    assert!(!ran.stdout.contains("so far"), "{}", ran.stdout);
     let quality = || scene.json(&["status"])["quality"].clone();
     assert_eq!(quality()["sample"], "random");
     scene.ok(&["classify", "--pipeline", &wider, "--make-current"]);
@@ -413,13 +420,13 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     assert_eq!(measured["sample"], "selected");
     let sentence = measured["sentence"].as_str().unwrap();
     assert!(
-        sentence.contains("from 2 answers; 1 more do not count"),
+        sentence.contains("from 35 answers; 1 more do not count"),
         "{sentence}"
     );
     // The same answers count for the new labels once they are imported again.
     assert_eq!(scene.import("gold.csv", csv, &of_ada).code, 0);
     assert_eq!(quality()["sample"], "random");
-    assert_eq!(quality()["outcome"]["all"], 3);
+    assert_eq!(quality()["outcome"]["all"], 36);
     // In a set with fewer labels, every label was offered.
     let narrow = scene
         .program
@@ -427,8 +434,8 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let found = scene.json(&words(&format!(
         "labels evaluate --gold db --label-set {narrow} --others-out-of-scope"
     )));
-    assert_eq!(found["posts"], 3);
-    assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
+    assert_eq!(found["posts"], 36);
+    assert_eq!(found["evaluation"]["out_of_scope"]["all"], 13);
 }
 
 fn read(scene: &Scene, name: &str) -> Value {

@@ -18,6 +18,8 @@ pub struct GoldAnswer {
     pub chosen: SampleReason,
     pub source: GoldSource,
     pub answered_at: Timestamp,
+    /// False if `answered_at` is only the time of an import. A stored answer then keeps its time.
+    pub is_dated: bool,
     /// Hash of the text that the annotator saw; `None` for the current text.
     pub text_hash: Option<TextHash>,
     /// Free text about the answer. `None` keeps the note of an earlier answer.

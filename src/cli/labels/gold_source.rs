@@ -32,7 +32,7 @@ pub(super) struct GoldLabels {
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Consensus::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
-    /// True if answers were left out because of what they say, so that the others are no random sample.
+    /// True if random answers were left out because of what they say, so that the others are no random sample.
     is_selective: bool,
     /// The number of stored texts, if the gold labels are the topics that posts were collected for.
     topics_of: Option<u64>,
@@ -125,6 +125,11 @@ impl GoldLabels {
         of_rows.chain(self.annotators.iter().cloned()).collect()
     }
 
+    /// Returns true if random answers were left out because of what they say.
+    pub(super) const fn is_selective(&self) -> bool {
+        self.is_selective
+    }
+
     /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
     pub(super) fn is_representative(&self, fewest: usize) -> bool {
         let random = self.random.as_ref();
@@ -135,9 +140,6 @@ impl GoldLabels {
     /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
     pub(super) fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
         let random = self.random.as_ref()?;
-        if self.is_selective {
-            return None;
-        }
         if random.len() >= fewest.max(1) {
             return Some(random);
         }
@@ -222,13 +224,18 @@ pub(super) async fn leave_out_partly_offered(
 ) -> Result<GoldLabels, CliError> {
     let unasked =
         gold::remove_partly_offered(store, &mut labels.rows, &labels.offered, sets).await?;
-    if unasked > 0 {
-        labels.is_selective = true;
+    if !unasked.is_empty() {
+        let random = labels.random.as_ref();
+        labels.is_selective =
+            random.is_none_or(|random| unasked.iter().any(|post| random.contains(post)));
+        if let Some(random) = &mut labels.random {
+            random.retain(|post| !unasked.contains(post));
+        }
         tracing::warn!(
-            posts = unasked,
+            posts = unasked.len(),
             "posts marked as \"none of these\" are left out, because the label set has labels that annotators were not \
-             offered; without these posts, the figures are not estimates for all posts: answer them again with \
-             `{REVIEW_COMMAND}`, which shows them first, or import a new file of answers"
+             offered, and figures without these posts may be no estimates for all posts: once the label set is \
+             current, `{REVIEW_COMMAND}` shows them first to whoever answered; or import new answers"
         );
     }
     Ok(labels)

@@ -69,6 +69,7 @@ mod tests {
                 chosen: SampleReason::Random,
                 source: GoldSource::Review,
                 answered_at: Timestamp::EPOCH,
+                is_dated: true,
                 text_hash: None,
                 note: None,
             },

@@ -85,7 +85,7 @@ pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
 }
 
 /// Removes out-of-scope posts whose annotators were not offered all labels of `sets` (see [`Consensus::offered`]).
-/// Returns the number of removed rows; unless it is 0, the other rows are no random sample.
+/// Returns the removed posts. If any of them was drawn at random, the other posts are no longer a random sample.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -94,14 +94,16 @@ pub async fn remove_partly_offered(
     rows: &mut Vec<GoldRow>,
     offered: &BTreeMap<Fullname, Vec<i64>>,
     sets: &[&LabelSet],
-) -> Result<usize, StoreError> {
+) -> Result<Vec<Fullname>, StoreError> {
     let partial = partial_sets(store, offered.values().flatten(), sets).await?;
-    let before = rows.len();
-    rows.retain(|row| {
+    let is_partly_offered = |row: &mut GoldRow| {
         let sets = offered.get(&row.id);
-        sets.is_none_or(|sets| sets.iter().all(|id| !partial.contains(id)))
-    });
-    Ok(before - rows.len())
+        sets.is_some_and(|sets| sets.iter().any(|id| partial.contains(id)))
+    };
+    Ok(rows
+        .extract_if(.., is_partly_offered)
+        .map(|row| row.id)
+        .collect())
 }
 
 /// Returns the "none of these" answers whose annotators were not offered all labels of `set`.

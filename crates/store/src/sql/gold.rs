@@ -142,16 +142,15 @@ impl<DB: Dialect> SqlStore<DB> {
         text_hash: &[u8],
     ) -> Result<bool> {
         // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
-        // does not state which text the annotator saw, so the stored hash is kept too. The same answer keeps its time:
-        // a fit has used the answers that are older than the fit.
+        // does not state which text the annotator saw, so the stored hash is kept too. Without a time, the stored time is
+        // kept, because a fit may have used the answers that are older than the fit.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
              VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
              ON CONFLICT (fullname, annotator) DO UPDATE SET label = excluded.label, \
                label_set_id = excluded.label_set_id, source = excluded.source, \
-               answered_at = CASE WHEN gold.label IS NOT DISTINCT FROM excluded.label THEN gold.answered_at \
-                             ELSE excluded.answered_at END, \
+               answered_at = CASE WHEN $11 THEN excluded.answered_at ELSE gold.answered_at END, \
                text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
                            ELSE gold.text_hash END, \
                chosen = CASE WHEN excluded.chosen = 'import' THEN gold.chosen ELSE excluded.chosen END, \
@@ -169,6 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(answer.answered_at)
         .bind(answer.text_hash.is_some())
         .bind(answer.note.as_deref())
+        .bind(answer.is_dated)
         .execute(&mut **tx)
         .await
         .context("store answers")?;
@@ -220,6 +220,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     chosen: parse_column(&name, &chosen)?,
                     source: parse_column(&name, &source)?,
                     answered_at: at,
+                    is_dated: true,
                     text_hash: Some(parse_column(&name, &topicmill_score::hex(&hash))?),
                     note,
                 },

@@ -209,6 +209,7 @@ async fn parse_rows(
             chosen: row.chosen,
             source: row.source,
             answered_at: row.answered_at.unwrap_or(now),
+            is_dated,
             text_hash: row.text_hash,
             note: row.note,
         };

@@ -107,6 +107,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.queue.clock.now().into(),
+        is_dated: true,
         // This lets the queue detect whether the post has been edited since it was shown.
         text_hash: Some(text.ok_or_else(outdated)?),
         note: fields.note.as_deref().and_then(gold::gold_note),

@@ -164,7 +164,9 @@ impl ReviewQueue {
         let mut answers = self.store.gold().answers().await?;
         answers.retain(|one| {
             let answer = &one.answer;
-            answer.annotator == who && !unavailable.contains(&answer.fullname)
+            one.is_of_present_text
+                && answer.annotator == who
+                && !unavailable.contains(&answer.fullname)
         });
         for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
             let posts = std::slice::from_ref(&answer.fullname);
