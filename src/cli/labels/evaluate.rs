@@ -95,10 +95,7 @@ impl Evaluate {
         let gold_labels = gold_source::leave_out_partly_offered(&store, gold_labels, &sets).await?;
         let is_sample = is_sample && !gold_labels.is_selective();
         let estimates_shares = |side: &Side| is_sample && side.set.mode == Mode::Single;
-        let sample = match gold_labels.is_selective() {
-            true => None,
-            false => gold_labels.random_sample(1).cloned(),
-        };
+        let sample = gold_labels.sample_for_estimates().cloned();
         let all_random = sample.is_none() && gold_labels.is_representative(1);
         let gold = gold_source::resolve(gold_labels, &sets, self.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();

@@ -151,6 +151,15 @@ impl GoldLabels {
         None
     }
 
+    /// Returns the posts sampled at random, if figures from them are estimates for all posts.
+    pub(super) fn sample_for_estimates(&self) -> Option<&BTreeSet<Fullname>> {
+        if self.is_selective {
+            None
+        } else {
+            self.random_sample(1)
+        }
+    }
+
     /// Removes the gold labels that are not representative, if at least `fewest` others are left.
     pub(super) fn keep_random_sample(mut self, fewest: usize) -> Self {
         if let Some(sample) = self.random_sample(fewest).cloned() {
