@@ -166,7 +166,7 @@ impl ReviewFitter {
                 let of = match (fit.is_representative, judged < answers) {
                     (true, true) => format!("{judged} random answers"),
                     (true, false) => format!("{judged} answers"),
-                    (false, _) => "these answers (no random sample)".to_owned(),
+                    (false, _) => "these answers (not a random sample)".to_owned(),
                 };
                 FitOutcome::Fitted(format!(
                     "Learned from {answers} answers. Accuracy on {of}: {}; before, it was {}. Each answer is \

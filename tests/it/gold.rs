@@ -410,7 +410,7 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["posts"], 35);
     ran.expect_stderr("labels that annotators were not offered");
-    // Which answers are left out depends on the answers, so the others are no random sample.
+    // Answers are left out because of what they say, so the others are not a random sample.
     assert!(found["shares"].is_null(), "{found}");
     assert!(!ran.stdout.contains("so far"), "{}", ran.stdout);
     let quality = || scene.json(&["status"])["quality"].clone();

@@ -80,7 +80,7 @@ pub async fn measure(
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
     rows.retain(|row| row.label.is_empty() || has(&row.label));
-    // Whether such an answer is left out depends on the answer, so the others are no random sample.
+    // Such answers are left out because of what they say, so the others are not a random sample.
     let for_other_labels = all_random - randomly_drawn(&rows);
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one row.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();

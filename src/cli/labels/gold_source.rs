@@ -32,7 +32,7 @@ pub(super) struct GoldLabels {
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Consensus::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
-    /// True if random answers were left out because of what they say, so that the others are no random sample.
+    /// True if random answers were left out because of what they say, so that the others are not a random sample.
     is_selective: bool,
     /// The number of stored texts, if the gold labels are the topics that posts were collected for.
     topics_of: Option<u64>,

@@ -69,7 +69,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         let state = fit_result(&served).await;
         assert!(state.contains("Learned from 25 answers"), "{state}");
         // Five of the answers are about random posts.
-        assert!(state.contains("no random sample"), "{state}");
+        assert!(state.contains("not a random sample"), "{state}");
         assert!(
             state.contains("All posts now have the labels of first-fit25"),
             "{state}"

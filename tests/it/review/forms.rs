@@ -217,9 +217,12 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
 async fn none_of_these_is_asked_again_after_labels_were_added() {
     for database in databases() {
         let scene = Scene::new(&database, 8).await;
-        let gold = "id,label\nk00005,none\nk00006,food\nk00007,none\n";
+        let gold = "id,label\nk00004,none\nk00005,none\nk00006,food\nk00007,none\n";
         let gold = scene.program.write("gold.csv", gold);
         scene.ok(&["labels", "gold", "import", &gold, "--annotator", "ada"]);
+        // The answer about this post was about an earlier text.
+        let edited = builders::line(4, "a new text");
+        scene.ok(&["import", &scene.program.write("edited.ndjson", edited)]);
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
         let wider = scene
             .program
