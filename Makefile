@@ -88,12 +88,6 @@ train-sample: rust onnxruntime model-tools ## Train a model on the sample posts,
 	cargo build --release --locked
 	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
-# The base of the current model is in this repository's history; models/README.md describes POSTS.
-.PHONY: train-default
-train-default: model-tools ## Train the default model further: POSTS=FILE, optionally BROAD=FILE, TEACHER=FOLDER
-	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out \
-		$(if $(BROAD),--broad $(BROAD)) $(if $(TEACHER),--teacher $(TEACHER))
-
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/); on Linux for glibc 2.28
 	scripts/venv .venv-wheel python/requirements-build.txt
@@ -141,15 +135,6 @@ sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 	mkdir -p dist
 	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
 	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
-
-# The CUDA wheel is installed in addition to the CPU wheel, which other tools need.
-.PHONY: placement
-placement: model-tools ## List ONNX Runtime's CUDA kernels for the graphs from tools/model.py (no GPU needed)
-	.venv-tools/bin/pip install --quiet --no-deps --upgrade --target .venv-tools/cuda onnxruntime-gpu==1.31.1
-	for shape in tiny-bart tiny-bert tiny-roberta; do \
-		rm -rf target/placement/$$shape && \
-		.venv-tools/bin/python tools/random_model.py $$shape target/placement/$$shape || exit 1; done
-	PYTHONPATH=.venv-tools/cuda .venv-tools/bin/python tools/placement.py --write target/placement/tiny-*
 
 .PHONY: golden
 golden: model-tools ## Regenerate the reference scores for the tests

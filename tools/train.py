@@ -57,24 +57,17 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("--pipeline", type=Path, metavar="FILE", help="pipeline file with the labels' words")
     add("--label-column", default="label", metavar="NAME", help="column with the label (default: %(default)s)")
     add("--gold", type=Path, metavar="FILE", help="gold labels from `topicmill labels gold export`")
-    add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model (seconds)")
-    add(
+    method = parser.add_mutually_exclusive_group()
+    method.add_argument(
+        "--head-only", action="store_true", help="train a linear head on the vectors of an embedding model (seconds)"
+    )
+    method.add_argument(
         "--keep-zero-shot",
         action="store_true",
-        help="OUT has learned label vectors and still accepts any other labels; takes seconds with --head-only",
+        help="learn label vectors for an embedding model, which still accepts any other labels (seconds)",
     )
-    add(
-        "--mix",
-        type=float,
-        default=0.4,
-        metavar="SHARE",
-        help="with --keep-zero-shot, without --head-only: average the weights, with this share of the trained ones and "
-        "the rest of the base's (default: %(default)s)",
-    )
-    add("--only-gold", action="store_true", help="with --head-only --keep-zero-shot: use gold labels only")
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of score_… columns in the loss (default: 0)")
-    add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
-    add("--temperature", type=float, default=2.0, help="temperature of the teacher's scores (default: %(default)s)")
+    add("--temperature", type=float, default=2.0, help="temperature of these scores (default: %(default)s)")
     add("--no-titles", action="store_true", help="do not also train on the titles of posts with a body")
     add("--epochs", type=int, default=3, help="maximum epochs (default: %(default)s)")
     add("--patience", type=int, default=2, help="stop after this many epochs without a gain (default: %(default)s)")
@@ -87,13 +80,6 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     )
     add("--max-tokens", type=int, default=128, metavar="N", help="truncate texts to N tokens (default: %(default)s)")
     add("--rate", type=float, default=5e-5, help="learning rate of the encoder (default: %(default)s)")
-    add(
-        "--freeze-layers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="freeze the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
-    )
     add("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="auto: the fastest (default)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs, in one call, every benchmark and check that needs a GPU: weights, graphs, parity with the CPU, the ladder,
-# torch for comparison, the sweep, the search for a token budget, running out of memory, GPU utilisation, and a soak
-# test that alternates models and lengths while it monitors memory.
+# torch for comparison, the sweep, the search for a token budget, running out of memory, and GPU utilisation.
 #
 #     benches/gpu/run.sh OUT
 #
@@ -13,7 +12,6 @@
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
 #   SHAPE            shape of the random weights: bart-large, or a tiny one to try the script [bart-large]
 #   POSTS            number of posts in the timed steps [2000]
-#   SOAK             duration of the soak test in seconds [600]
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,7 +19,6 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$top" || exit 1
 topicmill=${TOPICMILL:-target/release/topicmill} python=${PYTHON:-python3}
 device=${DEVICE:-cuda} shape=${SHAPE:-bart-large} posts=${POSTS:-2000}
-soak=${SOAK:-600}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 graphs=cpu-fp32
@@ -105,7 +102,4 @@ step demo "$topicmill" --database "$database" demo --model "$model" --device "$d
     step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
     sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
 
-# Alternates the large model with the default one, which has no float16 graph.
-step soak "$python" benches/gpu/soak.py "$topicmill" "$device" "$soak" "$model" models/minilm-reddit-topics
-[ -s "$out/soak.log" ] && sed 's/^/    /' "$out/soak.log" >>"$summary"
 cat "$summary"

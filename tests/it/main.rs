@@ -58,7 +58,6 @@ mod serve;
 mod shortlist;
 mod signals;
 mod source;
-mod spot_machines;
 mod status;
 mod store;
 mod suggest;

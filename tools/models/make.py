@@ -12,7 +12,6 @@ import onnx
 
 from models import GraphError, InputError, bart, encoder
 from models.export import exported_source, save_graph
-from models.kernels import without_kernel
 from models.manifest import Entry, write_manifest
 from models.quantize import quantized
 from models.source import BUILT, COPIED, Source
@@ -112,8 +111,6 @@ class Maker:
         stopping = host_ops(graph)
         if device == "cuda" and stopping and self.source.family in BUILT:
             raise GraphError(f"{name} has nodes that make the GPU wait: {', '.join(stopping)}")
-        if device == "cuda" and self.source.family in BUILT and (missing := without_kernel(graph)):
-            raise GraphError(f"{name} has nodes without a CUDA kernel: {', '.join(missing)}")
         ops, inputs = op_counts(graph), [entry.name for entry in graph.graph.input]
         path = folder / f"{name}.onnx"
         save_graph(graph, path)

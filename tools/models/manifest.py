@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from models.inputs import INPUTS, MASKED
-from models.kernels import DISABLED_OPTIMIZERS
 from models.source import Source
 from models.texts import VECTORS
-from models.verify import Proof
+from models.verify import DISABLED_OPTIMIZERS, Proof
 from parity.reference import short, versions
 
 FORMAT = 1

@@ -10,7 +10,6 @@ import onnxruntime
 
 from models import GraphError
 from models.inputs import Pair, feed
-from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
 
 # The largest logit error that is allowed when a graph is made. In float32, only the order of additions differs.
@@ -18,6 +17,11 @@ from models.source import Source, one_line
 # whether the graph is slightly wrong, but int8 graphs are made from the float32 graph, which has been verified.
 FP32_ERROR = 1e-4
 SPREADS = {"fp16": 0.05, "int8": 1.5}
+
+# Fusions that a session must not make: see `blocks`.
+DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
+# Operators whose result the CPU needs before the GPU can continue, or that compute shapes.
+HOST_OPS = frozenset({"Shape", "Size", "Range", "NonZero", "ConstantOfShape"})
 
 
 @dataclass(frozen=True)

@@ -152,20 +152,33 @@ class TheWholeWay(unittest.TestCase):
         self.assertIn("t3_food1", names)
         self.assertTrue(any("none of the labels fits" in note for note in corpus.notes), corpus.notes)
 
-    def test_teachers_are_averaged(self):
-        """A teacher's scores add up to one."""
-        rows = posts()
-        other = [row | {"score_food": 0.1, "score_travel": 0.1, "score_music": 0.8} for row in rows]
-        wishes = Wishes(soft=True, teachers=(written(other),), both_forms=False)
-        corpus = read_corpus(written(rows), wishes)
-        row = next(row for row in corpus.train if row.name.startswith("t3_food"))
-        np.testing.assert_allclose(row.scores, [0.45, 0.1, 0.45], atol=1e-6)
+    def test_exported_scores_add_up_to_one(self):
+        """They are targets of `--soft`."""
+        corpus = read_corpus(written([row | {"score_food": 3.8} for row in posts()]), Wishes(soft=True))
+        np.testing.assert_allclose(corpus.train[0].scores, [0.95, 0.025, 0.025], atol=1e-6)
 
-    def test_both_forms_of_a_post_are_on_one_side(self):
+    def test_equal_texts_are_on_one_side_in_each_export(self):
         """Otherwise, a title would be evaluated by a model that was trained on the same post with its body."""
-        corpus = read_corpus(written(posts(40)), Wishes())
-        self.assertFalse({row.name for row in corpus.train} & {row.name for row in corpus.held_out})
-        self.assertLess(len({row.name for row in corpus.train}), len(corpus.train))
+        rows = posts(200)
+        corpus = read_corpus(written(rows), Wishes(label_column="label"))
+        parts = {"train": corpus.train, "validation": corpus.held_out}
+        names = {part: {row.name for row in of_part} for part, of_part in parts.items()}
+        self.assertFalse(names["train"] & names["validation"])
+        self.assertLess(len(names["train"]), len(corpus.train))
+        self.assertAlmostEqual(len(names["validation"]) / len(rows), 0.1, delta=0.04)
+        changed = [row | {"fullname": f"t3_z{place}", "title": f" {row['title'].upper()}"} for place, row in enumerate(rows)]
+        again = read_corpus(written(changed[::-1]), Wishes())
+        whole = lambda corpus: {" ".join(row.text.lower().split()) for row in corpus.held_out}  # noqa: E731
+        self.assertEqual(whole(corpus), whole(again))
+
+    def test_the_test_part_is_kept_for_evaluation(self):
+        """With labels of people only: a model must not be evaluated with the labels of another model."""
+        rows = [row | {"topic": row["label"]} for row in posts(40)]
+        corpus = read_corpus(written(rows), Wishes(label_column="topic"))
+        used = {row.name for row in corpus.train + corpus.held_out}
+        self.assertEqual(set(corpus.test), {row["fullname"] for row in rows} - used)
+        self.assertTrue(corpus.test)
+        self.assertEqual(read_corpus(written(rows), Wishes()).test, {})
 
 
 class Measures(unittest.TestCase):
@@ -173,23 +186,6 @@ class Measures(unittest.TestCase):
 
     def setUp(self):
         another_precision()
-
-    def test_frozen_layers_are_computed_once_and_do_not_change(self):
-        """The logits equal the whole network's up to half precision, and only the upper layers train."""
-        corpus = read_corpus(written(posts()), Wishes())
-        base = read_base(SHIPPED)
-        model = base.classifier(corpus.labels, 1)
-        plan = Plan(batch=8, epochs=1, freeze_layers=4)
-        fit = Fit(model, base.tokenizer, corpus, plan, ROOT / "unused", "no", None, lambda _: None)
-        held = fit.logits()
-        states, fit.held_states = fit.held_states, None
-        np.testing.assert_allclose(held, fit.logits(), atol=2e-3)
-        fit.held_states = states
-        before = {name: weight.clone() for name, weight in fit.plain().state_dict().items()}
-        fit.once()
-        moved = {name for name, weight in fit.plain().state_dict().items() if not torch.equal(weight, before[name])}
-        self.assertTrue(any("layer.5" in name for name in moved))
-        self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
 
     def test_bf16_is_used_where_the_device_is_faster_in_it(self):
         """CPUs with bf16 instructions, an Intel CPU without AMX, a CPU without bf16, GPUs, and an explicit choice."""
@@ -216,7 +212,7 @@ class Measures(unittest.TestCase):
         found = []
         for precision in ("no", "bf16"):
             model = base.classifier(corpus.labels, 1)
-            plan = Plan(batch=8, epochs=1, freeze_layers=4)
+            plan = Plan(batch=8, epochs=1)
             another_precision()
             fit = Fit(model, base.tokenizer, corpus, plan, ROOT / "unused", precision, None, lambda _: None)
             with mock.patch.object(fit.accelerator, "clip_grad_norm_"):
@@ -410,13 +406,11 @@ class Refusals(unittest.TestCase):
         path = written(posts())
         for words, said in [
             (("--soft", 2), "--soft is 2.0: set it to 0 to 1"),
-            (("--teacher", "x.csv"), "add --soft"),
+            (("--soft", 0.5, "--head-only", "--base", SHIPPED), "learn from labels alone"),
             (("--graphs", "tpu"), "`tpu` is not a graph"),
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
-            (("--freeze-layers", 1), "--freeze-layers works with the default model"),
             (("--precision", "fp16"), "--precision fp16 needs a GPU"),
-            (("--freeze-layers", 6, "--base", SHIPPED), "the model has 6 layers"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
         ]:
             with self.subTest(said):

@@ -16,7 +16,6 @@ from tests.test_training import SHIPPED, posts, run, written
 from tests.test_training import WORDS as TOPICS
 from training.embed import Embedder
 from training.proof import write_proof
-from training.taught import UNKNOWN, balanced, self_taught
 from training.vectors import DEFAULT, WORDS, Loss, Scales, choose_pull, learn, shares_of, unit
 from training.words import read_labels, slug_of
 
@@ -43,11 +42,6 @@ def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, 
     labels = np.arange(count) % 3
     vectors = unit(middle[labels] + noise * unit(random.normal(size=(count, 24)))).astype(np.float32)
     return vectors, labels, unit(middle + 0.9 * unit(random.normal(size=(3, 24))))
-
-
-def base_block() -> dict:
-    """Returns the `zero_shot` block of the default model's configuration."""
-    return json.loads((SHIPPED / "config.json").read_text())["zero_shot"]
 
 
 def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> float:
@@ -119,23 +113,6 @@ class Learning(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "do not fit"):
             learn(vectors[:5], labels, start, SCALES)
 
-    def test_posts_without_a_label_help(self):
-        """Without any labelled posts, and with 30."""
-        vectors, labels, start = made_up(600, noise=1.2, seed=3)
-        before = share_right(vectors, labels, start)
-        known = np.full(600, UNKNOWN)
-        for count in (0, 30):
-            known[:count] = labels[:count]
-            found = self_taught(vectors, known, start, SCALES, np.arange(600), np.full(600, True))
-            self.assertGreater(share_right(vectors, labels, found), before, count)
-
-    def test_balanced_scores_have_the_wanted_means(self):
-        """Rows still add up to one."""
-        logits = np.random.default_rng(0).normal(size=(50, 3)) + [3.0, 0.0, 0.0]
-        wanted = np.array([0.2, 0.3, 0.5])
-        scores = balanced(logits, wanted, 200)
-        np.testing.assert_allclose(scores.mean(0), wanted, atol=1e-6)
-        np.testing.assert_allclose(scores.sum(1), 1)
 
 
 class Words(unittest.TestCase):
@@ -163,13 +140,13 @@ class Words(unittest.TestCase):
 
 
 class Folder(unittest.TestCase):
-    """`tools/train.py --head-only --keep-zero-shot`."""
+    """`tools/train.py --keep-zero-shot`."""
 
     def test_the_folder_takes_any_labels_and_carries_the_vectors(self):
         """The graph equals the base's byte for byte; label_vectors.json contains each label's texts and a unit
         vector."""
         code, said, out = run(
-            written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
+            written(posts()), "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
         )
         self.assertEqual(code, 0, said)
         for name in ("model.onnx", "tokenizer.json", "LICENSE", "NOTICE"):
@@ -192,46 +169,13 @@ class Folder(unittest.TestCase):
         self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_base"]["accuracy"])
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
 
-    def test_fine_tuning_keeps_other_labels_too(self):
-        """The graph contains a share of the new weights; with a share of zero, it equals the base's."""
-        words = ("--keep-zero-shot", "--pipeline", pipeline_file(), "--epochs", 1, "--batch", 12)
-        code, said, out = run(written(posts()), *words, base=SHIPPED)
-        self.assertEqual(code, 0, said)
-        manifest = manifest_of(out)
-        self.assertEqual((manifest["kind"], manifest["source"]), ("embedding", SHIPPED.name))
-        self.assertNotEqual((out / "model.onnx").read_bytes(), (SHIPPED / "model.onnx").read_bytes())
-        self.assertTrue((out.with_name("out.train") / "curves.csv").is_file())
-        one, base = (Embedder(folder).vectors(["a night train along the lake"])[0] for folder in (out, SHIPPED))
-        self.assertGreater(float(one @ base), 0.8)
-        self.assertEqual(set(json.loads((out / "config.json").read_text())["zero_shot"]), {*base_block(), "label_vectors"})
-        code, said, same = run(written(posts()), *words, "--mix", 0, base=SHIPPED)
-        self.assertEqual(code, 0, said)
-        found = Embedder(same).vectors(["a night train along the lake"])[0]
-        self.assertGreater(float(found @ base), 0.9999)
-
     def test_a_label_with_few_posts_or_none_has_a_vector_too(self):
         """The program uses the vectors only if every label has one."""
         rows = [row for row in posts() if row["label"] != "music"] + posts()[-2:]
-        words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file())
+        words = ("--keep-zero-shot", "--pipeline", pipeline_file())
         code, said, out = run(written(rows), *words, base=SHIPPED)
         self.assertEqual(code, 0, said)
         self.assertEqual(len(json.loads((out / "label_vectors.json").read_text())["labels"]), 3)
-
-    def test_few_gold_answers_and_many_posts_without_one(self):
-        """Exported labels of posts without a gold answer are ignored: here, each of them is wrong."""
-        wrong = {"food": "travel", "travel": "music", "music": "food"}
-        rows = [row | {"label": wrong[row["label"]]} for row in posts(40)]
-        right = {row["fullname"]: row["label"] for row in posts(40)}
-        gold = written([{"id": name, "label": label} for name, label in list(right.items())[::2]], ".csv")
-        words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), "--gold", gold)
-        code, said, out = run(written(rows), *words, "--only-gold", base=SHIPPED)
-        self.assertEqual(code, 0, said)
-        record = json.loads((out.with_name("out.train") / "train.json").read_text())
-        self.assertGreater(record["held_out"]["accuracy"], 0.9)
-        self.assertIn("teaches itself", said)
-        code, said, _ = run(written(rows), "--only-gold", base=SHIPPED)
-        self.assertEqual(code, 2)
-        self.assertIn("add --head-only --keep-zero-shot --gold", said)
 
     def test_what_it_refuses(self):
         """The message gives advice, and nothing is written."""
@@ -239,11 +183,10 @@ class Folder(unittest.TestCase):
         twins = pipeline_file("".join(f'[[topic]]\nslug = "{slug}"\nlabel = "x"\n' for slug in TOPICS))
         few = pipeline_file('labels = ["food"]')
         for words, said in [
-            (("--keep-zero-shot", "--pipeline", pipeline, "--mix", 2), "--mix is 2.0: set it to 0 to 1"),
             (("--keep-zero-shot", "--pipeline", pipeline, "--base", source_folder("tiny-bert")), "an embedding model"),
-            (("--keep-zero-shot", "--head-only"), "add --pipeline"),
-            (("--keep-zero-shot", "--head-only", "--pipeline", twins), "have the same texts"),
-            (("--keep-zero-shot", "--head-only", "--pipeline", few), "has no topic `travel`"),
+            (("--keep-zero-shot"), "add --pipeline"),
+            (("--keep-zero-shot", "--pipeline", twins), "have the same texts"),
+            (("--keep-zero-shot", "--pipeline", few), "has no topic `travel`"),
         ]:
             with self.subTest(said):
                 code, printed, out = run(path, *words, base=SHIPPED)
@@ -251,7 +194,7 @@ class Folder(unittest.TestCase):
                 self.assertIn(said, printed)
                 self.assertFalse(out.exists())
         one = [row for row in posts() if row["label"] == "food"]
-        code, printed, _ = run(written(one), "--keep-zero-shot", "--head-only", "--pipeline", pipeline, base=SHIPPED)
+        code, printed, _ = run(written(one), "--keep-zero-shot", "--pipeline", pipeline, base=SHIPPED)
         self.assertEqual(code, 2, printed)
         self.assertIn("all posts have the same label", printed)
 
@@ -259,7 +202,7 @@ class Folder(unittest.TestCase):
         """Exit code 1, and no folder."""
         with mock.patch("training.keep.shutil.copytree", side_effect=OSError(28, "No space left on device")):
             code, said, out = run(
-                written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
+                written(posts()), "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
             )
         self.assertEqual(code, 1)
         self.assertIn("No space left on device", said)

@@ -49,7 +49,7 @@ class Base:
             read_shipped(self.folder)
         except InputError as problem:
             raise InputError(
-                f"the encoder of `{self.folder}` cannot be trained, only label vectors for it: add --head-only "
+                f"the encoder of `{self.folder}` cannot be trained, only label vectors for it: add "
                 f"--keep-zero-shot --pipeline FILE, or pass a Hugging Face folder as --base ({problem})"
             ) from None
 

@@ -48,7 +48,6 @@ class Plan:
     smoothing: float = 0.05
     soft: float = 0.0
     temperature: float = 2.0
-    freeze_layers: int = 0
     patience: int = 2
 
 
@@ -85,7 +84,7 @@ class Fit:
         self.pad = tokenizer.pad_token_id or 0
         self.ids = encode(tokenizer, corpus.train, plan.max_tokens)
         self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
-        prepare(model, plan)
+        prepare(model)
         if precision == "bf16" and not self.on_gpu:
             model.set_attn_implementation(CPU_ATTENTION)
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
@@ -95,11 +94,6 @@ class Fit:
         self.progress = Progress()
         self.an_epoch = max(1, len(corpus.train) // plan.batch)
         self.steps = self.an_epoch * plan.epochs
-        self.states = self.held_states = None
-        if plan.freeze_layers:
-            with self.accelerator.autocast():
-                self.states = self.below(self.ids)
-            self.held_states = self.below(self.held_ids)  # evaluated in float32, like the result
 
     @property
     def on_gpu(self) -> bool:
@@ -158,7 +152,7 @@ class Fit:
         """Returns the summed losses of some rows: against their label, and against their teacher's scores."""
         plan, rows = self.plan, [self.corpus.train[index] for index in batch]
         with self.accelerator.autocast():
-            logits = self.model(**self.input(batch, self.ids, self.states)).logits.float()
+            logits = self.model(**self.feed([self.ids[index] for index in batch])).logits.float()
         target = torch.tensor([row.label for row in rows], device=logits.device)
         hard = functional.cross_entropy(logits, target, reduction="none", label_smoothing=plan.smoothing)
         if not plan.soft:
@@ -180,32 +174,13 @@ class Fit:
         device = self.accelerator.device
         return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
 
-    def input(self, batch: list[int], ids: list[list[int]], states: list[torch.Tensor] | None) -> dict:
-        """Returns the model's inputs: ids, or the precomputed states of the frozen layers."""
-        feed = self.feed([ids[index] for index in batch])
-        if states is None:
-            return feed
-        chosen = torch.nn.utils.rnn.pad_sequence([states[index] for index in batch], batch_first=True)
-        return {"states": chosen.to(self.accelerator.device).float(), "attention_mask": feed["attention_mask"]}
-
-    @torch.no_grad()
-    def below(self, ids: list[list[int]]) -> list[torch.Tensor]:
-        """Returns the states of each text after the frozen layers, in half precision; every epoch starts from these."""
-        states: list[torch.Tensor] = [torch.empty(0)] * len(ids)
-        plain = self.plain().eval()
-        for batch in micro_batches(range(len(ids)), ids, self.budget):
-            found = plain.below(**self.feed([ids[index] for index in batch])).half().cpu()
-            for place, index in enumerate(batch):
-                states[index] = found[place, : len(ids[index])].clone()
-        return states
-
     @torch.no_grad()
     def logits(self) -> np.ndarray:
         """Returns the logits of the held-out rows."""
         self.model.eval()
         places, parts = [], []
         for batch in micro_batches(range(len(self.held_ids)), self.held_ids, 4 * self.budget):
-            parts.append(self.model(**self.input(batch, self.held_ids, self.held_states)).logits.float().cpu())
+            parts.append(self.model(**self.feed([self.held_ids[index] for index in batch])).logits.float().cpu())
             places += batch
         self.model.train()
         return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
@@ -300,7 +275,7 @@ class Fit:
         self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
 
-def prepare(model: PreTrainedModel, plan: Plan) -> None:
+def prepare(model: PreTrainedModel) -> None:
     """Disables dropout, and freezes the token embeddings: each token is in few posts, and the embeddings need the most
     memory."""
     for module in model.modules():
@@ -309,14 +284,6 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
     if hasattr(model.config, "attention_probs_dropout_prob"):
         model.config.attention_probs_dropout_prob = 0.0
     model.get_input_embeddings().requires_grad_(False)
-    if plan.freeze_layers:
-        freeze = getattr(model, "freeze", None)
-        layers = model.config.num_hidden_layers
-        if freeze is None:
-            raise InputError("--freeze-layers works with the default model as a base: leave it out")
-        if plan.freeze_layers >= layers:
-            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: lower it")
-        freeze(plan.freeze_layers)
 
 
 def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:

@@ -1,8 +1,7 @@
 """Makes the result of `--keep-zero-shot`: the base's embedding folder, with learned label vectors.
 
 Input is labelled posts and the base. Output is a folder with the graph, the tokenizer and the scales of the base. The
-resulting model assigns the learned labels better and accepts any other labels as the base does. After fine-tuning,
-`shipped.py` has written a new graph.
+resulting model assigns the learned labels better and accepts any other labels as the base does.
 """
 
 import argparse
@@ -20,7 +19,6 @@ from training.embed import Embedder
 from training.posts import Corpus, Row
 from training.proof import write_proof
 from training.report import figures, write_report
-from training.taught import UNKNOWN, self_taught
 from training.vectors import Scales, learn, unit
 from training.words import Label
 
@@ -32,63 +30,33 @@ LEFT_OUT = (".*", "manifest.toml", FILE)
 DIGITS = 9  # significant digits of a number, which distinguish each float32 from its neighbours
 
 
-def keep_zero_shot(
-    arguments: argparse.Namespace,
-    corpus: Corpus,
-    base: Path,
-    say: Say,
-    tuned: Path | None = None,
-    curve: list[dict] | None = None,
-) -> None:
+def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, say: Say) -> None:
     """Learns the vectors, compares them with the base's, and writes the folder.
 
-    `tuned` is the base after fine-tuning, and `curve` is the fine-tuning curve. Raises `InputError`, and `OSError`
-    if the disk is full.
+    Raises `InputError`, and `OSError` if the disk is full.
     """
     begun = time.monotonic()
-    embedder = Embedder(tuned or base, arguments.threads)
+    embedder = Embedder(base, arguments.threads)
     scales = Scales.of(embedder.head)
     texts = [label.texts for label in corpus.words]
     check_texts(texts, corpus.words)
-    judges = [row for row in corpus.held_out if row.is_gold or not arguments.only_gold]
-    if not judges:
-        raise InputError("no held-out post has a gold label: collect more, or leave out --only-gold")
     train = embedder.vectors([row.text for row in corpus.train], say)
-    held = embedder.vectors([row.text for row in judges], say)
-    before, made_of = vectors_in(tuned or base, texts), "the learned vectors of the base"
+    held = embedder.vectors([row.text for row in corpus.held_out], say)
+    before, made_of = vectors_in(base, texts), "the learned vectors of the base"
     if before is None:
         before, made_of = embedder.of_labels(texts), "the words of the labels"
-    target, groups = numbers_of(corpus.train), groups_of(corpus.train)
-    if arguments.only_gold:
-        known = np.array([row.is_gold for row in corpus.train])
-        say(f"{known.sum()} texts have gold labels; the model teaches itself with the other {(~known).sum()}")
-        whole = np.r_[True, groups[1:] != groups[:-1]]  # true for the first form of each post
-        learned = self_taught(train, np.where(known, target, UNKNOWN), before, scales, groups, whole)
-    else:
-        learned = learn(train, target, before, scales, groups, say=say)
-    held_target = numbers_of(judges)
-    if tuned is None:
-        by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
-    else:
-        by_base, made_of = of_base(base, texts, [row.text for row in judges], held_target, arguments.threads), "the base"
-    found = figures(scales.softmax * held @ learned.T, held_target)
-    write_report(arguments, corpus, begun, {"held_out": found, "held_out_by_base": by_base}, curve)
-    write_folder(tuned or base, arguments.out, corpus.words, learned, base)
+    learned = learn(train, numbers_of(corpus.train), before, scales, groups_of(corpus.train), say=say)
+    target = numbers_of(corpus.held_out)
+    by_base, found = (
+        figures(scales.softmax * held @ one.T.astype(np.float32), target) for one in (before, learned)
+    )
+    write_report(arguments, corpus, begun, {"held_out": found, "held_out_by_base": by_base}, None)
+    write_folder(base, arguments.out, corpus.words, learned)
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
         f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; accuracy with {made_of}: "
         f"{interval_of(by_base)}. Next: topicmill model verify {arguments.out}"
     )
-
-
-def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.ndarray, threads: int | None) -> dict:
-    """Evaluates the base without training: with its learned vectors for these labels, or with the labels' words."""
-    embedder = Embedder(base, threads)
-    of_labels = vectors_in(base, texts)
-    if of_labels is None:
-        of_labels = embedder.of_labels(texts)
-    scale = Scales.of(embedder.head).softmax
-    return figures(scale * embedder.vectors(judges) @ of_labels.T.astype(np.float32), target)
 
 
 def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
@@ -133,13 +101,13 @@ def groups_of(rows: list[Row]) -> np.ndarray:
     return np.array([known.setdefault(row.name or row.text, len(known)) for row in rows])
 
 
-def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:
-    """Atomically copies the `source` folder, which was made from `base`, to `out` with these vectors."""
+def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray) -> None:
+    """Atomically copies `base` to `out` with these vectors."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
         try:
-            shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
         except shutil.Error as problem:  # lists every file that failed; the first has the reason
             raise OSError(f"`{out}`: {problem.args[0][0][2]}") from None
         write_vectors(folder, labels, vectors)

@@ -20,7 +20,6 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         super().__init__(config)
         setattr(config, POOLING, MEAN)
         self.num_labels = config.num_labels
-        self.frozen = 0
         self.bert = BertModel(config, add_pooling_layer=False)
         self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -28,10 +27,6 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
     def vectors(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **types) -> torch.Tensor:
         """Returns the vectors of texts: ids [rows, width] in, [rows, D] of length 1 out."""
         states = self.bert(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
-        return self.pooled(states, attention_mask)
-
-    def pooled(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns the mean of the states of each text's tokens, scaled to length 1."""
         if attention_mask is None:
             mean = states.mean(1)
         else:
@@ -39,39 +34,15 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
             mean = (states * real).sum(1) / real.sum(1)
         return functional.normalize(mean.float(), dim=-1)
 
-    def through(self, states: torch.Tensor, attention_mask: torch.Tensor, first: int, last: int | None) -> torch.Tensor:
-        """Applies some layers to states [rows, width, D]."""
-        real = attention_mask.bool()
-        mask = None if real.all() else torch.where(real, 0.0, -1e4).to(states.dtype)[:, None, None, :]
-        for layer in self.bert.encoder.layer[first:last]:
-            states = layer(states, mask)
-            states = states[0] if isinstance(states, tuple) else states
-        return states
-
-    def freeze(self, layers: int) -> None:
-        """Freezes the embeddings and the lowest layers, so that `below` can compute their states once."""
-        self.frozen = layers
-        for part in (self.bert.embeddings, *self.bert.encoder.layer[:layers]):
-            part.requires_grad_(False)
-
-    @torch.no_grad()
-    def below(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Returns states [rows, width, D] after the frozen layers."""
-        return self.through(self.bert.embeddings(input_ids=input_ids), attention_mask, 0, self.frozen)
-
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        states: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Returns logits [rows, classes], and with `labels` the cross-entropy. `states` from `below` replace ids."""
-        if states is None:
-            vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
-        else:
-            vectors = self.pooled(self.through(states, attention_mask, self.frozen, None), attention_mask)
+        """Returns logits [rows, classes], and with `labels` the cross-entropy."""
+        vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
         with torch.autocast(vectors.device.type, enabled=False):  # logits in float32 cost little
             logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
         loss = None if labels is None else functional.cross_entropy(logits, labels)

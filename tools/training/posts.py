@@ -20,16 +20,16 @@ from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
 FEWEST = 5  # posts per label: with fewer, too few could be held out
-HELD_OUT = 0.1
+HELD_OUT = 0.1  # share of the posts in each of the parts `validation` and `test`
 SCORE = "score_"
 TEXTS = ("title", "selftext", "text")
-NAMES = ("fullname", "id", "split")
+NAMES = ("fullname", "id")
 FULLNAME = "t3_"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A text, the number of its label, and the teachers' scores of all labels, if any."""
+    """A text, the number of its label, its part, and the exported scores of all labels, if any."""
 
     name: str
     text: str
@@ -63,7 +63,6 @@ class Wishes:
     label_column: str = "label"
     pipeline: Path | None = None
     gold: Path | None = None
-    teachers: tuple[Path, ...] = ()
     soft: bool = False
     both_forms: bool = True
     whole_set: bool = False
@@ -74,7 +73,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     """Reads and checks an export. Raises `InputError`."""
     files = files_of(path)
     before = digest_of(files)
-    records = as_text(list(records_of(files)), (*TEXTS, *NAMES, wishes.label_column), path)
+    records = as_text(list(rows_in(files)), (*TEXTS, *NAMES, wishes.label_column), path)
     if digest_of(files) != before:
         raise InputError(f"`{path}` changed while it was read: wait until `topicmill export` is done, and run again")
     if not records:
@@ -90,7 +89,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     words = words_of(slugs, known, wishes)
     slugs = [label.slug for label in words] or slugs
     number = {slug: index for index, slug in enumerate(slugs)}
-    soft = soft_scores(records, wishes, slugs, notes) if wishes.soft else {}
+    soft = soft_scores(records, slugs) if wishes.soft else {}
     rows = rows_of(records, wishes, number, gold, soft, notes)
     check_counts(rows, slugs, 0 if wishes.whole_set else FEWEST)
     train, held = parted(rows, wishes.whole_set)
@@ -108,12 +107,10 @@ def files_of(path: Path) -> list[Path]:
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and not file.name.startswith("."))
         if not found:
-            raise InputError(
-                f"`{path}` contains no export: make it with `topicmill export {path} --split 80/10/10`"
-            )
+            raise InputError(f"`{path}` contains no export: make it with `topicmill export {path}`")
         return found
     if not path.is_file():
-        raise InputError(f"`{path}` does not exist: make it with `topicmill export {path} --split 80/10/10`")
+        raise InputError(f"`{path}` does not exist: make it with `topicmill export {path}`")
     if path.suffix not in ENDINGS:
         raise InputError(f"`{path}` does not end in {', '.join(ENDINGS)}: export it in one of these formats")
     return [path]
@@ -130,15 +127,11 @@ def digest_of(files: list[Path]) -> str:
     return whole.hexdigest()
 
 
-def records_of(files: list[Path]) -> Iterator[dict]:
-    """Yields the rows as stored; in a folder, the name of each file begins with the part of its rows."""
+def rows_in(files: list[Path]) -> Iterator[dict]:
+    """Yields the rows as stored."""
     for file in files:
-        part = next((name for name in ("train", "validation", "test") if file.name.startswith(f"{name}-")), None)
         try:
-            for record in read_file(file):
-                if part:
-                    record.setdefault("split", part)
-                yield record
+            yield from read_file(file)
         except InputError:
             raise
         except Exception as problem:  # each format raises its own exceptions
@@ -187,7 +180,7 @@ def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
     Posts on which annotators disagree are left out, as in `labels evaluate --gold db`.
     """
     answers = defaultdict(set)
-    for record in as_text(list(records_of(files_of(path))), ("id", "label"), path):
+    for record in as_text(list(rows_in(files_of(path))), ("id", "label"), path):
         if "id" not in record or "label" not in record:
             raise InputError(f"`{path}` has no columns `id` and `label`: write it with `topicmill labels gold export`")
         answers[record["id"]].add(record["label"])
@@ -210,28 +203,24 @@ def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str])
     return sorted(str(label) for label in used)
 
 
-def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: list[str]) -> dict[str, np.ndarray]:
-    """Returns each post's scores, averaged over the teachers that scored it."""
-    sums: dict[str, list[np.ndarray]] = defaultdict(list)
-    teachers = [records, *(list(records_of(files_of(path))) for path in wishes.teachers)]
-    for number, teacher in enumerate(teachers):
-        lacking = [slug for slug in slugs if not teacher or SCORE + slug not in teacher[0]]
-        if lacking:
-            name = wishes.teachers[number - 1] if number else "the export"
-            raise InputError(f"`{name}` has no column `{SCORE}{lacking[0]}`, so it cannot teach: leave out --soft")
-        for record in teacher:
-            values = [record.get(SCORE + slug) for slug in slugs]
-            if all(value not in (None, "") for value in values):
-                try:
-                    scores = np.array(values, np.float32)
-                except (TypeError, ValueError):
-                    raise InputError(f"a score of `{name_of(record)}` is not a number: export it again") from None
-                if scores.min() < 0 or not np.isfinite(scores).all() or scores.sum() <= 0:
-                    raise InputError("scores are negative or not numbers: export them in single mode")
-                sums[name_of(record)].append(scores / scores.sum())
-    if wishes.teachers:
-        notes.append(f"{len(teachers)} teachers, averaged")
-    return {name: np.mean(scores, axis=0) for name, scores in sums.items()}
+def soft_scores(records: list[dict], slugs: list[str]) -> dict[str, np.ndarray]:
+    """Returns the exported scores of each post that has them, which add up to 1."""
+    lacking = [slug for slug in slugs if SCORE + slug not in records[0]]
+    if lacking:
+        raise InputError(f"the export has no column `{SCORE}{lacking[0]}`, so it cannot teach: leave out --soft")
+    found = {}
+    for record in records:
+        values = [record.get(SCORE + slug) for slug in slugs]
+        if any(value in (None, "") for value in values):
+            continue
+        try:
+            scores = np.array(values, np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"a score of `{name_of(record)}` is not a number: export it again") from None
+        if scores.min() < 0 or not np.isfinite(scores).all() or scores.sum() <= 0:
+            raise InputError("scores are negative or not numbers: export them in single mode")
+        found[name_of(record)] = scores / scores.sum()
+    return found
 
 
 def name_of(record: dict) -> str:
@@ -274,8 +263,7 @@ def rows_of(
         else:
             seen.add(key)
             is_gold = name in gold
-            part = record.get("split") or ""
-            row = Row(name, whole, number[label], part, None if is_gold else soft.get(name), is_gold)
+            row = Row(name, whole, number[label], part_of(key), None if is_gold else soft.get(name), is_gold)
             rows.append(row)
             if wishes.both_forms and title.strip() and title != whole:
                 rows.append(replace(row, text=title))
@@ -302,24 +290,19 @@ def check_counts(rows: list[Row], slugs: list[str], fewest: int) -> None:
 
 def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
     """Returns training and held-out rows. The `test` part is for `labels evaluate` and is never read."""
-    if any(row.part == "validation" for row in rows):
-        train = [row for row in rows if row.part == "train"]
-        held = [row for row in rows if row.part == "validation"]
-    else:
-        rows = [row for row in rows if row.part != "test"]
-        train = [row for row in rows if not is_held_out(row)]
-        held = [row for row in rows if is_held_out(row)]
+    train = [row for row in rows if row.part == "train"]
+    held = [row for row in rows if row.part == "validation"]
     if not train or not held:
         raise InputError("there are no training posts or no held-out posts: export more posts")
-    if not some_may_lack and {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
-        raise InputError("a label has no training post: export more posts, or use a different --split")
+    if not some_may_lack and {row.label for row in rows} != {row.label for row in train}:
+        raise InputError("a label has no training post: export more posts")
     return train, held
 
 
-def is_held_out(row: Row) -> bool:
-    """True for a tenth of the posts, based on the hash of the name, so that both forms of a post are on one side."""
-    number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
-    return number / 2**64 < HELD_OUT
+def part_of(text: str) -> str:
+    """Returns the part of a post, by the hash of its whole text: the same in each run, export and form of the post."""
+    place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+    return "validation" if place < HELD_OUT else "test" if place < 2 * HELD_OUT else "train"
 
 
 def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:

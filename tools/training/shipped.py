@@ -5,7 +5,6 @@ Int8 weights become the numbers that the graph computes with: the integer times 
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,38 +65,3 @@ def graph_inputs(graph: onnx.GraphProto) -> set[str]:
     """Returns the names of the graph's inputs."""
     return {entry.name for entry in graph.input}
 
-
-def write_shipped(model: BertModel, template: Path, out: Path) -> None:
-    """Writes a folder like `template` with the weights of `model`, with matrices in int8.
-
-    The graph is the one in `template`: each column of a matrix and each row of an embedding has one scale.
-    """
-    content = onnx.load(template / "model.onnx")
-    graph = content.graph
-    weights = {f"{PREFIX}{name}": tensor.detach().float().numpy() for name, tensor in model.named_parameters()}
-    for node in graph.node:
-        if node.op_type == "MatMul" and node.input[1].startswith("onnx::"):
-            parts = node.output[0].strip("/").split("/")
-            weights[node.input[1]] = weights[".".join([parts[0], *parts[1:-1], "weight"])].T
-    for tensor in graph.initializer:
-        name = tensor.name.removesuffix("_q").removesuffix("_s")
-        if name not in weights:
-            continue
-        array = weights[name]
-        if tensor.name.endswith(("_q", "_s")):
-            scales = np.abs(array).max(1 if "embeddings" in name else 0, keepdims=True) / 127
-            scales[scales == 0] = 1
-            rounded = np.rint(array / scales).astype(np.int8)
-            array = rounded if tensor.name.endswith("_q") else scales.astype(np.float32)
-        if list(array.shape) != list(tensor.dims):
-            raise InputError(f"`{tensor.name}` has a different shape in `{template}`: train with the same base")
-        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
-    out.mkdir(parents=True, exist_ok=True)
-    onnx.save(content, out / "model.onnx")
-    for name in ("LICENSE", "NOTICE", "tokenizer.json", "tokenizer_config.json"):
-        if (template / name).is_file() and out != template:
-            shutil.copyfile(template / name, out / name)
-    config = json.loads((template / "config.json").read_text(encoding="utf-8"))
-    # Label vectors that were learned with other weights no longer fit.
-    config["zero_shot"].pop("label_vectors", None)
-    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

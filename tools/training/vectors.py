@@ -117,19 +117,9 @@ def choose_pull(
 class Loss:
     """The loss of label vectors on some rows."""
 
-    def __init__(
-        self,
-        vectors: np.ndarray,
-        shares: np.ndarray,
-        start: np.ndarray,
-        scales: Scales,
-        recipe: Recipe,
-        weights: np.ndarray | None = None,
-    ):
+    def __init__(self, vectors: np.ndarray, shares: np.ndarray, start: np.ndarray, scales: Scales, recipe: Recipe):
         self.vectors, self.shares, self.start = vectors.astype(np.float32), shares, start
         self.scales, self.recipe = scales, recipe
-        weights = np.ones(len(shares)) if weights is None else weights
-        self.weights = (weights / max(weights.sum(), 1e-12))[:, None]
         self.smooth = (1 - recipe.smoothing) * shares + recipe.smoothing / shares.shape[1]
 
     def fitted(self, begin: np.ndarray, pull: float) -> np.ndarray:
@@ -163,13 +153,14 @@ class Loss:
         logits = scales.softmax * cosines
         logits -= logits.max(1, keepdims=True)
         logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        loss = -(self.weights * wanted * logs).sum()
+        loss = -(wanted * logs).sum()
         slope = scales.softmax * (np.exp(logs) - wanted)
         if both:
             odds = scales.sigmoid * (cosines - scales.bias)
-            loss += both * (self.weights * (np.logaddexp(0, odds) - self.shares * odds)).sum()
+            loss += both * (np.logaddexp(0, odds) - self.shares * odds).sum()
             slope += both * scales.sigmoid * (1 / (1 + np.exp(-odds)) - self.shares)
-        return float(loss), ((self.weights * slope).astype(np.float32).T @ self.vectors).astype(np.float64)
+        rows = max(len(self.shares), 1)
+        return float(loss) / rows, (slope.astype(np.float32).T @ self.vectors).astype(np.float64) / rows
 
 
 def shares_of(labels: np.ndarray, count: int) -> np.ndarray:

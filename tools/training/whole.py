@@ -21,8 +21,6 @@ from training.fit import NAMES, Fit, Plan, precision_of
 from training.keep import interval_of, keep_zero_shot, vectors_in
 from training.posts import Corpus, Wishes, read_corpus
 from training.report import best_temperature, figures, write_report, write_test
-from training.shipped import read_shipped, write_shipped
-from training.topics import mixed
 from training.vectors import Scales
 
 Say = Callable[[str], None]
@@ -44,15 +42,11 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     test = write_test(arguments.work, corpus.test)
     if test:
         say(f"{len(corpus.test)} posts in the `test` part are kept for: topicmill labels evaluate --gold {test}")
-    if arguments.keep_zero_shot and arguments.head_only:
+    if arguments.keep_zero_shot:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
     trained = arguments.work / "hugging-face"
     curve, found = run(arguments, corpus, base, trained, say)
-    if arguments.keep_zero_shot:
-        tuned = arguments.work / "embedding"
-        write_tuned(base.folder, trained, arguments.mix, tuned)
-        return keep_zero_shot(arguments, corpus, base.folder, say, tuned, curve)
     write_report(arguments, corpus, begun, {"held_out": found}, curve)
     # Last, so that the trained weights and the report are stored even if OUT cannot be written.
     source = read_source(trained, "classifier")
@@ -71,7 +65,7 @@ def base_of(arguments: argparse.Namespace) -> Base:
         raise InputError(f"--head-only needs an embedding model with a `zero_shot` block; `{base.folder}` has none")
     if arguments.keep_zero_shot and not base.is_shipped:
         raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is not one")
-    if not (arguments.head_only and arguments.keep_zero_shot):
+    if not arguments.keep_zero_shot:
         base.check_encoder()
     return base
 
@@ -90,23 +84,17 @@ def check(arguments: argparse.Namespace) -> None:
         ("batch", 2, 1 << 20),
         ("max_tokens", 8, 1 << 20),
         ("rate", 1e-9, 1),
-        ("mix", 0, 1),
-        ("freeze_layers", 0, 1000),
         ("tokens", 1, 1 << 30),
         ("threads", 1, 4096),
     ):
         given = getattr(arguments, name)
         if given is not None and not least <= given <= most:
             raise InputError(f"--{name.replace('_', '-')} is {given}: set it to {least} to {most}")
-    if arguments.teacher and not arguments.soft:
-        raise InputError("--teacher needs a share of the loss: add --soft 0.5")
     precision_of(arguments.precision)
-    if arguments.head_only and arguments.soft:
-        raise InputError("--head-only learns from labels alone: leave out --soft")
+    if (arguments.head_only or arguments.keep_zero_shot) and arguments.soft:
+        raise InputError("--head-only and --keep-zero-shot learn from labels alone: leave out --soft")
     if arguments.keep_zero_shot and not arguments.pipeline:
         raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
-    if arguments.only_gold and not (arguments.head_only and arguments.keep_zero_shot and arguments.gold):
-        raise InputError("--only-gold needs learned label vectors: add --head-only --keep-zero-shot --gold FILE")
 
 
 def wishes_of(arguments: argparse.Namespace) -> Wishes:
@@ -115,7 +103,6 @@ def wishes_of(arguments: argparse.Namespace) -> Wishes:
         arguments.label_column,
         arguments.pipeline,
         arguments.gold,
-        tuple(arguments.teacher),
         arguments.soft > 0,
         not arguments.no_titles,
         arguments.keep_zero_shot,
@@ -191,12 +178,3 @@ def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np
     embedder = Embedder(base.folder, threads)
     found = vectors_in(base.folder, texts)
     return Scales.of(embedder.head).softmax * (embedder.of_labels(texts) if found is None else found)
-
-
-def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
-    """Writes `folder` like `base`, with each weight averaged: `share` of the trained one, the rest of the base's."""
-    model = read_shipped(base)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    after = read_source(trained, "classifier").model.bert.state_dict()
-    model.load_state_dict(mixed(before, after, share))
-    write_shipped(model, base, folder)
