@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ PYTHON = Path(__file__).resolve().parents[2]
 
 PROGRAMS = sorted((PYTHON / "examples").glob("with_*.py"))
 PARTS, ROWS = 6, 100
-RESUME = PYTHON / "examples/resume_with_ray.py"
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
@@ -148,69 +146,3 @@ def test_ray_recovers_from_a_killed_worker(folder, expected):
     finally:
         ray.shutdown()
     assert_same(pa.concat_tables(found).filter(ds.field("score") >= 0.7), expected)
-
-
-def test_a_ray_job_resumes_after_its_driver_was_killed(tmp_path):
-    import psutil
-
-    rows, parts = 128, 8
-    # Short texts, so that the kill falls between the first block and the last.
-    some = [" ".join(text.split()[:20]) for text in texts(rows * parts, seed=8)]
-    posts = pa.table({"id": range(len(some)), "text": pa.array(some)})
-    source = tmp_path / "posts"
-    source.mkdir()
-    for part in range(parts):
-        pq.write_table(posts[part * rows : (part + 1) * rows], source / f"part-{part}.parquet")
-    # Count the scored rows in every Ray process.
-    counted = tmp_path / "counted"
-    (tmp_path / "sitecustomize.py").write_text(
-        f"""import topicmill
-plain = topicmill.Labeler.__call__
-def counting(self, batch):
-    labeled = plain(self, batch)
-    with open({str(counted)!r}, "a") as file:
-        file.write(f"{{batch.num_rows}}\\n")
-    return labeled
-topicmill.Labeler.__call__ = counting
-"""
-    )
-    target, done = tmp_path / "out", tmp_path / "done"
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def start() -> subprocess.Popen:
-        log = (tmp_path / "log").open("a")
-        return subprocess.Popen([sys.executable, RESUME, source, target, done], env=env, stdout=log, stderr=log)
-
-    def noted() -> int:
-        # Checkpoints of incomplete blocks end with .pending.parquet.
-        notes = [note for note in done.rglob("*.parquet") if not note.name.endswith(".pending.parquet")]
-        return sum(pq.read_metadata(note).num_rows for note in notes)
-
-    def scored() -> int:
-        return sum(map(int, counted.read_text().split())) if counted.exists() else 0
-
-    driver = start()
-    ends = time.monotonic() + 600
-    while not noted():
-        assert driver.poll() is None and time.monotonic() < ends, (tmp_path / "log").read_text()[-4000:]
-        time.sleep(0.01)
-    others = psutil.Process(driver.pid).children(recursive=True)
-    driver.kill()
-    driver.wait()
-    # Ray's processes exit after their driver, and may write until then.
-    for one in psutil.wait_procs(others, timeout=30)[1]:
-        one.kill()
-    psutil.wait_procs(others, timeout=30)
-    before, at_first = noted(), scored()
-    assert 0 < before < len(some), "the driver was killed too late"
-
-    again = start()
-    assert again.wait(timeout=600) == 0, (tmp_path / "log").read_text()[-4000:]
-    assert scored() - at_first == len(some) - before, "rows that were written were scored again"
-    found = ds.dataset(target).to_table()
-    assert_same(found, Labeler(labels=["cooking", "travel"], threads=1).label_batch(posts))
-
-    files = sorted(target.iterdir())
-    assert start().wait(timeout=600) == 0
-    is_unchanged = sorted(target.iterdir()) == files and scored() == at_first + len(some) - before
-    assert is_unchanged, "a finished job wrote or scored rows"
