@@ -2,7 +2,7 @@
 """Trains a model on posts from `topicmill export` and makes a topicmill model folder.
 
 Exit codes: 0 if the folder is written, 1 if training stopped early (a loss of NaN, a full disk) and only checkpoints
-are written, and 2 if the posts, the base or the arguments are unusable. docs/train.md is the guide.
+are written, and 2 if the posts, the base or the arguments are unusable. docs/models.md is the guide.
 """
 
 import argparse

@@ -126,8 +126,6 @@ pages! {
     #[ignore = "deep: a page"]
     every_command_about_engines_runs: "docs/engines.md",
     #[ignore = "deep: a page"]
-    every_command_of_train_runs: "docs/train.md",
-    #[ignore = "deep: a page"]
     every_command_about_postgresql_runs: "docs/postgres.md",
     #[ignore = "deep: a page"]
     every_command_about_operating_runs: "docs/operate.md",
