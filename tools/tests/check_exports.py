@@ -3,7 +3,7 @@
     python tools/tests/check_exports.py PROGRAM
 
 Labels the sample posts, exports them in each format, and compares what pandas, polars and DuckDB read from Parquet,
-pandas from CSV, and `datasets.load_dataset` from a folder with splits. Datasette opens each view of the database.
+pandas from CSV, and `datasets.load_dataset` from a folder. Datasette opens each view of the database.
 Prints a line for each check and exits with 1 at the first failure.
 """
 
@@ -94,19 +94,6 @@ def of_folders(out, rows):
     vectors = pandas.read_parquet(out / "vectors.parquet")["vector"]
     lengths = numpy.linalg.norm(numpy.stack(vectors), axis=1)
     check("pandas reads vectors of length 1", len(vectors) == len(rows) and abs(lengths - 1).max() < 1e-3, lengths)
-    parts = load_dataset(str(out / "parts"), cache_dir=str(out / "cache"))
-    check("load_dataset opens the parts", list(parts) == ["train", "validation", "test"], list(parts))
-    where = {}
-    for name, part in parts.items():
-        for fullname, text in zip(part["fullname"], part["text_hash"]):
-            check_once = where.setdefault(text, name)
-            if check_once != name:
-                sys.exit(f"FAILED: the text of {fullname} is in {name} and in {check_once}")
-    sizes = {name: part.num_rows for name, part in parts.items()}
-    check("each post is in one part, and no text is in two", sum(sizes.values()) == len(rows), sizes)
-    print(f"    {sizes}")
-    unchecked = load_dataset(str(out / "unchecked"), cache_dir=str(out / "cache"))
-    check("load_dataset opens `--split gold` without gold labels", list(unchecked) == ["train"], list(unchecked))
 
 
 async def of_datasette(database):
@@ -134,8 +121,6 @@ def main():
         export = [program, "--database", f"sqlite:{database}", "export"]
         for name in ("a.jsonl", "a.parquet", "a.csv", "whole"):
             run(*export, str(out / name))
-        run(*export, str(out / "parts"), "--split", "80/10/10")
-        run(*export, str(out / "unchecked"), "--split", "gold")
         run(*export, str(out / "vectors.parquet"), "--vectors")
         rows = [json.loads(line) for line in (out / "a.jsonl").read_text("utf-8").splitlines()]
         of_tables(out, rows)
