@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares implementations, from the usual Python code to topicmill, on the same posts, labels and weights.
 
-    .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--plain FILE] [--out FOLDER]
+    .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--out FOLDER]
 
 The highest rung is topicmill's `Labeler`; the other rungs are in rungs.py. The rungs alternate, so that other load
 affects them equally, and the shortest time of each is reported. Needs the packages in tools/requirements.txt and the
@@ -9,7 +9,6 @@ topicmill package.
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -28,7 +27,6 @@ NAMES = {
     "direct": "torch, 16 rows a post",
     "direct-bf16": "torch bf16, 16 rows a post",
     "sorted-fp16": "torch fp16, sorted by length",
-    "onnxruntime": "ONNX Runtime, 16 rows a post",
     "topicmill": "topicmill",
 }
 
@@ -51,10 +49,6 @@ def main() -> int:
         return 2
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = rungs.make(job)
-    missing = set(arguments.rungs or []) - set(runs)
-    if missing:
-        print(f"cannot run {', '.join(missing)}: `onnxruntime` needs --plain", file=sys.stderr)
-        return 2
     runs = {name: run for name, run in runs.items() if not arguments.rungs or name in arguments.rungs}
     runs["topicmill"] = lambda texts: labeler.scores(texts).tolist()
     for run in runs.values():
@@ -72,8 +66,9 @@ def main() -> int:
     if arguments.out:
         facts = {"model": labeler.model, "precision": labeler.precision, "device": labeler.device}
         result = {"facts": facts | {"threads": labeler.threads}, "versions": versions, "repeats": arguments.repeats, "rungs": rows}
-        result |= {"posts": len(job["texts"]), "tflop": rungs.tflop(job)}
-        write(arguments.out, result | {"seconds": seconds})
+        result |= {"posts": len(job["texts"]), "seconds": seconds}
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "ladder.json").write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 
@@ -85,11 +80,9 @@ def job_of(arguments: argparse.Namespace) -> dict:
     parts = [[row.get(name) for name in ("text", "title", "selftext")] for row in rows]
     return {
         "hf": arguments.hf,
-        "plain": arguments.plain,
         "asked": arguments.rungs or [],
         "labels": [topic["label"] for topic in pipeline["topic"]],
         "template": pipeline["hypothesis_template"],
-        "multi": False,
         "max_tokens": arguments.max_tokens,
         "threads": arguments.threads,
         "device": arguments.device,
@@ -119,16 +112,6 @@ def difference(these: rungs.Scores, those: rungs.Scores) -> float:
     return max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
 
 
-def write(folder: Path, result: dict) -> None:
-    """Writes ladder.json and ladder.csv."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ladder.json").write_text(json.dumps(result, indent=2) + "\n")
-    with (folder / "ladder.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(result["rungs"][0]))
-        writer.writeheader()
-        writer.writerows(result["rungs"])
-
-
 def parse() -> argparse.Namespace:
     """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
@@ -144,11 +127,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
-    parser.add_argument("--plain", metavar="FILE", help="a plain ONNX export, for ONNX Runtime in Python")
     lower = [name for name in NAMES if name != "topicmill"]
     parser.add_argument("--rungs", nargs="+", choices=lower, metavar="RUNG", help=f"run only these: {', '.join(lower)}")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each rung [3]")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for ladder.json and ladder.csv")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for ladder.json")
     return parser.parse_args()
 
 

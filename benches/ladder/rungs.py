@@ -1,8 +1,7 @@
-"""The Python rungs of the ladder: Hugging Face's pipeline, plain torch, plain ONNX Runtime."""
+"""The Python rungs of the ladder: Hugging Face's pipeline and plain torch."""
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 Scores = list[list[float]]
 ROWS = 16
@@ -32,7 +31,7 @@ def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str,
     settings = {
         "candidate_labels": job["labels"],
         "hypothesis_template": job["template"],
-        "multi_label": job["multi"],
+        "multi_label": False,
     }
     batched = settings | {"batch_size": ROWS}
     runs = {
@@ -50,14 +49,6 @@ def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str,
         )
         whole = whole.eval().to(device)
         runs["sorted-fp16"] = lambda texts: in_order_of_length(job, whole, tokenizer, texts)
-    if job["plain"]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = job["threads"]
-        session = onnxruntime.InferenceSession(Path(job["plain"]), options, providers=["CPUExecutionProvider"])
-        runs["onnxruntime"] = lambda texts: through_onnx(job, model.config, session, tokenizer, texts)
-        versions["onnxruntime"] = onnxruntime.__version__
     return runs, versions
 
 
@@ -123,45 +114,12 @@ def in_order_of_length(job: dict, model, tokenizer, texts: list[str]) -> Scores:
     return scores(job, model.config, torch.stack(logits), len(texts))
 
 
-def tflop(job: dict) -> float:
-    """Returns the least work that the job takes, in 10^12 operations: only matrix products, and no padding.
-
-    A layer multiplies each token by its matrices, at two operations per weight; attention compares all pairs of tokens.
-    """
-    from transformers import AutoConfig, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(job["hf"])
-    tokenizer = AutoTokenizer.from_pretrained(job["hf"], model_max_length=job["max_tokens"])
-    width = config.hidden_size
-    if config.is_encoder_decoder:
-        inner = 2 * width * config.encoder_ffn_dim
-        weights = config.encoder_layers * (4 * width**2 + inner) + config.decoder_layers * (8 * width**2 + inner)
-        attentions = config.encoder_layers + 1.5 * config.decoder_layers  # causal self-attention: half the pairs
-    else:
-        weights = config.num_hidden_layers * (4 * width**2 + 2 * width * config.intermediate_size)
-        attentions = config.num_hidden_layers
-    lengths = (int(row.sum()) for batch in encoded(job, tokenizer, job["texts"]) for row in batch["attention_mask"])
-    return sum(2 * weights * n + 4 * width * attentions * n**2 for n in lengths) / 1e12
-
-
-def through_onnx(job: dict, config, session, tokenizer, texts: list[str]) -> Scores:
-    """Runs the batches of `direct` through ONNX Runtime."""
-    import torch
-
-    names = {entry.name for entry in session.get_inputs()}
-    logits = []
-    for batch in encoded(job, tokenizer, texts):
-        feed = {name: values.numpy() for name, values in batch.items() if name in names}
-        logits.append(torch.from_numpy(session.run(["logits"], feed)[0]))
-    return scores(job, config, torch.cat(logits), len(texts))
-
-
 def scores(job: dict, config, logits, texts: int) -> Scores:
     """Returns the pipeline's scores for logits, text by text."""
     classes = {name.lower(): number for name, number in config.label2id.items()}
     entailment = next(number for name, number in classes.items() if name.startswith("entail"))
     contradiction = -1 if entailment == 0 else 0
     by_text = logits.reshape(texts, len(job["labels"]), -1)
-    if job["multi"] or len(job["labels"]) == 1:
+    if len(job["labels"]) == 1:
         return by_text[:, :, [contradiction, entailment]].softmax(-1)[..., 1].tolist()
     return by_text[:, :, entailment].softmax(-1).tolist()
