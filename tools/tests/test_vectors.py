@@ -184,7 +184,7 @@ class Folder(unittest.TestCase):
         few = pipeline_file('labels = ["food"]')
         for words, said in [
             (("--keep-zero-shot", "--pipeline", pipeline, "--base", source_folder("tiny-bert")), "an embedding model"),
-            (("--keep-zero-shot"), "add --pipeline"),
+            (("--keep-zero-shot",), "add --pipeline"),
             (("--keep-zero-shot", "--pipeline", twins), "have the same texts"),
             (("--keep-zero-shot", "--pipeline", few), "has no topic `travel`"),
         ]:
