@@ -33,7 +33,7 @@ fn number(program: &Program, sql: &str) -> i64 {
 #[test]
 fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
     let program = Program::new();
-    let shown = program.ok(&[]).stdout;
+    let shown = program.ok("").stdout;
     assert_eq!(shown.lines().count(), 8, "{shown}");
     for line in shown.lines() {
         assert!(line.chars().count() <= 80, "{line}");
@@ -59,7 +59,7 @@ fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
         );
     }
     // With a database, the program prints its usual help.
-    program.run(&[]).expect_exit(2, "Usage: topicmill");
+    program.run("").expect_exit(2, "Usage: topicmill");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::builders::{self, LABELS, pipeline};
+use crate::support::builders::{LABELS, line, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, RunOutput, words};
 
@@ -25,21 +25,10 @@ impl Scene {
         Self::of(Program::with_database(&database.url), database, posts).await
     }
 
-    pub async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
-        let file = program.write("posts.ndjson", builders::lines(posts, posts));
-        let first = program.write("first.toml", pipeline("first", "", &LABELS));
-        let scene = Self { program };
-        scene.ok(&["import", &file]);
-        scene.ok(&["classify", "--pipeline", &first]);
-        database
-            .run(
-                "UPDATE classifications SET score = 0.75, abstained = FALSE, \
-                   margin = 0.001 * CAST(substr(fullname, 5) AS INTEGER), label = CASE \
-                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
-                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 1 THEN 'food' ELSE 'music' END",
-            )
-            .await;
-        scene
+    #[expect(clippy::unused_async, reason = "its callers await it")]
+    pub async fn of(program: Program, _database: &TestDatabase, posts: usize) -> Self {
+        let program = program.labelled_in_turn(posts);
+        Self { program }
     }
 
     fn import(&self, name: &str, text: &str, more: &[&str]) -> RunOutput {
@@ -368,7 +357,7 @@ async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
         assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
         let edited = scene
             .program
-            .write("edited.ndjson", builders::line(1, "another title"));
+            .write("edited.ndjson", line(1, "another title"));
         scene.ok(&["import", &edited]);
         // Retention removes the text.
         database
@@ -501,9 +490,7 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
 
 /// Edits a post and labels it again.
 fn edit(scene: &Scene, i: usize, title: &str) {
-    let file = scene
-        .program
-        .write("edited.ndjson", builders::line(i, title));
+    let file = scene.program.write("edited.ndjson", line(i, title));
     scene.ok(&["import", &file]);
     scene.ok(&["classify", "--pipeline", "first.toml"]);
 }

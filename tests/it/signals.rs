@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Store, is_cancelled};
 
-use crate::support::postgres::{TestDatabase, databases, postgres};
+use crate::support::builders::lines;
+use crate::support::postgres::postgres;
 use crate::support::program::{Program, RunOutput, finished};
 
 /// Another program's connection, which locks the `posts` table on PostgreSQL and blocks all writes on SQLite.
@@ -109,94 +110,60 @@ async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     ran.unwrap()
 }
 
-fn posts(numbers: std::ops::Range<usize>) -> String {
-    let post = |n: usize| {
-        let title = ["a boss fight", "roasting a chicken"][n % 2];
-        json!({
-            "id": format!("k{n:05}"), "title": format!("{title} {n}"), "selftext": "", "subreddit": "gaming",
-            "created_utc": 1_700_000_000 + n,
-        })
-    };
-    numbers.map(|n| format!("{}\n", post(n))).collect()
-}
-
-struct Scene {
-    program: Program,
-    database: TestDatabase,
-}
-
-impl std::ops::Deref for Scene {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Scene {
-    fn rows(&self, sql: &str) -> Value {
-        self.json(&["sql", sql])
-    }
-
-    fn count(&self, table: &str) -> i64 {
-        let rows = self.rows(&format!("SELECT COUNT(*) AS n FROM {table}"));
-        rows[0]["n"].as_i64().unwrap()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn one_signal_cancels_a_command_that_is_waiting_for_a_lock_and_stores_nothing() {
-    for database in databases() {
-        let is_file = database.url.starts_with("sqlite:");
-        let scene = Scene {
-            program: Program::with_database(&database.url),
-            database,
-        };
-        let first = scene.program.write("first.ndjson", posts(0..40));
-        let more = scene.program.write("more.ndjson", posts(40..50));
-        let ids = scene.program.write("ids.txt", "t3_k00001\n");
-        scene.ok(&["import", &first]);
-        scene.ok(&["classify", "--limit", "8"]);
-        let commands: [(&[&str], &str, i32); 5] = [
-            (&["import", &more], "-INT", 130),
-            (&["collect", "--source", "sample"], "-TERM", 143),
-            (&["classify"], "-INT", 130),
-            (&["purge", "--ids", &ids], "-TERM", 143),
-            (&["export", "posts.csv"], "-INT", 130),
-        ];
-        for (words, signal, code) in commands {
+    for program in Program::on_each_database() {
+        let url = program.url();
+        let is_file = url.starts_with("sqlite:");
+        let posts = lines(50, 50);
+        let (first, more) = posts.split_at(lines(40, 40).len());
+        program.import(first);
+        program.write("more.ndjson", more);
+        program.write("ids.txt", "t3_k00001\n");
+        program.ok("classify --limit 8");
+        for (command, signal, code) in [
+            ("import more.ndjson", "-INT", 130),
+            ("collect --source sample", "-TERM", 143),
+            ("classify", "-INT", 130),
+            ("purge --ids ids.txt", "-TERM", 143),
+            ("export posts.csv", "-INT", 130),
+        ] {
             // SQLite readers do not wait for a writer.
-            if is_file && words[0] == "export" {
+            if is_file && command.starts_with("export") {
                 continue;
             }
-            let holder = Holder::of(&scene.database.url).await;
-            let command = scene.command(words);
-            let ran = stopped(command, signal, &scene.database.url).await;
-            assert_eq!(ran.code, code, "{words:?}: {}", ran.stderr);
-            assert!(!ran.stderr.contains("error:"), "{words:?}: {}", ran.stderr);
+            let holder = Holder::of(&url).await;
+            let ran = stopped(program.command(command), signal, &url).await;
+            assert_eq!(ran.code, code, "{command}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("error:"), "{command}: {}", ran.stderr);
             holder.resume().await;
         }
-        assert_eq!(scene.count("posts"), 40);
-        assert_eq!(scene.count("classifications"), 8);
-        assert_eq!(scene.count("tombstones"), 0);
-        assert_eq!(scene.count("leases"), 0);
-        assert!(!scene.program.folder.path().join("posts.csv").exists());
+        let counts = || {
+            let tables = [
+                "posts",
+                "classifications",
+                "tombstones",
+                "leases",
+                "backlog",
+            ];
+            tables.map(|table| program.count(table))
+        };
+        assert_eq!(counts()[..4], [40, 8, 0, 0]);
+        assert!(!program.path("posts.csv").exists());
         // The lock on PostgreSQL does not block run records. They show stopped runs, not failed ones.
-        let ended = scene.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
+        let ended = program.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
         let expected = if is_file {
             json!([])
         } else {
-            json!([{"status": "stopped"}])
+            json!([["stopped"]])
         };
         assert_eq!(ended, expected);
 
-        scene.ok(&["import", &more]);
-        scene.ok(&["purge", "--ids", &ids]);
-        scene.ok(&["classify"]);
-        assert_eq!(scene.count("posts"), 49);
-        assert_eq!(scene.count("classifications"), 49, "each post once");
-        assert_eq!(scene.count("backlog"), 0);
-        scene.ok(&["export", "posts.csv"]);
+        program.ok("import more.ndjson");
+        program.ok("purge --ids ids.txt");
+        program.ok("classify");
+        assert_eq!(counts(), [49, 49, 1, 0, 0]);
+        program.ok("export posts.csv");
     }
 }
 
@@ -222,19 +189,17 @@ async fn a_signal_lets_a_running_server_statement_finish() {
 #[test]
 fn a_signal_cancels_a_command_that_is_waiting_for_input() {
     let program = Program::new();
-    program.ok(&["db", "create"]);
-    let fifo = &program
-        .write("unused", "")
-        .replace("unused", "input.ndjson");
+    program.ok("db create");
+    let fifo = program.path("fifo.ndjson");
     let made = Command::new("mkfifo").arg(fifo).status().unwrap();
     assert!(made.success());
-    for arguments in [
-        &["import", fifo][..],
-        &["import", "--format", "ids", fifo],
-        &["labels", "gold", "import", fifo],
-        &["purge", "--ids", fifo],
+    for command in [
+        "import fifo.ndjson",
+        "import --format ids fifo.ndjson",
+        "labels gold import fifo.ndjson",
+        "purge --ids fifo.ndjson",
     ] {
-        let mut child = program.command(arguments).spawn().unwrap();
+        let mut child = program.command(command).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(700));
         crate::support::program::signal(&child, "-TERM");
         let ended = (0..300).find_map(|_| {
@@ -242,10 +207,6 @@ fn a_signal_cancels_a_command_that_is_waiting_for_input() {
             child.try_wait().unwrap()
         });
         drop(child.kill());
-        assert_eq!(
-            ended.and_then(|ended| ended.code()),
-            Some(143),
-            "{arguments:?}"
-        );
+        assert_eq!(ended.and_then(|ended| ended.code()), Some(143), "{command}");
     }
 }

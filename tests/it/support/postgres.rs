@@ -127,20 +127,7 @@ impl TestDatabase {
 
     /// Runs SQL without the store.
     pub async fn run(&self, sql: &str) {
-        use sqlx::{Connection, Executor};
-        macro_rules! run {
-            ($connection:ty) => {{
-                let mut connection = <$connection>::connect(&self.url).await.unwrap();
-                let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
-                connection.execute(sql).await.unwrap();
-                connection.close().await.unwrap();
-            }};
-        }
-        if self.url.starts_with("sqlite:") {
-            run!(sqlx::SqliteConnection);
-        } else {
-            run!(sqlx::PgConnection);
-        }
+        run_sql(&self.url, sql).await;
     }
 
     /// Runs a statement with a target and a fullname as its parameters, without the store.
@@ -159,5 +146,23 @@ impl TestDatabase {
         } else {
             run!(sqlx::PgConnection);
         }
+    }
+}
+
+/// Runs SQL on the database at a URL, without the store.
+pub async fn run_sql(url: &str, sql: &str) {
+    use sqlx::{Connection, Executor};
+    macro_rules! run {
+        ($connection:ty) => {{
+            let mut connection = <$connection>::connect(url).await.unwrap();
+            let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
+            connection.execute(sql).await.unwrap();
+            connection.close().await.unwrap();
+        }};
+    }
+    if url.starts_with("sqlite:") {
+        run!(sqlx::SqliteConnection);
+    } else {
+        run!(sqlx::PgConnection);
     }
 }

@@ -1,18 +1,65 @@
 //! The program under test, with its own working directory and environment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder to run the program in.
+use super::builders::{LABELS, lines, pipeline};
+use super::postgres::{TestDatabase, databases, run_sql};
+
+/// The program with a folder to run it in and, unless a command names another, a database.
 pub struct Program {
     pub folder: TempDir,
     /// The URL that each command gets with `--database`, if any.
-    database: Option<String>,
+    url: Option<String>,
+    /// Keeps the files of the database.
+    _database: Option<TestDatabase>,
     /// The path of the model folder in the repository.
     model: &'static str,
+}
+
+/// A command line: a string that is split as by a shell, or a list of arguments.
+pub trait CommandLine {
+    fn arguments(&self) -> Vec<String>;
+}
+
+impl CommandLine for str {
+    fn arguments(&self) -> Vec<String> {
+        shlex::split(self).expect("each quote is closed")
+    }
+}
+
+impl CommandLine for String {
+    fn arguments(&self) -> Vec<String> {
+        self.as_str().arguments()
+    }
+}
+
+impl<S: AsRef<str>> CommandLine for [S] {
+    fn arguments(&self) -> Vec<String> {
+        self.iter().map(|word| word.as_ref().to_owned()).collect()
+    }
+}
+
+impl<S: AsRef<str>, const N: usize> CommandLine for [S; N] {
+    fn arguments(&self) -> Vec<String> {
+        self.as_slice().arguments()
+    }
+}
+
+impl<S: AsRef<str>> CommandLine for Vec<S> {
+    fn arguments(&self) -> Vec<String> {
+        self.as_slice().arguments()
+    }
+}
+
+/// The value of one column, from a query with one column and one row.
+fn only(rows: &Value) -> &Value {
+    let row = rows.as_array().filter(|rows| rows.len() == 1);
+    let row = row.and_then(|rows| rows[0].as_array().filter(|row| row.len() == 1));
+    &row.unwrap_or_else(|| panic!("not one value: {rows}"))[0]
 }
 
 /// The result of a run of the program.
@@ -36,6 +83,13 @@ impl RunOutput {
         }
     }
 
+    /// Returns stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|_| panic!("{}{}", self.stdout, self.stderr))
+    }
+
     #[track_caller]
     pub fn expect_exit(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.stderr);
@@ -47,7 +101,8 @@ impl Program {
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
-            database: None,
+            url: None,
+            _database: None,
             model: "tests/it/fixtures/models/tiny-bart-mnli",
         }
     }
@@ -60,22 +115,128 @@ impl Program {
         }
     }
 
+    /// Runs every command on the database at this URL.
     pub fn with_database(url: &str) -> Self {
         Self {
-            database: Some(url.to_owned()),
+            url: Some(url.to_owned()),
             ..Self::new()
         }
     }
 
+    /// Runs every command on this database.
+    pub fn on(database: TestDatabase) -> Self {
+        Self {
+            url: Some(database.url.clone()),
+            _database: Some(database),
+            ..Self::new()
+        }
+    }
+
+    /// Returns one program per backend, each with an empty database.
+    pub fn on_each_database() -> impl Iterator<Item = Self> {
+        databases().into_iter().map(Self::on)
+    }
+
+    /// Imports `n` posts with different texts about [`LABELS`] in turn.
+    pub fn imported(self, n: usize) -> Self {
+        self.import(&lines(n, n));
+        self
+    }
+
+    /// Imports posts as [`Self::imported`] does, and labels them with [`LABELS`], from `first.toml`.
+    pub fn labelled(self, n: usize) -> Self {
+        let program = self.imported(n);
+        program.pipeline("first", "", &LABELS);
+        program.ok("classify --pipeline first.toml");
+        program
+    }
+
+    /// Labels posts as [`Self::labelled`] does, and changes the labels: post `i` has the label `LABELS[i % 3]`, with a
+    /// score of 0.75 and a margin that grows with `i`.
+    pub fn labelled_in_turn(self, n: usize) -> Self {
+        let program = self.labelled(n);
+        program.execute(
+            "UPDATE classifications SET score = 0.75, abstained = FALSE, \
+                margin = 0.001 * CAST(substr(fullname, 5) AS INTEGER), \
+                label = CASE CAST(substr(fullname, 5) AS INTEGER) % 3 \
+                   WHEN 0 THEN 'gaming' WHEN 1 THEN 'food' ELSE 'music' END",
+        );
+        program
+    }
+
+    /// Returns the URL of the database.
+    pub fn url(&self) -> String {
+        let own = || format!("sqlite:{}", self.path("topicmill.db").display());
+        self.url.clone().unwrap_or_else(own)
+    }
+
+    /// Runs SQL on the database without the program.
+    pub fn execute(&self, sql: &str) {
+        let url = self.url();
+        let work = || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(run_sql(&url, sql));
+        };
+        // A thread of its own, because a test's runtime cannot start another.
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    }
+
+    /// Returns the rows of a query, each a list of values.
+    #[track_caller]
+    pub fn rows(&self, sql: &str) -> Value {
+        let values =
+            |row: &Value| -> Value { row.as_object().unwrap().values().cloned().collect() };
+        let rows = self.json(&["sql", sql]);
+        rows.as_array().unwrap().iter().map(values).collect()
+    }
+
+    /// Returns the one value that a query finds.
+    #[track_caller]
+    pub fn scalar(&self, sql: &str) -> Value {
+        only(&self.rows(sql)).clone()
+    }
+
+    /// Returns the number of rows of a table, which a condition may follow.
+    #[track_caller]
+    pub fn count(&self, table: &str) -> u64 {
+        let count = self.scalar(&format!("SELECT COUNT(*) AS n FROM {table}"));
+        count.as_u64().unwrap()
+    }
+
+    /// Writes `posts.ndjson` and imports it.
+    #[track_caller]
+    pub fn import(&self, posts: &str) -> RunOutput {
+        self.write("posts.ndjson", posts);
+        self.ok("import posts.ndjson")
+    }
+
+    /// Writes a pipeline file with a topic for each slug and label; returns the file's name.
+    pub fn pipeline(&self, name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
+        let file = format!("{name}.toml");
+        self.write(&file, pipeline(name, settings, labels));
+        file
+    }
+
+    /// Runs `classify` with these flags and makes its labels current; returns the run's counts.
+    #[track_caller]
+    pub fn classify(&self, flags: &(impl CommandLine + ?Sized)) -> Value {
+        let words = ["classify", "--make-current"].map(str::to_owned);
+        self.run_counts(&[&words[..], &flags.arguments()].concat())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Returns a command that uses the repository's model and library, and none of the settings in this environment.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, line: &(impl CommandLine + ?Sized)) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_topicmill"));
         command.current_dir(self.folder.path());
-        if let Some(url) = &self.database {
+        if let Some(url) = &self.url {
             command.args(["--database", url]);
         }
-        command.args(args);
+        command.args(line.arguments());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOPICMILL")) {
             command.env_remove(name);
         }
@@ -89,13 +250,17 @@ impl Program {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> RunOutput {
-        finished(self.command(args).output().unwrap())
+    pub fn run(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
+        finished(self.command(line).output().unwrap())
     }
 
     /// Runs with settings, each identified by a name such as `classify.workers`.
-    pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> RunOutput {
-        let mut command = self.command(args);
+    pub fn run_with(
+        &self,
+        settings: &[(&str, &str)],
+        line: &(impl CommandLine + ?Sized),
+    ) -> RunOutput {
+        let mut command = self.command(line);
         for (key, value) in settings {
             let name = key.to_uppercase().replace('.', "__");
             command.env(format!("TOPICMILL__{name}"), value);
@@ -104,43 +269,51 @@ impl Program {
     }
 
     /// Runs with a file size limit of zero, which simulates a full disk.
-    pub fn run_on_full_disk(&self, args: &[&str]) -> RunOutput {
-        run_limited(&self.command(args), "ulimit -f 0")
+    pub fn run_on_full_disk(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
+        run_limited(&self.command(line), "ulimit -f 0")
     }
 
     /// Runs and expects success.
-    pub fn ok(&self, args: &[&str]) -> RunOutput {
-        let ran = self.run(args);
-        assert_eq!(
-            ran.code, 0,
-            "topicmill {args:?}\n{}{}",
-            ran.stdout, ran.stderr
-        );
+    #[track_caller]
+    pub fn ok(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
+        let ran = self.run(line);
+        let (out, words) = (&ran.stdout, line.arguments());
+        assert_eq!(ran.code, 0, "topicmill {words:?}\n{out}{}", ran.stderr);
         ran
     }
 
     /// Returns the JSON output of a command.
-    pub fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
+    #[track_caller]
+    pub fn json(&self, line: &(impl CommandLine + ?Sized)) -> Value {
+        let format = ["--format", "json"].map(str::to_owned);
+        self.ok(&[line.arguments(), format.into()].concat()).json()
     }
 
     pub fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+        std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     pub fn read_json(&self, name: &str) -> Value {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
+    /// Returns the rows of an NDJSON file.
+    pub fn read_lines(&self, name: &str) -> Vec<Value> {
+        let text = self.read(name);
+        let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        rows.collect()
+    }
+
     /// Returns the counts of a successful run.
-    pub fn run_counts(&self, args: &[&str]) -> Value {
-        self.ok(&[args, &["--run-json", "run.json"]].concat());
+    #[track_caller]
+    pub fn run_counts(&self, line: &(impl CommandLine + ?Sized)) -> Value {
+        let record = ["--run-json", "run.json"].map(str::to_owned);
+        self.ok(&[line.arguments(), record.into()].concat());
         self.read_json("run.json")["counts"].take()
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.folder.path().join(name);
+        let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     }
