@@ -109,11 +109,6 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
 	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default tests/clusters
 
-.PHONY: check-hosts
-check-hosts: rust onnxruntime ## Label with three hosts: one disconnected, one killed, one with high latency (needs root)
-	cargo build --release --locked
-	python3 tools/tests/check_hosts.py $(TARGET)/release/topicmill
-
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)
 	@command -v .tools/bin/cargo-deb >/dev/null || \
