@@ -1,5 +1,9 @@
-"""Helpers for the benchmarks: timing, medians of alternating runs, fitted exponents, and made-up texts."""
+"""Helpers for the benchmarks: timing, medians of alternating runs, fitted exponents, and made-up texts.
 
+    python benches/common.py [POSTS] > texts.ndjson
+"""
+
+import json
 import math
 import os
 import random
@@ -61,3 +65,8 @@ def texts(count: int, seed: int = 16) -> list[str]:
     chance = random.Random(seed)
     length = lambda: chance.randint(4, 16) if chance.random() < 0.3 else int(min(400, chance.lognormvariate(4.5, 0.8)))
     return [" ".join(chance.choices(WORDS, k=max(1, length()))) for _ in range(count)]
+
+
+if __name__ == "__main__":
+    for number, text in enumerate(texts(int((sys.argv[1:] or [1000])[0])), 1):
+        print(json.dumps({"id": number, "text": text}))

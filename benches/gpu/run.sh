@@ -71,7 +71,7 @@ model=$work/model
 step weights "$python" tools/random_model.py "$shape" "$work/hf" --seed 1 || exit 1
 step graphs "$python" tools/model.py "$work/hf" "$model" --graphs "$graphs" || exit 1
 step verify "$topicmill" model verify "$model"
-"$python" benches/sample.py --posts "$posts" >"$work/posts.ndjson" || exit 1
+"$python" benches/common.py "$posts" >"$work/posts.ndjson" || exit 1
 
 # Scores the same posts on the CPU and on the device.
 head -n 32 "$work/posts.ndjson" >"$work/few.ndjson"

@@ -119,7 +119,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--hf", required=True, metavar="FOLDER", help="the same weights as a Hugging Face folder")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="topicmill's model folder")
-    parser.add_argument("--texts", required=True, type=Path, metavar="FILE", help="NDJSON; benches/sample.py makes some")
+    parser.add_argument("--texts", required=True, type=Path, metavar="FILE", help="NDJSON; benches/common.py makes some")
     parser.add_argument("--posts", type=int, default=16, metavar="N", help="number of texts to score [16]")
     parser.add_argument("--pipeline", type=Path, default="pipelines/sixteen-topics.toml", metavar="FILE")
     parser.add_argument("--max-tokens", type=int, default=1_024, metavar="N", help="tokens that the model reads [1024]")
