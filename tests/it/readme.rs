@@ -112,8 +112,6 @@ pages! {
     #[ignore = "deep: a page"]
     every_command_of_collect_runs: "docs/collect.md",
     #[ignore = "deep: a page"]
-    every_command_of_import_runs: "docs/import.md",
-    #[ignore = "deep: a page"]
     every_command_of_label_runs: "docs/label.md",
     #[ignore = "deep: a page"]
     every_command_of_evaluate_runs: "docs/evaluate.md",
