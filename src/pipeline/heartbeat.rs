@@ -14,10 +14,6 @@ use topicmill_store::{RunId, Store, StoreError, UnfinishedRun};
 /// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --watch`, which polls once a minute
 /// anyway.
 pub(super) const INTERVAL: Duration = Duration::from_mins(1);
-/// A run without a heartbeat for this long has crashed: ten heartbeats were missed.
-const TIMEOUT: Duration = Duration::from_mins(10);
-/// The age at which a run of an earlier version, which writes no heartbeats, counts as crashed.
-const TIMEOUT_WITHOUT_HEARTBEATS: Duration = Duration::from_hours(24);
 /// Time for a stopped run to record its end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
@@ -60,15 +56,9 @@ pub async fn crashed_runs(
 ) -> Result<Vec<(UnfinishedRun, &'static str)>, StoreError> {
     let runs = store.runs().unfinished_runs().await?.into_iter();
     let crashed = runs.filter_map(|run| {
-        // Earlier versions write no heartbeats, so a run without any may still be running.
-        let timeout = if run.has_heartbeat {
-            TIMEOUT
-        } else {
-            TIMEOUT_WITHOUT_HEARTBEATS
-        };
         let why = if topicmill_store::has_worker_exited(&run.worker, me) {
             "its process was killed"
-        } else if run.heartbeat_age > timeout {
+        } else if !run.is_alive() {
             "it stopped sending heartbeats"
         } else {
             return None;

@@ -291,8 +291,6 @@ pub struct UnfinishedRun {
     pub worker: String,
     /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
-    /// True if it has ever sent a heartbeat. Runs from earlier versions did not send any.
-    pub has_heartbeat: bool,
     /// Age of the last heartbeat, by the database's clock.
     pub heartbeat_age: Duration,
 }

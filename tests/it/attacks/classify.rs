@@ -20,7 +20,7 @@ use crate::purge::stored_labels;
 use crate::store::fixture;
 use crate::support::builders::at;
 use crate::support::engine::{ScriptedEngine, has_onnx_runtime, scripted};
-use crate::support::postgres::{databases, postgres};
+use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 
@@ -346,12 +346,11 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_on_a_signal(
 async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
     for database in databases() {
         let store = with_posts(&database, 1_000).await;
-        // The first run has no heartbeat, like a run of an earlier version. The second has one, according to the
-        // database's clock.
+        // The first run's last heartbeat is old. The second has a recent one, according to the database's clock.
         database
             .run(
-                "INSERT INTO runs (stage, status, worker, started_at) VALUES \
-                 ('import', 'running', 'elsewhere:1:1:1', '2020-01-01T00:00:00+00:00')",
+                "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) VALUES \
+                 ('import', 'running', 'elsewhere:1:1:1', '2020-01-01T00:00:00+00:00', '2020-01-01T00:00:00+00:00')",
             )
             .await;
         let elsewhere = store
@@ -401,43 +400,32 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
     if !has_onnx_runtime("the_exit_code_is_75_when_other_workers_hold_the_remaining_posts") {
         return;
     }
-    for database in databases() {
-        let program = Program::new();
-        let store = with_posts(&database, 10).await;
-        let classify = |more: &[&str]| {
-            let arguments = [&["--database", database.url.as_str(), "classify"], more].concat();
-            let ran = program.run(&arguments);
-            (ran.code, ran.stderr)
-        };
-        assert_eq!(classify(&[]).0, 0);
-        let run = begin(&store, "collector").await;
-        add_posts(&store, run, titles(30)).await;
-        let target = store.labels().current_target().await.unwrap().unwrap();
-        store.backlog().enqueue_missing(target).await.unwrap();
-        let claimant = Claimant {
-            worker: "elsewhere:1:1:1",
-            run,
-            max_attempts: MAX_ATTEMPTS,
-            lease: Duration::from_hours(1),
-        };
-        let now = SystemClock::shared().now().into();
-        let claim = store
-            .backlog()
-            .claim(target, &claimant, CrashFilter::Any, 5, now)
-            .await
-            .unwrap();
-        assert_eq!(claim.posts.len(), 5);
-        let (code, message) = classify(&["--limit", "3"]);
-        assert_eq!(code, 0, "it labelled as many posts as requested: {message}");
-        let (code, message) = classify(&[]);
-        assert_eq!(
-            code, 75,
-            "it labelled all posts except the claimed ones: {message}"
-        );
-        assert!(message.contains("posts=12"), "{message}");
-        let (code, message) = classify(&[]);
-        assert_eq!(code, 75, "it had no post to label: {message}");
-        let held = "another worker holds the remaining 5 posts, so nothing is left to do here";
-        assert!(message.contains(held), "{message}");
+    let database = sqlite();
+    let store = with_posts(&database, 10).await;
+    let program = Program::on(database);
+    program.ok("classify");
+    let run = begin(&store, "collector").await;
+    add_posts(&store, run, titles(30)).await;
+    let target = store.labels().current_target().await.unwrap().unwrap();
+    store.backlog().enqueue_missing(target).await.unwrap();
+    let claimant = Claimant {
+        worker: "elsewhere:1:1:1",
+        run,
+        max_attempts: MAX_ATTEMPTS,
+        lease: Duration::from_hours(1),
+    };
+    let now = SystemClock::shared().now().into();
+    let backlog = store.backlog();
+    let claim = backlog.claim(target, &claimant, CrashFilter::Any, 5, now);
+    assert_eq!(claim.await.unwrap().posts.len(), 5);
+    // It labels as many posts as requested, then all except the claimed ones, then none.
+    for (command, code, posts) in [
+        ("classify --limit 3 --run-json run.json", 0, 3),
+        ("classify --run-json run.json", 75, 12),
+        ("classify --run-json run.json", 75, 0),
+    ] {
+        let ran = program.run(command);
+        assert_eq!(ran.code, code, "{command}: {}", ran.stderr);
+        assert_eq!(program.read_json("run.json")["counts"]["posts"], posts);
     }
 }

@@ -82,7 +82,6 @@ impl<DB: Dialect> SqlStore<DB> {
                 id: RunId(row.try_get(0)?),
                 worker: row.try_get(1)?,
                 seen_at: seen.unwrap_or(started).into(),
-                has_heartbeat: seen.is_some(),
                 // The age is negative if `started` comes from a worker whose clock is ahead.
                 heartbeat_age: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
             })
