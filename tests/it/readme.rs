@@ -223,7 +223,7 @@ async fn every_command_runs(page: &str) {
             "TOPICMILL__CLASSIFY__MODEL",
             repository("models/minilm-reddit-topics"),
         )
-        .env("TOPICMILL__REDDIT__AUTH_URL", reddit.auth_url())
+        .env("TOPICMILL__REDDIT__AUTH_URL", reddit.api_url())
         .env("TOPICMILL__REDDIT__API_URL", reddit.api_url())
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
         .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000")

@@ -45,7 +45,7 @@ pub async fn sample(
 ) -> Result<Reddit, SourceError> {
     let started = SampleReddit::start(clock.now().into()).await;
     let server = started.map_err(SourceError::Sample)?;
-    settings.auth_url = server.auth_url();
+    settings.auth_url = server.api_url();
     settings.api_url = server.api_url();
     settings.client_id = "sample".into();
     settings.client_secret = "sample".into();

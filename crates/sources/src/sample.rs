@@ -6,7 +6,7 @@
 //! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
 //! `r/education` is private, so their fallbacks contain the posts.
 //!
-//! It also serves `/api/info`. A test can set the state of a post with [`SampleReddit::mark`].
+//! It also serves `/api/info`.
 //!
 //! The posts are fictional and are stored in `sample/`, one per line. Each has an age instead of a time: the post is
 //! always this old when the server starts. Ids are derived from the file and the line, so that a second run finds the
@@ -15,11 +15,10 @@
 mod posts;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -33,8 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::posts::texts;
 use self::posts::{Entry, load};
-use crate::reddit::PostState;
-use topicmill_core::{Listing, PurgeReason, Timestamp};
+use topicmill_core::{Listing, Timestamp};
 
 /// A subreddit that only its members may read.
 const PRIVATE: &str = "education";
@@ -52,14 +50,10 @@ const WINDOW: u32 = 996;
 /// The only token, which is valid for this server only.
 const TOKEN: &str = "sample-reddit-token";
 
-/// States why locking the marks cannot fail.
-const NO_PANIC: &str = "no holder of this lock panics";
-
 /// A running sample Reddit; stops when dropped.
 #[derive(Debug)]
 pub struct SampleReddit {
     address: SocketAddr,
-    sample: Arc<Sample>,
     _stop: DropGuard,
 }
 
@@ -78,30 +72,16 @@ impl SampleReddit {
         let sample = Arc::new(Sample {
             subreddits: load(now),
             requests: AtomicU32::new(0),
-            marked: Mutex::default(),
         });
-        let router = router(sample.clone());
-        let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+        let server = axum::serve(listener, router(sample)).with_graceful_shutdown(stopped);
         tokio::spawn(server.into_future());
         Ok(Self {
             address,
-            sample,
             _stop: stop.drop_guard(),
         })
     }
 
-    /// Sets the state of a post in listings and in `/api/info`.
-    pub fn mark(&self, fullname: &str, state: PostState) {
-        let mut marked = self.sample.marked.lock().expect(NO_PANIC);
-        marked.insert(fullname.to_owned(), state);
-    }
-
-    /// Base URL of the token endpoint.
-    pub fn auth_url(&self) -> String {
-        self.api_url()
-    }
-
-    /// Base URL of the API.
+    /// Base URL of the API and of the token endpoint.
     pub fn api_url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -112,7 +92,6 @@ impl SampleReddit {
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
     requests: AtomicU32,
-    marked: Mutex<HashMap<String, PostState>>,
 }
 
 #[derive(Deserialize)]
@@ -158,7 +137,7 @@ async fn listing(
         return not_found();
     };
     let answer = match sample.entries(&subreddit) {
-        Some(entries) => Json(sample.page(entries, order, &request)).into_response(),
+        Some(entries) => Json(page_of(entries, order, &request)).into_response(),
         None if subreddit.eq_ignore_ascii_case(PRIVATE) => {
             let body = json!({"reason": "private", "message": "Forbidden", "error": 403});
             (StatusCode::FORBIDDEN, Json(body)).into_response()
@@ -183,9 +162,7 @@ async fn info(
     let entries = || sample.subreddits.iter().flat_map(|(_, entries)| entries);
     let known = request.id.split(',').take(INFO_LIMIT);
     let known = known.filter_map(|name| entries().find(|entry| entry.name == name));
-    let known: Vec<&Entry> = known.collect();
-    let children = sample.children(&known);
-    (sample.quota_headers(), Json(listing_of(None, &children))).into_response()
+    (sample.quota_headers(), Json(listing_of(None, known))).into_response()
 }
 
 fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
@@ -230,79 +207,48 @@ impl Sample {
             ("x-ratelimit-reset", "600".to_owned()),
         ]
     }
-
-    /// Returns a page of a subreddit's posts.
-    fn page(&self, entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
-        let mut ordered: Vec<&Entry> = entries.iter().collect();
-        match order {
-            Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
-            Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
-            Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
-            Listing::Rising => {
-                ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
-            }
-        }
-        // As on Reddit, the first page contains the stickied posts in addition to the limit.
-        let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
-        let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
-
-        let start = match request.after.as_deref() {
-            None => 0,
-            Some(after) => rest
-                .iter()
-                .position(|entry| entry.name == after)
-                .map_or(rest.len(), |at| at + 1),
-        };
-        let end = rest
-            .len()
-            .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
-        let first = if request.after.is_none() {
-            stickied
-        } else {
-            Vec::new()
-        };
-        let shown: Vec<&Entry> = first.iter().chain(&rest[start..end]).copied().collect();
-        let children = self.children(&shown);
-        let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
-        listing_of(after, &children)
-    }
-
-    /// Converts posts to things and leaves out posts marked as missing.
-    fn children(&self, entries: &[&Entry]) -> Vec<Value> {
-        let marked = self.marked.lock().expect(NO_PANIC);
-        let of = |entry: &&Entry| {
-            let data = marked_as(entry.wire.clone(), marked.get(&entry.name))?;
-            Some(json!({"kind": "t3", "data": data}))
-        };
-        entries.iter().filter_map(of).collect()
-    }
 }
 
-fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
+/// Returns a page of a subreddit's posts.
+fn page_of(entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
+    let mut ordered: Vec<&Entry> = entries.iter().collect();
+    match order {
+        Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
+        Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
+        Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
+        Listing::Rising => {
+            ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
+        }
+    }
+    // As on Reddit, the first page contains the stickied posts in addition to the limit.
+    let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
+    let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
+
+    let start = match request.after.as_deref() {
+        None => 0,
+        Some(after) => rest
+            .iter()
+            .position(|entry| entry.name == after)
+            .map_or(rest.len(), |at| at + 1),
+    };
+    let end = rest
+        .len()
+        .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
+    let first = if request.after.is_none() {
+        stickied
+    } else {
+        Vec::new()
+    };
+    let shown = first.iter().chain(&rest[start..end]).copied();
+    let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
+    listing_of(after, shown)
+}
+
+fn listing_of<'a>(after: Option<&str>, entries: impl Iterator<Item = &'a Entry>) -> Value {
+    let child = |entry: &Entry| json!({"kind": "t3", "data": entry.wire});
+    let children: Vec<Value> = entries.map(child).collect();
     json!({"kind": "Listing", "data": {
         "after": after, "before": null, "dist": children.len(), "modhash": null, "geo_filter": "",
         "children": children,
     }})
-}
-
-/// Applies a state to a post: replaces the text and the author as Reddit does. `None` if the post is missing.
-fn marked_as(mut wire: Value, state: Option<&PostState>) -> Option<Value> {
-    let (category, body) = match state {
-        None | Some(PostState::Visible) => return Some(wire),
-        Some(PostState::AuthorDeleted) => {
-            wire["author"] = json!("[deleted]");
-            return Some(wire);
-        }
-        Some(PostState::Gone(
-            PurgeReason::Missing | PurgeReason::Requested | PurgeReason::ParentPurged,
-        )) => {
-            return None;
-        }
-        Some(PostState::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
-        Some(PostState::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
-    };
-    wire["removed_by_category"] = json!(category);
-    wire["selftext"] = json!(body);
-    wire["author"] = json!("[deleted]");
-    Some(wire)
 }
