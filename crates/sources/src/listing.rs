@@ -1,4 +1,4 @@
-//! Decodes listings from Reddit's API and from saved pages.
+//! Decodes listings from Reddit's API.
 //!
 //! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, so one
 //! incomplete child would make the page fail.
@@ -35,51 +35,33 @@ impl From<serde_json::Error> for ListingError {
     }
 }
 
-/// Decodes a listing, or a comments page, which is an array of listings.
-///
-/// The comments on a comments page are skipped; in a listing, a child that is not a post is rejected. The returned
-/// `after` is from the last listing.
+/// Decodes a listing. A child that is not a post is rejected.
 ///
 /// # Errors
 /// Returns [`ListingError`] if the input is not a listing; an invalid child is only rejected.
 pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
-    // The conversion is lossy because saved pages may contain invalid bytes.
     let text = String::from_utf8_lossy(bytes);
-    let text = text.trim_start_matches('\u{feff}').trim_start();
-    let comments_page = text.starts_with('[');
-    let envelopes = |text: &str| -> serde_json::Result<Vec<Envelope>> {
-        if comments_page {
-            serde_json::from_str(text)
-        } else {
-            serde_json::from_str(text).map(|listing| vec![listing])
-        }
-    };
-    let listings = parse_json(text, envelopes)?;
-
-    let mut page = ListingPage::default();
-    let mut position = 0;
-    for listing in listings {
-        for child in listing.data.children {
-            position += 1;
-            let fields = child.fields();
-            let kind = fields.as_ref().ok().and_then(|fields| fields.kind.str());
-            if comments_page && matches!(kind, Some("t1" | "more")) {
-                continue;
-            }
-            match fields.and_then(|fields| decode_post(fields, source)) {
-                Ok(post) => page.posts.push(post),
-                Err(reason) => page.rejected.push(Rejected {
-                    at: format!("child {position}"),
-                    reason,
-                }),
-            }
-        }
-        page.after = listing
-            .data
-            .after
-            // `after` is stored with the watermark, and PostgreSQL cannot store NUL.
+    let Children {
+        children, after, ..
+    } = parse_json(&text, |text| serde_json::from_str::<Envelope>(text))?.data;
+    let mut page = ListingPage {
+        // `after` is stored with the watermark, and PostgreSQL cannot store NUL.
+        after: after
             .map(|after| after.replace('\0', ""))
-            .filter(|after| !after.is_empty());
+            .filter(|after| !after.is_empty()),
+        ..ListingPage::default()
+    };
+    for (position, child) in (1..).zip(children) {
+        match child
+            .fields()
+            .and_then(|fields| decode_post(fields, source))
+        {
+            Ok(post) => page.posts.push(post),
+            Err(reason) => page.rejected.push(Rejected {
+                at: format!("child {position}"),
+                reason,
+            }),
+        }
     }
     Ok(page)
 }
@@ -181,17 +163,5 @@ mod tests {
                 "child 9: an advertisement, not a post",
             ]
         );
-    }
-
-    #[test]
-    fn a_comments_page_yields_its_post_and_no_comments() {
-        let page = json!([
-            {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
-                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1_700_000_000}}]}},
-            {"kind": "Listing", "data": {"children": [
-                {"kind": "t1", "data": {}}, {"kind": "more", "data": {}}]}},
-        ]);
-        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Import).unwrap();
-        assert_eq!((page.posts.len(), page.rejected.len()), (1, 0));
     }
 }
