@@ -26,7 +26,7 @@ use topicmill_sources::page::{Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, NamedTopics, import};
+pub use self::import::{ImportPlan, import};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, NamedTopics, ReadOptions, RefillPlan, Sink};
+use crate::collect::{self, CollectError, ImportPlan, ReadOptions, RefillPlan, Sink};
 use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
@@ -69,8 +69,8 @@ pub struct ImportOrder<'a> {
     pub reading: &'a FileOptions,
     /// Topics that records are mapped to.
     pub topics: &'a [Topic],
-    /// The rule for records that name a topic.
-    pub named_topics: NamedTopics,
+    /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
+    pub topics_from_subreddits: bool,
     /// True if author names are stored in the clear.
     pub store_author: bool,
     /// True if files that were imported before are imported again from the start.
@@ -222,7 +222,7 @@ impl Context {
                 let plan = ImportPlan {
                     name: &name,
                     topics: order.topics,
-                    named_topics: order.named_topics,
+                    topics_from_subreddits: order.topics_from_subreddits,
                     left_out: state.as_ref().map_or(0, |state| state.left_out),
                     state,
                     progress,
@@ -236,11 +236,10 @@ impl Context {
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
                     edited = Some(done.edited).filter(|n| *n > 0),
-                    topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
                     left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
                 );
-                if order.named_topics != NamedTopics::BySubreddit && done.topics_differ > 0 {
+                if !order.topics_from_subreddits && done.topics_differ > 0 {
                     tracing::warn!(
                         file = %name, posts = done.topics_differ,
                         "these posts keep the topic that the file names, though the pipeline reads their subreddit for \

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::purge::read_ids;
 use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
-use crate::collect::{NamedTopics, RefillPlan};
+use crate::collect::RefillPlan;
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
@@ -54,11 +54,8 @@ pub struct Import {
     /// The value is used for posts without a value for the field.
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
-    /// Replace a topic's label in a file with the topic's slug
-    #[arg(help_heading = "Fields", hide_short_help = true, long)]
-    map_topics: bool,
     /// Use the topic that lists the post's subreddit, even if the file names a different one
-    #[arg(help_heading = "Fields", long, conflicts_with = "map_topics")]
+    #[arg(help_heading = "Fields", long)]
     topics_from_subreddits: bool,
     /// Read a dump from its start, even if it was imported before
     #[arg(hide_short_help = true, long)]
@@ -126,13 +123,8 @@ impl Import {
             let text = "--refresh and --source need --format ids";
             return Err(CliError::Usage(text.into()));
         }
-        if self
-            .files
-            .iter()
-            .filter(|path| bytes::is_stdin(path))
-            .count()
-            > 1
-        {
+        let stdins = self.files.iter().filter(|path| bytes::is_stdin(path));
+        if stdins.count() > 1 {
             return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
         }
         let reading = FileOptions {
@@ -153,7 +145,7 @@ impl Import {
             files: &self.files,
             reading: &reading,
             topics: &pipeline.topics,
-            named_topics: self.named_topics(),
+            topics_from_subreddits: self.topics_from_subreddits,
             store_author: setup.settings().collect.store_author,
             again: self.again,
         };
@@ -168,18 +160,9 @@ impl Import {
         Ok(Exit::done_if(status == RunStatus::Done))
     }
 
-    fn named_topics(&self) -> NamedTopics {
-        match (self.map_topics, self.topics_from_subreddits) {
-            (true, _) => NamedTopics::Mapped,
-            (_, true) => NamedTopics::BySubreddit,
-            _ => NamedTopics::Kept,
-        }
-    }
-
     /// Looks up the posts whose ids are in the files and stores them.
     async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
-            || self.map_topics
             || self.topics_from_subreddits
             || self.all_subreddits
             || !self.subreddits.is_empty()
@@ -188,7 +171,7 @@ impl Import {
             || self.from.or(self.to).is_some();
         if not_for_ids {
             let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, \
-                        --set, --map-topics, --topics-from-subreddits or --again: leave them out";
+                        --set, --topics-from-subreddits or --again: leave them out";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();
@@ -224,7 +207,6 @@ impl Import {
                 new = done.new,
                 changed = done.changed,
                 edited = Some(done.edited).filter(|n| *n > 0),
-                topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"

@@ -8,18 +8,6 @@ use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
 use topicmill_store::{ImportState, Page, Result, Upserted};
 
-/// Rule that chooses the topic of a record that names one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NamedTopics {
-    /// The named topic.
-    #[default]
-    Kept,
-    /// The named topic; a topic's label is replaced by its slug.
-    Mapped,
-    /// The topic that lists the post's subreddit, if there is one.
-    BySubreddit,
-}
-
 /// Number of blocks that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
 
@@ -30,8 +18,8 @@ pub struct ImportPlan<'a> {
     /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the one that lists its
     /// subreddit, if any.
     pub topics: &'a [Topic],
-    /// The rule for records that name a topic.
-    pub named_topics: NamedTopics,
+    /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
+    pub topics_from_subreddits: bool,
     /// Progress of an earlier import of the file, which this import updates; `None` if the file is not resumable.
     pub state: Option<ImportState>,
     /// Rows of the file that the filters have left out so far, including in earlier runs.
@@ -64,7 +52,7 @@ pub async fn import(
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
     let preparer = Preparer {
         topics: plan.topics.to_vec(),
-        named_topics: plan.named_topics,
+        topics_from_subreddits: plan.topics_from_subreddits,
         authors: sink.authors.clone(),
     };
     let reader = tokio::task::spawn_blocking(move || {
@@ -127,7 +115,7 @@ pub(super) fn unlogged_rejections(rejected: &Rejections) -> Option<String> {
 /// Assigns topics to records and prepares them for the store, on the reader's thread.
 struct Preparer {
     topics: Vec<Topic>,
-    named_topics: NamedTopics,
+    topics_from_subreddits: bool,
     authors: AuthorPolicy,
 }
 
@@ -135,7 +123,6 @@ struct Preparer {
 struct ReadyBlock {
     by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     posts: u64,
-    topics_mapped: u64,
     topics_differ: u64,
     /// The rest of the block.
     block: Block,
@@ -144,20 +131,15 @@ struct ReadyBlock {
 impl Preparer {
     fn prepare(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
-        let (mut topics_mapped, mut topics_differ) = (0, 0);
+        let mut topics_differ = 0;
         let records = std::mem::take(&mut block.records);
         let named = records.into_iter().map(|Record { post, topic }| {
             let topic = match topic {
                 None => topic_of(&post, &self.topics),
                 Some(named) => {
-                    let slug = slug_of(&named, &self.topics);
-                    let slug = slug.filter(|_| self.named_topics == NamedTopics::Mapped);
-                    topics_mapped += u64::from(slug.is_some());
-                    let named = slug.map_or(named, str::to_owned);
                     let read = topic_of(&post, &self.topics).filter(|topic| *topic != named);
                     topics_differ += u64::from(read.is_some());
-                    let by_subreddit =
-                        read.filter(|_| self.named_topics == NamedTopics::BySubreddit);
+                    let by_subreddit = read.filter(|_| self.topics_from_subreddits);
                     Some(by_subreddit.unwrap_or(named))
                 }
             };
@@ -166,7 +148,6 @@ impl Preparer {
         ReadyBlock {
             by_topic: by_topic(named, &self.authors),
             posts,
-            topics_mapped,
             topics_differ,
             block,
         }
@@ -182,7 +163,6 @@ async fn store_block(
     let ReadyBlock {
         by_topic,
         posts,
-        topics_mapped,
         topics_differ,
         block,
     } = block;
@@ -217,7 +197,6 @@ async fn store_block(
         }
         done.rejected.add(&reason);
     }
-    done.topics_mapped += topics_mapped;
     done.topics_differ += topics_differ;
     let stored = store_ready(sink, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
@@ -279,16 +258,6 @@ async fn store_ready(
         })
         .collect();
     sink.worker.store.posts().save_pages(&pages, state).await
-}
-
-/// Returns the slug of the topic whose label is `named`; `None` if `named` is already a slug.
-fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
-    // A slug takes precedence over a label, so that a record that names one topic does not move to a different one.
-    if topics.iter().any(|topic| topic.slug == named) {
-        return None;
-    }
-    let known = topics.iter().find(|topic| topic.label == named);
-    known.map(|topic| topic.slug.as_str())
 }
 
 /// Returns the slug of the topic that lists a post's subreddit.

@@ -6,7 +6,7 @@ use topicmill_sources::listing::parse_listing;
 use topicmill_store::{Checked, Page};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, RunOutput};
+use crate::support::program::Program;
 
 /// Two topics. The slug of the first differs from its label and its subreddit.
 const PIPELINE: &str = r#"
@@ -22,123 +22,83 @@ label = "food and cooking"
 subreddits = ["food"]
 "#;
 
-/// Returns the rows of a query as CSV without the header.
-fn sql(program: &Program, query: &str) -> Vec<String> {
-    let ran = program.ok(&["sql", query, "--format", "csv"]);
-    ran.stdout.lines().skip(1).map(str::to_owned).collect()
-}
-
-fn imported(program: &Program, args: &[&str]) -> RunOutput {
-    program.ok(&[&["import"], args].concat())
+/// Imports a table with `mine.toml`; returns the numbers of new and changed posts.
+fn imported(program: &Program, table: &str, flags: &str) -> [u64; 2] {
+    program.write("mine.toml", PIPELINE);
+    program.write("posts.csv", table);
+    let import = format!("import posts.csv --pipeline mine.toml {flags}");
+    let counts = program.run_counts(&import);
+    ["new", "changed"].map(|count| counts[count].as_u64().unwrap_or(0))
 }
 
 #[test]
-fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let pipeline = program.write("mine.toml", PIPELINE);
-        let table = program.write(
-            "posts.csv",
-            "id,title,subreddit,created_utc,topic,score\n\
-             a1,A boss fight,x,1700000000,gaming,1\n\
-             a2,A speedrun,x,1700000001,games,1\n\
-             a3,Rye bread,x,1700000002,Food and Cooking,1\n\
-             a4,A bond,x,1700000003,finance,1\n\
-             a5,Soup,food,1700000004,,1\n",
-        );
-        let args = ["--format", "csv", &table, "--pipeline", &pipeline];
-        imported(&program, &args).expect_stderr_all(&["new=5", "changed=0"]);
-        let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
-        let as_written = [
-            "t3_a1,gaming",
-            "t3_a2,games",
-            "t3_a3,Food and Cooking",
-            "t3_a4,finance",
-            "t3_a5,food",
-        ];
-        assert_eq!(sql(&program, topics), as_written, "{}", database.url);
-        let seen = "SELECT fullname, topic FROM sightings ORDER BY fullname";
-        assert_eq!(sql(&program, seen), as_written);
-        // A second import changes nothing.
-        let ran = imported(&program, &args);
-        ran.expect_stderr_all(&["new=0", "changed=0"]);
-        assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
+fn the_topic_in_a_file_is_kept_unless_the_subreddit_decides() {
+    let program = Program::new();
+    let table = "id,title,subreddit,created_utc,topic,score\n\
+         a1,A boss fight,x,1700000000,gaming,1\n\
+         a2,A speedrun,x,1700000001,games,1\n\
+         a3,Rye bread,x,1700000002,Food and Cooking,1\n\
+         a4,A bond,x,1700000003,finance,1\n\
+         a5,Soup,food,1700000004,,1\n";
+    assert_eq!(imported(&program, table, ""), [5, 0]);
+    let topics = "SELECT topic FROM posts ORDER BY fullname";
+    let as_written = json!([
+        ["gaming"],
+        ["games"],
+        ["Food and Cooking"],
+        ["finance"],
+        ["food"]
+    ]);
+    assert_eq!(program.rows(topics), as_written);
+    let seen = "SELECT topic FROM sightings ORDER BY fullname";
+    assert_eq!(program.rows(seen), as_written);
+    assert_eq!(imported(&program, table, ""), [0, 0]);
 
-        program.ok(&["classify", "--pipeline", &pipeline]);
-        let counted = "SELECT topic, posts, labelled FROM topic_agreement ORDER BY topic";
-        assert_eq!(
-            sql(&program, counted),
-            ["food,1,1", "games,2,2"],
-            "{}",
-            database.url
-        );
+    program.ok("classify --pipeline mine.toml");
+    // A topic may be named by its label.
+    let counted = "SELECT topic, posts, labelled FROM topic_agreement ORDER BY topic";
+    assert_eq!(
+        program.rows(counted),
+        json!([["food", 1, 1], ["games", 2, 2]])
+    );
 
-        let ran = imported(&program, &[&args[..], &["--map-topics"]].concat());
-        ran.expect_stderr_all(&["new=0", "changed=1", "topics_mapped=1"]);
-        assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
-        assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
-
-        // The file's topic is kept although the pipeline reads the subreddit for another topic, and a warning is
-        // logged.
-        let other = program.write(
-            "other.csv",
-            "id,title,subreddit,created_utc,topic\na6,Bread,food,1700000005,baking\na7,Tea,x,1700000006,baking\n",
-        );
-        let args = ["--format", "csv", &other, "--pipeline", &pipeline];
-        imported(&program, &args).expect_stderr_all(&[
-            "posts=1",
-            "--topics-from-subreddits uses the pipeline's topic",
-        ]);
-        let ran = imported(
-            &program,
-            &[&args[..], &["--topics-from-subreddits"]].concat(),
-        );
-        assert!(
-            !ran.stderr.contains("uses the pipeline's topic"),
-            "{}",
-            ran.stderr
-        );
-        assert_eq!(sql(&program, topics)[5..], ["t3_a6,food", "t3_a7,baking"]);
-        program.ok(&["classify", "--pipeline", &pipeline]);
-        let judge = ["labels", "evaluate", "--gold", "topic"];
-        program.run(&judge).expect_exit(
-            2,
-            "with --topics-from-subreddits if it has a `topic` column",
-        );
-        let ran = program.ok(&[&judge[..], &["--others-out-of-scope"]].concat());
-        assert!(
-            ran.stdout
-                .contains("are the topics that posts were collected for"),
-            "{}",
-            ran.stdout
-        );
-    }
+    // The file's topic is kept although the pipeline reads the subreddit for another topic, and a warning is logged.
+    let other = "id,title,subreddit,created_utc,topic\n\
+        a6,Bread,food,1700000005,baking\na7,Tea,x,1700000006,baking\n";
+    assert_eq!(imported(&program, other, ""), [2, 0]);
+    assert_eq!(program.read_json("run.json")["counts"]["topics_differ"], 1);
+    let kept = program.ok("import posts.csv --pipeline mine.toml");
+    kept.expect_stderr("--topics-from-subreddits");
+    assert_eq!(
+        imported(&program, other, "--topics-from-subreddits"),
+        [0, 1]
+    );
+    assert_eq!(program.rows(topics)[5], json!(["food"]));
+    assert_eq!(program.rows(topics)[6], json!(["baking"]));
+    program.ok("classify --pipeline mine.toml");
+    let evaluate = "labels evaluate --gold topic";
+    let ran = program.run(evaluate);
+    ran.expect_exit(2, "--topics-from-subreddits");
+    program.ok(&format!("{evaluate} --others-out-of-scope"));
 }
 
 #[test]
 fn importing_again_with_another_pipeline_file_updates_topics() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let former = program.write("former.toml", PIPELINE.replace("games", "play"));
-        let pipeline = program.write("mine.toml", PIPELINE);
-        let table = program.write(
-            "posts.csv",
-            "id,title,subreddit,created_utc\na1,A boss fight,gaming,1700000000\na2,Soup,food,1700000001\n",
-        );
-        let import = ["--format", "csv", &table, "--pipeline"];
-        imported(&program, &[&import[..], &[former.as_str()]].concat());
-        program.ok(&["classify", "--pipeline", &pipeline]);
-        let topics = "SELECT topic FROM posts ORDER BY fullname";
-        assert_eq!(sql(&program, topics), ["play", "food"]);
-        let judge = ["labels", "evaluate", "--gold", "topic"];
-        let ran = program.run(&judge);
-        ran.expect_exit(2, "import the file again with --pipeline FILE");
-        ran.expect_stderr("name a different label set with --label-set");
-        let ran = imported(&program, &[&import[..], &[pipeline.as_str()]].concat());
-        ran.expect_stderr("changed=1");
-        assert_eq!(sql(&program, topics), ["games", "food"]);
-        program.ok(&judge);
-    }
+    let program = Program::new();
+    let table = "id,title,subreddit,created_utc\na1,A boss fight,gaming,1700000000\na2,Soup,food,1700000001\n";
+    program.write("former.toml", PIPELINE.replace("games", "play"));
+    program.write("posts.csv", table);
+    program.ok("import posts.csv --pipeline former.toml");
+    program.write("mine.toml", PIPELINE);
+    program.ok("classify --pipeline mine.toml");
+    let topics = "SELECT topic FROM posts ORDER BY fullname";
+    assert_eq!(program.rows(topics), json!([["play"], ["food"]]));
+    let ran = program.run("labels evaluate --gold topic");
+    ran.expect_exit(2, "--pipeline FILE");
+    ran.expect_stderr("--label-set");
+    assert_eq!(imported(&program, table, ""), [0, 1]);
+    assert_eq!(program.rows(topics), json!([["games"], ["food"]]));
+    program.ok("labels evaluate --gold topic");
 }
 
 /// Returns a post with every character that Reddit escapes, in every field.
@@ -170,33 +130,31 @@ fn every_format_is_imported_once_and_a_second_import_changes_nothing() {
         field("url"),
         field("link_flair_text"),
     );
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let files = [
-            ("ndjson", program.write("c.ndjson", format!("{ndjson}\n"))),
-            ("listing", program.write("c.json", listing.to_string())),
-            ("csv", program.write("c.csv", &csv)),
-            ("dump", program.write("RS", format!("{crosspost}\n"))),
-        ];
-        for round in 0..2 {
-            for (format, file) in &files {
-                let ran = imported(&program, &["--format", format, file]);
-                let again = ran.stderr.contains("imported on");
-                assert!(
-                    again || ran.stderr.contains(&format!("new={}", 1 - round)),
-                    "{}",
-                    ran.stderr
-                );
-                assert!(
-                    again || ran.stderr.contains("changed=0"),
-                    "{format}: {}",
-                    ran.stderr
-                );
-            }
+    let program = Program::new();
+    program.write("c.ndjson", format!("{ndjson}\n"));
+    program.write("c.json", listing.to_string());
+    program.write("c.csv", csv);
+    program.write("RS", format!("{crosspost}\n"));
+    for new in [1, 0] {
+        for import in [
+            "ndjson c.ndjson",
+            "listing c.json",
+            "csv c.csv",
+            "dump --again RS",
+        ] {
+            let counts = program.run_counts(&format!("import --format {import}"));
+            assert_eq!(
+                (&counts["new"], &counts["changed"]),
+                (&json!(new), &json!(0)),
+                "{import}"
+            );
         }
-        let texts = "SELECT title || '|' || selftext || '|' || url || '|' || flair FROM posts";
-        assert_eq!(sql(&program, texts), [DECODED; 4], "{}", database.url);
     }
+    let texts = "SELECT title || '|' || selftext || '|' || url || '|' || flair FROM posts";
+    assert_eq!(
+        program.rows(texts),
+        json!([[DECODED], [DECODED], [DECODED], [DECODED]])
+    );
 }
 
 fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
@@ -252,12 +210,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
         for source in [Import, ArcticShift] {
             let late = ["t3_a", "t3_b"].map(|name| shown_by(source, name, Some("t3_parent")));
             let stored = save(source, &late).await;
-            assert_eq!(
-                (stored.unchanged, stored.tombstoned),
-                (1, 1),
-                "{}",
-                database.url
-            );
+            assert_eq!((stored.unchanged, stored.tombstoned), (1, 1));
             let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
             let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
             assert_eq!(left, expected, "{}", database.url);

@@ -156,8 +156,6 @@ pub struct ImportCounts {
     pub changed: u64,
     /// Changed posts with new text, which are scored again.
     pub edited: u64,
-    /// Records that name their topic by label, which was mapped to the topic's slug.
-    pub topics_mapped: u64,
     /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
     /// Posts with a tombstone, which are not stored again.
@@ -193,7 +191,6 @@ impl ImportCounts {
         self.new += other.new;
         self.changed += other.changed;
         self.edited += other.edited;
-        self.topics_mapped += other.topics_mapped;
         self.topics_differ += other.topics_differ;
         self.tombstoned += other.tombstoned;
         self.left_out += other.left_out;
