@@ -132,7 +132,8 @@ impl Collector {
             .await;
         drop(bar);
         let (reports, status) = collected?;
-        context.log_summary(|| collect_summary::log(&reports, &self.source.traffic(), setup));
+        let summary = collect_summary::line(&reports, &self.source.traffic());
+        context.log_summary(|| tracing::info!("{summary}"));
         Ok(exit(&reports, status))
     }
 }

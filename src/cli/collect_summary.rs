@@ -1,58 +1,14 @@
-//! Logs the summary of a run of `collect` in one line.
-//!
-//! The line is built from the topic reports and the client's traffic. With JSON logs, the numbers are also fields.
+//! Formats the summary of a run of `collect`, from the topic reports and the client's traffic.
 
 use std::collections::BTreeSet;
 
 use super::output::thousands;
-use super::setup::Setup;
 use topicmill_core::record::{CollectCounts, Traffic};
 use topicmill_core::{Outcome, TopicReport};
 
-pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
-    let line = line(reports, traffic);
-    if setup.settings().log.format != "json" {
-        tracing::info!("{line}");
-        return;
-    }
-    let sum = CollectCounts::sum(reports, "", Traffic::default());
-    let waited = traffic.waits.total();
-    let by_status: Vec<String> = traffic
-        .by_status
-        .iter()
-        .map(|(status, n)| format!("{status}={n}"))
-        .collect();
-    tracing::info!(
-        topics = topics(reports),
-        not_ok = reports
-            .iter()
-            .filter(|report| report.outcome != Outcome::Ok)
-            .count(),
-        pages = sum.pages,
-        posts = sum.posts,
-        new = sum.new,
-        changed = sum.changed,
-        edited = sum.edited,
-        tombstoned = sum.tombstoned,
-        rejected = sum.rejected.total(),
-        requests = traffic.requests,
-        retries = traffic.retries,
-        no_answer = traffic.no_answer,
-        by_status = by_status.join(" "),
-        waits = waited.times,
-        waited_secs = waited.sum.as_secs_f64(),
-        own_pace_secs = traffic.waits.own_pace.sum.as_secs_f64(),
-        their_quota_secs = traffic.waits.their_quota.sum.as_secs_f64(),
-        retry_after_secs = traffic.waits.retry_after.sum.as_secs_f64(),
-        backoff_secs = traffic.waits.backoff.sum.as_secs_f64(),
-        quota_left = traffic.quota.map(|quota| quota.remaining),
-        "{line}"
-    );
-}
-
 /// Formats the summary, without parts that are zero:
 /// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`.
-fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
+pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     let mut sum = CollectCounts::sum(reports, "", Traffic::default());
     let parts = [
         ("new", sum.new),
