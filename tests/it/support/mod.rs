@@ -25,7 +25,7 @@ pub mod postgres;
 pub mod program;
 pub mod proxy;
 pub mod reddit;
-pub mod replay;
 pub mod rows;
+pub mod scene;
 pub mod terminal;
 pub mod wire;
