@@ -1,10 +1,8 @@
-//! Tests collecting from a fake archive into both databases: every post is stored once, at any page boundary and
-//! after any failure.
+//! Tests collecting from a fake archive: every post is stored once, at any page boundary and after any failure.
 
 mod requests;
 mod scores;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,77 +12,30 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
-use topicmill_core::clock::ManualClock;
-use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
+use topicmill_core::{Outcome, SourceKind, Topic};
 use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_store::Store;
 use wiremock::ResponseTemplate;
 
-use crate::collect::{READ_OPTIONS, climate, topic};
+use crate::collect::{climate, topic};
 use crate::support::arctic_shift::{
     Archive, Bounds, NOW, START, client, minutes, row, row_with, settings,
 };
-use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::Program;
+use crate::support::postgres::sqlite;
+use crate::support::program::{Program, finished};
 use crate::support::reddit;
+use crate::support::scene::{self, READ_OPTIONS};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An archive, its client, and a database to collect into.
-struct Scene {
-    archive: Archive,
-    source: ArcticShift,
-    clock: Arc<ManualClock>,
-    context: Context,
-}
+type Scene = scene::Scene<Archive, ArcticShift>;
 
 impl Scene {
-    async fn of(database: &TestDatabase) -> Self {
-        Self::with(database, Archive::start(Bounds::Exclusive).await).await
-    }
-
-    async fn with(database: &TestDatabase, archive: Archive) -> Self {
-        let (source, clock) = client(&archive.server.uri());
-        let store = database.open().await;
-        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
-        Self {
-            archive,
-            source,
-            clock,
-            context,
-        }
-    }
-
-    fn store(&self) -> &Store {
-        &self.context.store
-    }
-
     fn put(&self, rows: impl IntoIterator<Item = Value>) {
-        self.archive.state.add_rows(rows);
+        self.server.state.add_rows(rows);
     }
 
     fn respond_instead(&self, answer: ResponseTemplate, times: usize) {
-        self.archive.state.respond_instead(answer, times);
-    }
-
-    async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
-        let collected = self
-            .context
-            .collect(&self.source, topics, READ_OPTIONS, false, &|_| {});
-        collected.await.unwrap().0
-    }
-
-    async fn collect_one(&self, topic: Topic) -> TopicReport {
-        self.collect(&[topic]).await.remove(0)
-    }
-
-    async fn rows(&self, sql: &str) -> Vec<String> {
-        rows(self.store(), sql).await
-    }
-
-    async fn stored(&self) -> BTreeSet<String> {
-        let names = self.rows("SELECT fullname FROM posts").await;
-        names.into_iter().collect()
+        self.server.state.respond_instead(answer, times);
     }
 
     /// Returns the watermark of a topic, in seconds since [`START`].
@@ -98,23 +49,10 @@ impl Scene {
     }
 }
 
-async fn rows(store: &Store, sql: &str) -> Vec<String> {
-    let words = |row: Vec<Value>| -> Vec<String> {
-        row.iter()
-            .map(|value| match value {
-                Value::String(text) => text.clone(),
-                // SQLite has no boolean type.
-                Value::Bool(flag) => u8::from(*flag).to_string(),
-                other => other.to_string(),
-            })
-            .collect()
-    };
-    let rows = store.query(sql).await.unwrap().rows;
-    rows.into_iter().map(|row| words(row).join(" ")).collect()
-}
-
-fn names(ids: impl IntoIterator<Item = String>) -> BTreeSet<String> {
-    ids.into_iter().map(|id| format!("t3_{id}")).collect()
+fn names(ids: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = ids.into_iter().map(|id| format!("t3_{id}")).collect();
+    names.sort();
+    names
 }
 
 fn too_much() -> ResponseTemplate {
@@ -124,68 +62,64 @@ fn too_much() -> ResponseTemplate {
 
 #[tokio::test]
 async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put(minutes(0..400));
-        let report = scene.collect_one(climate(250)).await;
-        assert_eq!(
-            (report.outcome, report.pages, report.posts),
-            (Outcome::Ok, 3, 250)
-        );
-        assert_eq!(
-            scene.stored().await,
-            names((150..400).map(|minute| format!("m{minute}")))
-        );
-        // Each page begins with the last second of the previous page.
-        assert_eq!(
-            scene.archive.requested_pages().await,
-            [
-                "climate desc 100",
-                &format!("climate desc before={} 100", 60 * 300 + 1),
-                &format!("climate desc before={} 100", 60 * 201 + 1),
-            ]
-        );
-        let output = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
-                    FROM posts p, watermarks w, sightings s";
-        assert_eq!(
-            scene.rows(output).await,
-            ["arctic-shift arctic-shift new null new null"]
-        );
-        let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
-        assert_eq!(traffic["requests"], 3);
-        assert_eq!(scene.clock.sleeps(), [SECOND; 2], "one request per second");
-        assert_eq!(scene.watermark("climate").await, Some(60 * 399));
-    }
+    let scene = Scene::new().await;
+    scene.put(minutes(0..400));
+    let report = scene.collect_one(climate(250)).await;
+    assert_eq!(
+        (report.outcome, report.pages, report.posts),
+        (Outcome::Ok, 3, 250)
+    );
+    assert_eq!(
+        scene.stored().await,
+        names((150..400).map(|minute| format!("m{minute}")))
+    );
+    // Each page begins with the last second of the previous page.
+    assert_eq!(
+        scene.server.requested_pages().await,
+        [
+            "climate desc 100",
+            &format!("climate desc before={} 100", 60 * 300 + 1),
+            &format!("climate desc before={} 100", 60 * 201 + 1),
+        ]
+    );
+    let output = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
+                FROM posts p, watermarks w, sightings s";
+    assert_eq!(
+        scene.rows(output).await,
+        ["arctic-shift arctic-shift new null new null"]
+    );
+    let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
+    assert_eq!(traffic["requests"], 3);
+    assert_eq!(scene.clock.sleeps(), [SECOND; 2], "one request per second");
+    assert_eq!(scene.watermark("climate").await, Some(60 * 399));
 }
 
 #[tokio::test]
 async fn later_runs_read_all_posts_since_the_previous_run() {
     for borders in [Bounds::Inclusive, Bounds::Exclusive] {
-        for database in databases() {
-            let scene = Scene::with(&database, Archive::start(borders).await).await;
-            scene.put(minutes(0..5));
-            scene.collect_one(climate(5)).await;
-            scene.put(minutes(5..350));
-            // This post arrived late, but within the overlap.
-            scene.put([row("late", 60 * 2 + 30)]);
-            let report = scene.collect_one(climate(5)).await;
-            assert_eq!(
-                (report.outcome, report.new),
-                (Outcome::Ok, 346),
-                "{report:?}"
-            );
-            assert_eq!(scene.stored().await.len(), 351);
-            assert_eq!(scene.watermark("climate").await, Some(60 * 349));
-            // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
-            let asked = scene.archive.requested_pages().await;
-            assert_eq!(
-                asked[1],
-                format!("climate asc after={} 100", 60 * 4 - 600 - 1)
-            );
+        let scene = Scene::with(Archive::start(borders).await).await;
+        scene.put(minutes(0..5));
+        scene.collect_one(climate(5)).await;
+        scene.put(minutes(5..350));
+        // This post arrived late, but within the overlap.
+        scene.put([row("late", 60 * 2 + 30)]);
+        let report = scene.collect_one(climate(5)).await;
+        assert_eq!(
+            (report.outcome, report.new),
+            (Outcome::Ok, 346),
+            "{report:?}"
+        );
+        assert_eq!(scene.stored().await.len(), 351);
+        assert_eq!(scene.watermark("climate").await, Some(60 * 349));
+        // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
+        let asked = scene.server.requested_pages().await;
+        assert_eq!(
+            asked[1],
+            format!("climate asc after={} 100", 60 * 4 - 600 - 1)
+        );
 
-            let again = scene.collect_one(climate(5)).await;
-            assert_eq!((again.outcome, again.pages, again.new), (Outcome::Ok, 1, 0));
-        }
+        let again = scene.collect_one(climate(5)).await;
+        assert_eq!((again.outcome, again.pages, again.new), (Outcome::Ok, 1, 0));
     }
 }
 
@@ -201,8 +135,7 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
     ] {
         for borders in [Bounds::Inclusive, Bounds::Exclusive] {
             let (before, within, after) = crowd;
-            let database = sqlite();
-            let scene = Scene::with(&database, Archive::start(borders).await).await;
+            let scene = Scene::with(Archive::start(borders).await).await;
             let mut rows = minutes(0..before);
             rows.extend((0..within).map(|i| row(&format!("s{i}"), 60 * before)));
             rows.extend(minutes(before + 1..before + 1 + after));
@@ -227,8 +160,7 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
             assert_eq!(report.posts, ids.len() as u64, "each once: {crowd:?}");
 
             // Forwards, from an old known post.
-            let database = sqlite();
-            let later = Scene::with(&database, Archive::start(borders).await).await;
+            let later = Scene::with(Archive::start(borders).await).await;
             later.put([row("old", -60)]);
             later.collect_one(climate(1)).await;
             later.put(rows);
@@ -246,54 +178,50 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
 
 #[tokio::test]
 async fn a_second_with_more_posts_than_a_page_ends_only_its_topic() {
-    for database in databases() {
-        // The archive returns at most 150 rows, and 400 posts share one second.
-        let archive = Archive::with(Bounds::Exclusive, 150, Duration::ZERO).await;
-        let scene = Scene::with(&database, archive).await;
-        scene.put(minutes(0..3));
-        scene.collect_one(climate(3)).await;
-        scene.put((0..400).map(|i| row(&format!("s{i}"), 600)));
-        scene.put(minutes(20..30));
-        scene.put([row_with("f", 0, &json!({"subreddit": "food"}))]);
-        let topics = [climate(3), topic("food", &["food"], 5)];
-        let reports = scene.collect(&topics).await;
-        assert_eq!(reports[0].outcome, Outcome::RateLimited, "{:?}", reports[0]);
-        let detail = reports[0].detail.as_deref().unwrap();
-        assert!(detail.contains("2026-09-10 00:36:40"), "{detail}");
-        assert_eq!(reports[1].outcome, Outcome::Ok);
-        assert_eq!(
-            scene.watermark("climate").await,
-            Some(600),
-            "the watermark does not pass the unread posts"
-        );
-    }
+    // The archive returns at most 150 rows, and 400 posts share one second.
+    let archive = Archive::with(Bounds::Exclusive, 150, Duration::ZERO).await;
+    let scene = Scene::with(archive).await;
+    scene.put(minutes(0..3));
+    scene.collect_one(climate(3)).await;
+    scene.put((0..400).map(|i| row(&format!("s{i}"), 600)));
+    scene.put(minutes(20..30));
+    scene.put([row_with("f", 0, &json!({"subreddit": "food"}))]);
+    let topics = [climate(3), topic("food", &["food"], 5)];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(reports[0].outcome, Outcome::RateLimited, "{:?}", reports[0]);
+    let detail = reports[0].detail.as_deref().unwrap();
+    assert!(detail.contains("2026-09-10 00:36:40"), "{detail}");
+    assert_eq!(reports[1].outcome, Outcome::Ok);
+    assert_eq!(
+        scene.watermark("climate").await,
+        Some(600),
+        "the watermark does not pass the unread posts"
+    );
 }
 
 #[tokio::test]
 async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put(minutes(0..200));
-        scene.respond_instead(too_much(), 2);
-        let report = scene.collect_one(climate(120)).await;
-        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
-        let asked = scene.archive.requested_pages().await;
-        let limits: Vec<&str> = asked
-            .iter()
-            .map(|page| page.rsplit(' ').next().unwrap())
-            .collect();
-        assert_eq!(limits, ["100", "50", "25", "50", "100"]);
-        let sleeps = scene.clock.sleeps();
-        // The waits double, with jitter; then one second between pages.
-        assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
-        assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
-        assert_eq!(sleeps[2..], [SECOND; 2]);
-        let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
-        assert_eq!(
-            (&traffic["smaller"], &traffic["retries"]),
-            (&json!(2), &json!(2))
-        );
-    }
+    let scene = Scene::new().await;
+    scene.put(minutes(0..200));
+    scene.respond_instead(too_much(), 2);
+    let report = scene.collect_one(climate(120)).await;
+    assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
+    let asked = scene.server.requested_pages().await;
+    let limits: Vec<&str> = asked
+        .iter()
+        .map(|page| page.rsplit(' ').next().unwrap())
+        .collect();
+    assert_eq!(limits, ["100", "50", "25", "50", "100"]);
+    let sleeps = scene.clock.sleeps();
+    // The waits double, with jitter; then one second between pages.
+    assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
+    assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
+    assert_eq!(sleeps[2..], [SECOND; 2]);
+    let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
+    assert_eq!(
+        (&traffic["smaller"], &traffic["retries"]),
+        (&json!(2), &json!(2))
+    );
 }
 
 #[tokio::test]
@@ -302,8 +230,7 @@ async fn archive_rate_limit_headers_are_obeyed() {
     let body = json!({"data": newest_first});
     let reset_at = (NOW + 31).to_string();
     for (reset, waits) in [("20", [1, 19]), (reset_at.as_str(), [1, 30])] {
-        let database = sqlite();
-        let scene = Scene::of(&database).await;
+        let scene = Scene::new().await;
         scene.put(minutes(0..100));
         let last = ResponseTemplate::new(200)
             .set_body_json(&body)
@@ -354,13 +281,12 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
         ),
     ];
     for (answer, times, requests, outcome) in cases {
-        let database = sqlite();
-        let scene = Scene::of(&database).await;
+        let scene = Scene::new().await;
         scene.put(minutes(0..3));
         scene.respond_instead(answer, times);
         let report = scene.collect_one(climate(3)).await;
         assert_eq!(report.outcome, outcome, "{report:?}");
-        assert_eq!(scene.archive.requests().await, requests, "{report:?}");
+        assert_eq!(scene.server.requests().await, requests, "{report:?}");
         assert_eq!(
             scene.stored().await.len(),
             if outcome == Outcome::Ok { 3 } else { 0 }
@@ -370,68 +296,63 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
 
 #[tokio::test]
 async fn rows_from_every_year_are_read_and_only_the_invalid_row_is_lost() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let odd = [
-            row_with(
-                "text",
-                0,
-                &json!({"created_utc": START.to_string(), "url": null}),
-            ),
-            row_with(
-                "float",
-                60,
-                &json!({"created_utc": 1_789_000_060.0, "score": null, "name": "t3_float"}),
-            ),
-            row_with(
-                "bare",
-                120,
-                &json!({"selftext": null, "author": null, "permalink": null, "_meta": null}),
-            ),
-            row_with("cut", 180, &json!({"title": "nul \0 byte"})),
-            row_with("ad", 240, &json!({"promoted": true})),
-            row_with(
-                "gone",
-                300,
-                &json!({"_meta": {"removal_type": "moderator"}}),
-            ),
-            json!({"id": "c", "subreddit": "climate", "created_utc": START + 360, "body": "no", "link_id": "t3_x"}),
-        ];
-        scene.put(odd);
-        let report = scene.collect_one(climate(100)).await;
-        assert_eq!(
-            (report.outcome, report.posts),
-            (Outcome::Ok, 5),
-            "{report:?}"
-        );
-        assert_eq!(
-            json!(report.rejected),
-            json!({"a comment, not a post": 1, "an advertisement, not a post": 1})
-        );
-        let stored = "SELECT fullname, title, reddit_score, removed_at IS NOT NULL FROM posts ORDER BY created_at";
-        assert_eq!(
-            scene.rows(stored).await,
-            [
-                "t3_text Title text 40 0",
-                "t3_float Title float null 0",
-                "t3_bare Title bare 40 0",
-                "t3_cut nul  byte 40 0",
-                "t3_gone Title gone 40 1",
-            ]
-        );
-    }
+    let scene = Scene::new().await;
+    let odd = [
+        row_with(
+            "text",
+            0,
+            &json!({"created_utc": START.to_string(), "url": null}),
+        ),
+        row_with(
+            "float",
+            60,
+            &json!({"created_utc": 1_789_000_060.0, "score": null, "name": "t3_float"}),
+        ),
+        row_with(
+            "bare",
+            120,
+            &json!({"selftext": null, "author": null, "permalink": null, "_meta": null}),
+        ),
+        row_with("cut", 180, &json!({"title": "nul \0 byte"})),
+        row_with("ad", 240, &json!({"promoted": true})),
+        row_with(
+            "gone",
+            300,
+            &json!({"_meta": {"removal_type": "moderator"}}),
+        ),
+        json!({"id": "c", "subreddit": "climate", "created_utc": START + 360, "body": "no", "link_id": "t3_x"}),
+    ];
+    scene.put(odd);
+    let report = scene.collect_one(climate(100)).await;
+    assert_eq!(
+        (report.outcome, report.posts),
+        (Outcome::Ok, 5),
+        "{report:?}"
+    );
+    assert_eq!(
+        json!(report.rejected),
+        json!({"a comment, not a post": 1, "an advertisement, not a post": 1})
+    );
+    let stored = "SELECT fullname, title, reddit_score, removed_at IS NOT NULL FROM posts ORDER BY created_at";
+    assert_eq!(
+        scene.rows(stored).await,
+        [
+            "t3_text Title text 40 0",
+            "t3_float Title float null 0",
+            "t3_bare Title bare 40 0",
+            "t3_cut nul  byte 40 0",
+            "t3_gone Title gone 40 1",
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_lone_surrogate_becomes_a_replacement_character() {
-    let database = sqlite();
-    let scene = Scene::of(&database).await;
+    let scene = Scene::new().await;
     let page = json!({"data": [row("a", 0)]}).to_string();
     let page = page.replace("Title a", "cut \\ud83d");
-    scene.respond_instead(
-        ResponseTemplate::new(200).set_body_raw(page, "application/json"),
-        1,
-    );
+    let page = ResponseTemplate::new(200).set_body_raw(page, "application/json");
+    scene.respond_instead(page, 1);
     scene.collect_one(climate(100)).await;
     assert_eq!(
         scene.rows("SELECT title FROM posts").await,

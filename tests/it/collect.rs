@@ -1,84 +1,39 @@
-//! Tests collecting from a fake Reddit into both databases: every post is stored once with its rank, and a topic
-//! that cannot be read has the right outcome.
+//! Tests collecting from a fake Reddit: every post is stored once with its rank, and a topic that cannot be read has the
+//! right outcome.
 //!
 //! A page is served once; a collector that requests it again gets an empty listing.
 
 mod fields;
 mod gaps;
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 use topicmill::collect::ReadOptions;
-use topicmill::pipeline::{Context, RunRecord};
-use topicmill_core::clock::{Clock, ManualClock};
-use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
-use topicmill_score::hex;
+use topicmill_core::{Listing, Outcome, RunStatus, Topic, TopicReport};
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::{Claimant, Classified, CrashFilter, Store, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
-use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::support::builders;
-use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::Program;
-use crate::support::reddit::{client, page_json, requests, server};
+use crate::support::reddit::{page_json, requests};
+use crate::support::scene::{self, READ_OPTIONS};
 
-/// Options that read one topic after another, so that the order of requests is known.
-pub const READ_OPTIONS: ReadOptions = ReadOptions {
-    concurrency: 1,
-    overlap: Duration::from_mins(10),
-    page_cap: 50,
-    time_range: None,
-};
-
-/// A fake Reddit, its client, and a database to collect into.
-pub struct Scene {
-    pub server: MockServer,
-    pub reddit: Reddit,
-    pub clock: Arc<ManualClock>,
-    pub context: Context,
-}
+pub type Scene = scene::Scene<MockServer, Reddit>;
 
 impl Scene {
-    pub async fn of(database: &TestDatabase) -> Self {
-        Self::on(server().await, database).await
-    }
-
-    /// Creates the scene with an existing server.
-    pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
-        let (reddit, clock) = client(&server.uri());
-        let reddit = Arc::into_inner(reddit).unwrap();
-        let store = database.open().await;
-        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
-        Self {
-            server,
-            reddit,
-            clock,
-            context,
-        }
-    }
-
-    pub fn store(&self) -> &Store {
-        &self.context.store
-    }
-
-    /// Serves a page of a subreddit once, to a request with this `after` or with none.
-    pub async fn page(
+    /// Serves a page of a listing once, to a request with this `after` or with none.
+    async fn serve(
         &self,
-        subreddit: &str,
+        listing: &str,
         after: Option<&str>,
         children: &[Value],
         next: Option<&str>,
     ) {
         let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
+        let asked = Mock::given(method("GET")).and(path(listing));
         let asked = match after {
-            Some(after) => get(subreddit).and(query_param("after", after)),
-            None => get(subreddit).and(query_param_is_missing("after")),
+            Some(after) => asked.and(query_param("after", after)),
+            None => asked.and(query_param_is_missing("after")),
         };
         asked
             .respond_with(ResponseTemplate::new(200).set_body_json(page))
@@ -87,20 +42,21 @@ impl Scene {
             .await;
     }
 
+    /// Serves a page of a subreddit's hot posts once.
+    pub async fn page(
+        &self,
+        subreddit: &str,
+        after: Option<&str>,
+        children: &[Value],
+        next: Option<&str>,
+    ) {
+        let listing = format!("/r/{subreddit}/hot");
+        self.serve(&listing, after, children, next).await;
+    }
+
     /// Serves a page of `r/climate`'s new posts once.
     pub async fn new_page(&self, after: Option<&str>, children: &[Value], next: Option<&str>) {
-        let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
-        let new = Mock::given(method("GET")).and(path("/r/climate/new"));
-        let asked = match after {
-            Some(after) => new.and(query_param("after", after)),
-            None => new.and(query_param_is_missing("after")),
-        };
-        let answer = ResponseTemplate::new(200).set_body_json(page);
-        asked
-            .respond_with(answer)
-            .up_to_n_times(1)
-            .mount(&self.server)
-            .await;
+        self.serve("/r/climate/new", after, children, next).await;
     }
 
     /// Responds to one request for `r/climate`'s new posts, once all its pages are used up.
@@ -115,35 +71,12 @@ impl Scene {
 
     /// Responds to every request for a subreddit, once all its pages are used up.
     pub async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
-        get(subreddit)
+        Mock::given(method("GET"))
+            .and(path(format!("/r/{subreddit}/hot")))
             .respond_with(answer)
             .with_priority(9)
             .mount(&self.server)
             .await;
-    }
-
-    async fn collect_with(&self, topics: &[Topic], store_author: bool) -> Vec<TopicReport> {
-        let collected = self
-            .context
-            .collect(&self.reddit, topics, READ_OPTIONS, store_author, &|_| {})
-            .await;
-        collected.unwrap().0
-    }
-
-    pub async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
-        self.collect_with(topics, false).await
-    }
-
-    /// Returns the record of the latest run.
-    pub fn record(&self) -> RunRecord {
-        self.context.records().pop().unwrap()
-    }
-
-    /// Returns the report of the only topic.
-    pub async fn collect_one(&self, topic: Topic) -> TopicReport {
-        let reports = self.collect(&[topic]).await;
-        assert_eq!(reports.len(), 1);
-        reports.into_iter().next().unwrap()
     }
 
     /// Returns the listing requests: subreddit, `limit` and `after`.
@@ -159,31 +92,6 @@ impl Scene {
             })
             .collect()
     }
-
-    pub async fn rows(&self, sql: &str) -> Vec<String> {
-        rows(self.store(), sql).await
-    }
-
-    /// Returns the fullnames of the stored posts.
-    pub async fn stored(&self) -> Vec<String> {
-        self.rows("SELECT fullname FROM posts ORDER BY fullname")
-            .await
-    }
-}
-
-/// Returns the rows of a query, each with its values separated by spaces.
-async fn rows(store: &Store, sql: &str) -> Vec<String> {
-    let words = |row: Vec<Value>| -> Vec<String> {
-        row.iter()
-            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
-            .collect()
-    };
-    let rows = store.query(sql).await.unwrap().rows;
-    rows.into_iter().map(|row| words(row).join(" ")).collect()
-}
-
-fn get(subreddit: &str) -> MockBuilder {
-    Mock::given(method("GET")).and(path(format!("/r/{subreddit}/hot")))
 }
 
 pub fn children(ids: &[&str]) -> Vec<Value> {
@@ -221,81 +129,77 @@ pub fn outcomes(reports: &[TopicReport]) -> Vec<Outcome> {
 
 #[tokio::test]
 async fn a_limit_does_not_count_stickied_posts() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let pinned = |id| child(id, &json!({"stickied": true}));
-        let mut first = vec![pinned("p1"), pinned("p2")];
-        first.extend(children(&["a", "b"]));
-        scene.page("climate", None, &first, Some("t3_b")).await;
-        // The page contains more posts than requested: `d` exceeds the limit, and pinned posts do not count.
-        let mut second = children(&["c", "d"]);
-        second.push(pinned("p3"));
-        scene
-            .page("climate", Some("t3_b"), &second, Some("t3_d"))
-            .await;
+    let scene = Scene::new().await;
+    let pinned = |id| child(id, &json!({"stickied": true}));
+    let mut first = vec![pinned("p1"), pinned("p2")];
+    first.extend(children(&["a", "b"]));
+    scene.page("climate", None, &first, Some("t3_b")).await;
+    // The page contains more posts than requested: `d` exceeds the limit, and pinned posts do not count.
+    let mut second = children(&["c", "d"]);
+    second.push(pinned("p3"));
+    scene
+        .page("climate", Some("t3_b"), &second, Some("t3_d"))
+        .await;
 
-        let report = scene.collect_one(climate(3)).await;
-        assert_eq!(
-            (report.outcome, report.pages, report.posts, report.new),
-            (Outcome::Ok, 2, 6, 6)
-        );
-        assert_eq!(
-            scene.requested_pages().await,
-            ["climate: 3 from the start", "climate: 1 from t3_b"]
-        );
-        assert_eq!(
-            scene.stored().await,
-            ["t3_a", "t3_b", "t3_c", "t3_p1", "t3_p2", "t3_p3"]
-        );
-    }
+    let report = scene.collect_one(climate(3)).await;
+    assert_eq!(
+        (report.outcome, report.pages, report.posts, report.new),
+        (Outcome::Ok, 2, 6, 6)
+    );
+    assert_eq!(
+        scene.requested_pages().await,
+        ["climate: 3 from the start", "climate: 1 from t3_b"]
+    );
+    assert_eq!(
+        scene.stored().await,
+        ["t3_a", "t3_b", "t3_c", "t3_p1", "t3_p2", "t3_p3"]
+    );
 }
 
 #[tokio::test]
 async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
     const RANKS: &str = "SELECT rank, fullname FROM sightings \
                           WHERE run_id = (SELECT MAX(id) FROM runs) ORDER BY rank";
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let pages = [
-            children(&["a", "b"]),
-            children(&["b", "c"]),
-            children(&["d", "e", "f"]),
-        ];
-        scene.page("climate", None, &pages[0], Some("t3_b")).await;
-        scene
-            .page("climate", Some("t3_b"), &pages[1], Some("t3_c"))
-            .await;
-        scene
-            .page("climate", Some("t3_c"), &pages[2], Some("t3_f"))
-            .await;
+    let scene = Scene::new().await;
+    let pages = [
+        children(&["a", "b"]),
+        children(&["b", "c"]),
+        children(&["d", "e", "f"]),
+    ];
+    scene.page("climate", None, &pages[0], Some("t3_b")).await;
+    scene
+        .page("climate", Some("t3_b"), &pages[1], Some("t3_c"))
+        .await;
+    scene
+        .page("climate", Some("t3_c"), &pages[2], Some("t3_f"))
+        .await;
 
-        let report = scene.collect_one(climate(4)).await;
-        assert_eq!((report.pages, report.posts, report.new), (3, 4, 4));
-        assert_eq!(
-            scene.requested_pages().await,
-            [
-                "climate: 4 from the start",
-                "climate: 2 from t3_b",
-                "climate: 1 from t3_c"
-            ],
-            "the second `b` does not count towards the limit"
-        );
-        // Ranks are positions in the listing as it was read: `b` was at 1 on the first page and at 2 on the second.
-        assert_eq!(
-            scene.rows(RANKS).await,
-            ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
-        );
-        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
+    let report = scene.collect_one(climate(4)).await;
+    assert_eq!((report.pages, report.posts, report.new), (3, 4, 4));
+    assert_eq!(
+        scene.requested_pages().await,
+        [
+            "climate: 4 from the start",
+            "climate: 2 from t3_b",
+            "climate: 1 from t3_c"
+        ],
+        "the second `b` does not count towards the limit"
+    );
+    // Ranks are positions in the listing as it was read: `b` was at 1 on the first page and at 2 on the second.
+    assert_eq!(
+        scene.rows(RANKS).await,
+        ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
+    );
+    assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 
-        // The next run sees different ranks and no new posts.
-        scene
-            .page("climate", None, &children(&["d", "b", "a"]), None)
-            .await;
-        let again = scene.collect_one(climate(4)).await;
-        assert_eq!((again.posts, again.new, again.changed), (3, 0, 0));
-        assert_eq!(scene.rows(RANKS).await, ["0 t3_d", "1 t3_b", "2 t3_a"]);
-        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
-    }
+    // The next run sees different ranks and no new posts.
+    scene
+        .page("climate", None, &children(&["d", "b", "a"]), None)
+        .await;
+    let again = scene.collect_one(climate(4)).await;
+    assert_eq!((again.posts, again.new, again.changed), (3, 0, 0));
+    assert_eq!(scene.rows(RANKS).await, ["0 t3_d", "1 t3_b", "2 t3_a"]);
+    assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 }
 
 #[tokio::test]
@@ -303,179 +207,169 @@ async fn a_repeated_or_cyclic_after_ends_the_topic() {
     let repeats = ["t3_b", "t3_b"];
     let circles = ["t3_b", "t3_c", "t3_d", "t3_b"];
     for (cursors, posts) in [(&repeats[..], 2), (&circles[..], 4)] {
-        for database in databases() {
-            let scene = Scene::of(&database).await;
-            let mut after = None;
-            for (i, next) in cursors.iter().enumerate() {
-                let post = child(&format!("p{i}"), &json!({}));
-                scene.page("climate", after, &[post], Some(next)).await;
-                after = Some(next);
-            }
-            scene.page("food", None, &children(&["f"]), None).await;
-
-            let topics = [climate(100), topic("food", &["food"], 100)];
-            let reports = scene.collect(&topics).await;
-            assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
-            assert_eq!((reports[0].pages, reports[0].posts), (posts, posts));
-            assert_eq!(scene.record().status, RunStatus::Done);
-            assert_eq!(
-                scene.requested_pages().await.len(),
-                cursors.len() + 1,
-                "{cursors:?}"
-            );
-            let left = "SELECT topic FROM watermarks WHERE after_cursor IS NOT NULL";
-            assert_eq!(scene.rows(left).await, [""; 0]);
+        let scene = Scene::new().await;
+        let mut after = None;
+        for (i, next) in cursors.iter().enumerate() {
+            let post = child(&format!("p{i}"), &json!({}));
+            scene.page("climate", after, &[post], Some(next)).await;
+            after = Some(next);
         }
+        scene.page("food", None, &children(&["f"]), None).await;
+
+        let topics = [climate(100), topic("food", &["food"], 100)];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
+        assert_eq!((reports[0].pages, reports[0].posts), (posts, posts));
+        assert_eq!(scene.record().status, RunStatus::Done);
+        assert_eq!(
+            scene.requested_pages().await.len(),
+            cursors.len() + 1,
+            "{cursors:?}"
+        );
+        let left = "SELECT topic FROM watermarks WHERE after_cursor IS NOT NULL";
+        assert_eq!(scene.rows(left).await, [""; 0]);
     }
 }
 
 #[tokio::test]
 async fn a_null_or_empty_after_ends_the_topic() {
     for end in [None, Some("")] {
-        for database in databases() {
-            let scene = Scene::of(&database).await;
-            scene
-                .page("climate", None, &children(&["a", "b"]), end)
-                .await;
-            let report = scene.collect_one(climate(250)).await;
-            assert_eq!(
-                scene.requested_pages().await,
-                ["climate: 100 from the start"]
-            );
-            assert_eq!((report.outcome, report.posts), (Outcome::Ok, 2));
-            assert_eq!(scene.record().status, RunStatus::Done);
-        }
+        let scene = Scene::new().await;
+        scene
+            .page("climate", None, &children(&["a", "b"]), end)
+            .await;
+        let report = scene.collect_one(climate(250)).await;
+        assert_eq!(
+            scene.requested_pages().await,
+            ["climate: 100 from the start"]
+        );
+        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 2));
+        assert_eq!(scene.record().status, RunStatus::Done);
     }
 }
 
 #[tokio::test]
 async fn fallback_subreddits_are_recorded_with_their_outcomes() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-        scene.refuse("secret", private).await;
-        scene.refuse("gone", ResponseTemplate::new(404)).await;
-        scene.page("quiet", None, &[], None).await;
-        scene.page("climate", None, &children(&["a"]), None).await;
-        scene.page("never", None, &children(&["n"]), None).await;
+    let scene = Scene::new().await;
+    let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
+    scene.refuse("secret", private).await;
+    scene.refuse("gone", ResponseTemplate::new(404)).await;
+    scene.page("quiet", None, &[], None).await;
+    scene.page("climate", None, &children(&["a"]), None).await;
+    scene.page("never", None, &children(&["n"]), None).await;
 
-        let names = ["secret", "gone", "quiet", "climate", "never"];
-        let topics = [
-            topic("climate", &names, 5),
-            topic("lost", &["gone", "secret"], 5),
-        ];
-        let reports = scene.collect(&topics).await;
-        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Private]);
-        assert_eq!(
-            (reports[0].subreddit.as_str(), &reports[0].detail),
-            ("climate", &None)
-        );
-        let skipped = |name: &str, outcome| (name.to_owned(), outcome);
-        assert_eq!(
-            reports[0].skipped,
-            [
-                skipped("secret", Outcome::Private),
-                skipped("gone", Outcome::Missing),
-                skipped("quiet", Outcome::Empty),
-            ]
-        );
-        assert_eq!(reports[1].subreddit, "secret");
-        assert_eq!(reports[1].skipped, [skipped("gone", Outcome::Missing)]);
+    let names = ["secret", "gone", "quiet", "climate", "never"];
+    let topics = [
+        topic("climate", &names, 5),
+        topic("lost", &["gone", "secret"], 5),
+    ];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Private]);
+    assert_eq!(
+        (reports[0].subreddit.as_str(), &reports[0].detail),
+        ("climate", &None)
+    );
+    let skipped = |name: &str, outcome| (name.to_owned(), outcome);
+    assert_eq!(
+        reports[0].skipped,
+        [
+            skipped("secret", Outcome::Private),
+            skipped("gone", Outcome::Missing),
+            skipped("quiet", Outcome::Empty),
+        ]
+    );
+    assert_eq!(reports[1].subreddit, "secret");
+    assert_eq!(reports[1].skipped, [skipped("gone", Outcome::Missing)]);
 
-        let stored = scene.rows("SELECT outcomes FROM runs").await;
-        let stored: Value = serde_json::from_str(&stored[0]).unwrap();
-        assert_eq!(stored, json!(reports));
-        assert_eq!(
-            stored[0]["skipped"],
-            json!([
-                ["secret", "private"],
-                ["gone", "missing"],
-                ["quiet", "empty"]
-            ])
-        );
-        assert_eq!(scene.rows("SELECT status FROM runs").await, ["partial"]);
-    }
+    let stored = scene.rows("SELECT outcomes FROM runs").await;
+    let stored: Value = serde_json::from_str(&stored[0]).unwrap();
+    assert_eq!(stored, json!(reports));
+    assert_eq!(
+        stored[0]["skipped"],
+        json!([
+            ["secret", "private"],
+            ["gone", "missing"],
+            ["quiet", "empty"]
+        ])
+    );
+    assert_eq!(scene.rows("SELECT status FROM runs").await, ["partial"]);
 }
 
 #[tokio::test]
 async fn a_topic_with_server_errors_ends_and_the_others_continue() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.page("food", None, &children(&["f"]), None).await;
-        // The server fails from the second page on.
-        scene
-            .page("climate", None, &children(&["a", "b"]), Some("t3_b"))
-            .await;
-        scene.refuse("climate", ResponseTemplate::new(500)).await;
-        scene.page("music", None, &children(&["m"]), None).await;
+    let scene = Scene::new().await;
+    scene.page("food", None, &children(&["f"]), None).await;
+    // The server fails from the second page on.
+    scene
+        .page("climate", None, &children(&["a", "b"]), Some("t3_b"))
+        .await;
+    scene.refuse("climate", ResponseTemplate::new(500)).await;
+    scene.page("music", None, &children(&["m"]), None).await;
 
-        let topics = [
-            topic("food", &["food"], 5),
-            topic("climate", &["climate", "environment"], 5),
-            topic("music", &["music"], 5),
-        ];
-        let reports = scene.collect(&topics).await;
-        assert_eq!(
-            outcomes(&reports),
-            [Outcome::Ok, Outcome::Server, Outcome::Ok]
-        );
-        let failed = &reports[1];
-        assert_eq!((failed.subreddit.as_str(), failed.posts), ("climate", 2));
-        let detail = failed.detail.as_deref().unwrap();
-        assert!(detail.contains("status 500"), "{detail}");
-        let record = scene.record();
-        assert_eq!(record.status, RunStatus::Partial);
-        assert_eq!(record.counts.collected(), Some((4, 4)));
+    let topics = [
+        topic("food", &["food"], 5),
+        topic("climate", &["climate", "environment"], 5),
+        topic("music", &["music"], 5),
+    ];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(
+        outcomes(&reports),
+        [Outcome::Ok, Outcome::Server, Outcome::Ok]
+    );
+    let failed = &reports[1];
+    assert_eq!((failed.subreddit.as_str(), failed.posts), ("climate", 2));
+    let detail = failed.detail.as_deref().unwrap();
+    assert!(detail.contains("status 500"), "{detail}");
+    let record = scene.record();
+    assert_eq!(record.status, RunStatus::Partial);
+    assert_eq!(record.counts.collected(), Some((4, 4)));
 
-        let mut asked = vec!["food: 5 from the start", "climate: 5 from the start"];
-        asked.extend(["climate: 3 from t3_b"; 5]);
-        asked.push("music: 5 from the start");
-        assert_eq!(
-            scene.requested_pages().await,
-            asked,
-            "no substitute subreddit is requested"
-        );
-        assert_eq!(scene.clock.sleeps().len(), 4, "one wait before each retry");
-        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_f", "t3_m"]);
-    }
+    let mut asked = vec!["food: 5 from the start", "climate: 5 from the start"];
+    asked.extend(["climate: 3 from t3_b"; 5]);
+    asked.push("music: 5 from the start");
+    assert_eq!(
+        scene.requested_pages().await,
+        asked,
+        "no substitute subreddit is requested"
+    );
+    assert_eq!(scene.clock.sleeps().len(), 4, "one wait before each retry");
+    assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_f", "t3_m"]);
 }
 
 #[tokio::test]
 async fn a_second_401_ends_the_run() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.page("food", None, &children(&["f"]), None).await;
-        scene.refuse("climate", ResponseTemplate::new(401)).await;
-        scene.page("music", None, &children(&["m"]), None).await;
+    let scene = Scene::new().await;
+    scene.page("food", None, &children(&["f"]), None).await;
+    scene.refuse("climate", ResponseTemplate::new(401)).await;
+    scene.page("music", None, &children(&["m"]), None).await;
 
-        let topics = [
-            topic("food", &["food"], 5),
-            topic("climate", &["climate", "environment"], 5),
-            topic("music", &["music"], 5),
-        ];
-        let reports = scene.collect(&topics).await;
-        // The third topic was not read.
-        assert_eq!(
-            outcomes(&reports),
-            [Outcome::Ok, Outcome::Auth, Outcome::Stopped]
-        );
-        let record = scene.record();
-        assert_eq!(
-            (record.status, &json!(record.counts)["topics"]),
-            (RunStatus::Partial, &json!(3))
-        );
-        assert_eq!(
-            scene.requested_pages().await,
-            [
-                "food: 5 from the start",
-                "climate: 5 from the start",
-                "climate: 5 from the start"
-            ]
-        );
-        assert_eq!(requests(&scene.server, "POST").await, 2, "one new token");
-        assert_eq!(scene.clock.sleeps(), []);
-        assert_eq!(scene.stored().await, ["t3_f"]);
-    }
+    let topics = [
+        topic("food", &["food"], 5),
+        topic("climate", &["climate", "environment"], 5),
+        topic("music", &["music"], 5),
+    ];
+    let reports = scene.collect(&topics).await;
+    // The third topic was not read.
+    assert_eq!(
+        outcomes(&reports),
+        [Outcome::Ok, Outcome::Auth, Outcome::Stopped]
+    );
+    let record = scene.record();
+    assert_eq!(
+        (record.status, &json!(record.counts)["topics"]),
+        (RunStatus::Partial, &json!(3))
+    );
+    assert_eq!(
+        scene.requested_pages().await,
+        [
+            "food: 5 from the start",
+            "climate: 5 from the start",
+            "climate: 5 from the start"
+        ]
+    );
+    assert_eq!(requests(&scene.server, "POST").await, 2, "one new token");
+    assert_eq!(scene.clock.sleeps(), []);
+    assert_eq!(scene.stored().await, ["t3_f"]);
 }
 
 /// Returns children of a listing of new posts, newest first, created at these minutes after a fixed time.
@@ -496,42 +390,37 @@ pub fn new_climate(limit: u32) -> Topic {
 
 #[tokio::test]
 async fn topics_are_read_concurrently_and_reported_in_order() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let names: Vec<String> = (0..8).map(|i| format!("topic{i}")).collect();
-        for name in &names {
-            scene
-                .page(name, None, &children(&[&format!("{name}a")]), Some("next"))
-                .await;
-            scene
-                .page(name, Some("next"), &children(&[&format!("{name}b")]), None)
-                .await;
-        }
-        let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 5)).collect();
-        let options = ReadOptions {
-            concurrency: 4,
-            ..READ_OPTIONS
-        };
-        let collected = scene
-            .context
-            .collect(&scene.reddit, &topics, options, false, &|_| {});
-        let (reports, status) = collected.await.unwrap();
-        assert_eq!(status, RunStatus::Done);
-        assert!(
-            reports
-                .iter()
-                .zip(&names)
-                .all(|(report, name)| report.topic == *name)
-        );
-        assert_eq!(scene.stored().await.len(), 16);
-        let asked = scene.requested_pages().await;
-        // Sequentially, each second page would follow its first.
-        let next = |at: &usize| asked[*at].ends_with("next");
-        let of_one = |at: &usize| asked[at - 1].split(':').next() == asked[*at].split(':').next();
-        let followed = (1..asked.len()).filter(|at| next(at) && of_one(at)).count();
-        assert!(
-            followed < names.len(),
-            "the topics were read one after the other: {asked:?}"
-        );
+    let scene = Scene::new().await;
+    let names: Vec<String> = (0..8).map(|i| format!("topic{i}")).collect();
+    for name in &names {
+        scene
+            .page(name, None, &children(&[&format!("{name}a")]), Some("next"))
+            .await;
+        scene
+            .page(name, Some("next"), &children(&[&format!("{name}b")]), None)
+            .await;
     }
+    let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 5)).collect();
+    let options = ReadOptions {
+        concurrency: 4,
+        ..READ_OPTIONS
+    };
+    let reports = scene.collect_with(&topics, options, false).await;
+    assert_eq!(scene.record().status, RunStatus::Done);
+    assert!(
+        reports
+            .iter()
+            .zip(&names)
+            .all(|(report, name)| report.topic == *name)
+    );
+    assert_eq!(scene.stored().await.len(), 16);
+    let asked = scene.requested_pages().await;
+    // Sequentially, each second page would follow its first.
+    let next = |at: &usize| asked[*at].ends_with("next");
+    let of_one = |at: &usize| asked[at - 1].split(':').next() == asked[*at].split(':').next();
+    let followed = (1..asked.len()).filter(|at| next(at) && of_one(at)).count();
+    assert!(
+        followed < names.len(),
+        "the topics were read one after the other: {asked:?}"
+    );
 }

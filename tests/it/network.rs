@@ -1,43 +1,36 @@
-//! Tests network failures in the client and the collector: servers that are silent, endless or gone, revoked tokens,
-//! clock jumps, and redirects that would leak a secret.
+//! Tests network failures in the client and the collector: servers that are silent, endless or gone, clock jumps, and
+//! redirects that would leak a secret.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
+use topicmill::collect::ReadOptions;
 use topicmill_core::{Listing, Outcome, RunStatus};
 use topicmill_http::{HttpError, Timeouts};
 use topicmill_sources::page::ListingSource as _;
-use topicmill_sources::reddit::Reddit;
-use topicmill_sources::{ListingPage, Source, SourceError};
-use wiremock::matchers::{header, method, path};
+use topicmill_sources::reddit::{Reddit, RedditSettings};
+use topicmill_sources::{ListingPage, Source as _, SourceError};
+use wiremock::matchers::{method, path, query_param};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::collect::{READ_OPTIONS, Scene, child, children, climate, outcomes, topic};
-use crate::support::postgres::{databases, sqlite};
+use crate::collect::{Scene, child, children, climate, outcomes, topic};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
-    client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
+    client, client_with, mount_listing, page, requests, server, settings,
 };
-use crate::support::wire::{Act, Wire, head, json_answer};
+use crate::support::scene::READ_OPTIONS;
+use crate::support::wire::{Act, Wire, head};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
     reddit.page("climate", Listing::Hot, 100, None).await
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 const LONG: Duration = Duration::from_mins(1);
 /// A timeout that tests wait for in real time. A busy machine can still fetch a token within it.
 const SHORT: Duration = Duration::from_secs(1);
 
-fn with_short_timeouts(
-    url: &str,
-    read: Duration,
-    total: Duration,
-) -> topicmill_sources::reddit::RedditSettings {
+fn with_short_timeouts(url: &str, read: Duration, total: Duration) -> RedditSettings {
     let mut settings = settings(url);
     settings.client.tries = 2;
     settings.client.timeouts = Timeouts {
@@ -75,18 +68,6 @@ async fn a_trickling_body_hits_the_total_timeout() {
 }
 
 #[tokio::test]
-async fn a_reset_connection_is_retried() {
-    let wire = Wire::start(|number, _| match number {
-        0 => Act::Reset,
-        _ => json_answer("200 OK", "", &page_json(&["a1"])),
-    })
-    .await;
-    let (reddit, clock) = client(&wire.url);
-    assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
-    assert_eq!((wire.requests(), clock.sleeps().len()), (2, 1));
-}
-
-#[tokio::test]
 async fn an_oversized_body_is_abandoned() {
     for (announced, most) in [("", 64 << 20), ("content-length: 1073741824\r\n", 32 << 20)] {
         let wire = Wire::start(move |_, _| Act::Endless(head(announced))).await;
@@ -96,104 +77,9 @@ async fn an_oversized_body_is_abandoned() {
             matches!(error, SourceError::Http(HttpError::TooLarge { .. })),
             "{error}"
         );
-        assert_eq!(wire.requests(), 1, "the request is not retried");
+        assert_eq!(wire.requests(), 1);
         assert!(wire.spaces_sent() < most, "{} of 1 GiB", wire.spaces_sent());
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_oversized_body_uses_little_memory() {
-    let wire = Wire::start(|_, _| Act::Endless(head(""))).await;
-    let program = Program::new();
-    let mut command = program.command(&["collect", "--topic", "climate"]);
-    let mut running = on_reddit(&mut command, &wire.url)
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let status = format!("/proc/{}/status", running.id());
-    let mut most_kib = 0;
-    let code = loop {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let high_water = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = high_water.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
-        most_kib = most_kib.max(kib.unwrap_or(0));
-        if let Some(status) = running.try_wait().unwrap() {
-            break status.code();
-        }
-        tokio::task::yield_now().await;
-    };
-    assert_eq!(code, Some(1));
-    assert!((1..300 << 10).contains(&most_kib), "{most_kib} KiB");
-}
-
-#[tokio::test]
-async fn a_token_is_renewed_before_it_expires() {
-    let server = server().await;
-    mount_listing(&server, page(&["a1"]), u64::MAX).await;
-    let mut settings = settings(&server.uri());
-    settings.token_margin = Duration::from_secs(100);
-    let (reddit, clock) = client_with(settings);
-    for (advance, tokens) in [(0, 1), (3_499, 1), (1, 2), (3_499, 2), (1, 3)] {
-        clock.advance(Duration::from_secs(advance));
-        read(&reddit).await.unwrap();
-        assert_eq!(requests(&server, "POST").await, tokens);
-    }
-}
-
-#[tokio::test]
-async fn a_revoked_token_causes_one_refresh_and_the_run_continues() {
-    for database in databases() {
-        let server = MockServer::start().await;
-        mount_token(&server, "token-1", 1).await;
-        mount_token(&server, "token-2", u64::MAX).await;
-        let with = |token: &str| {
-            Mock::given(method("GET")).and(header("authorization", format!("Bearer {token}")))
-        };
-        with("token-1")
-            .respond_with(one_post)
-            .up_to_n_times(5)
-            .mount(&server)
-            .await;
-        let revoked = ResponseTemplate::new(401).insert_header(
-            "www-authenticate",
-            "Bearer realm=\"reddit\", error=\"invalid_token\"",
-        );
-        with("token-1").respond_with(revoked).mount(&server).await;
-        with("token-2").respond_with(one_post).mount(&server).await;
-
-        let scene = Scene::on(server, &database).await;
-        let names: Vec<String> = (0..12).map(|i| format!("topic{i}")).collect();
-        let topics: Vec<_> = names.iter().map(|name| topic(name, &[name], 5)).collect();
-        let options = topicmill::collect::ReadOptions {
-            concurrency: 4,
-            ..READ_OPTIONS
-        };
-        let collected = scene
-            .context
-            .collect(&scene.reddit, &topics, options, false, &|_| {});
-        let (reports, status) = collected.await.unwrap();
-        assert!(outcomes(&reports).iter().all(|o| *o == Outcome::Ok));
-        assert_eq!(status, RunStatus::Done);
-        assert_eq!(requests(&scene.server, "POST").await, 2);
-        assert_eq!(scene.clock.sleeps(), []);
-    }
-}
-
-/// Returns a page of one post whose id is the subreddit's name.
-fn one_post(request: &Request) -> ResponseTemplate {
-    let subreddit = request.url.path().split('/').nth(2).unwrap();
-    page(&[subreddit])
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn permanently_rejected_tokens_end_the_run_with_exit_3() {
-    let server = server().await;
-    mount_listing(&server, ResponseTemplate::new(401), u64::MAX).await;
-    let program = Program::new();
-    let mut command = program.command(&["collect"]);
-    finished(on_reddit(&mut command, &server.uri()).output().unwrap()).expect_exit(3, "auth");
-    let tokens = requests(&server, "POST").await;
-    assert!(tokens <= 2, "{tokens} tokens");
 }
 
 #[tokio::test]
@@ -251,87 +137,60 @@ async fn a_retry_after_date_works_despite_clock_jumps() {
 
 #[tokio::test]
 async fn a_clock_jump_neither_stalls_a_run_nor_removes_its_pacing() {
-    for database in databases() {
-        let server = server().await;
-        mount_listing(&server, page(&["a1"]), u64::MAX).await;
-        let scene = Scene::on(server, &database).await;
-        let mut requests = 0;
-        for jump in [
-            TimeDelta::zero(),
-            TimeDelta::days(1),
-            TimeDelta::days(-2),
-            TimeDelta::seconds(-30),
-            TimeDelta::days(-400),
-            TimeDelta::days(4_000),
-        ] {
-            scene.clock.jump(jump);
-            let before = scene.clock.sleeps().len();
-            for _ in 0..40 {
-                let reports = scene.collect(&[climate(1)]).await;
-                assert_eq!(outcomes(&reports), [Outcome::Ok], "after {jump}");
-                requests += 1;
-            }
-            let waited: Duration = scene.clock.sleeps()[before..].iter().sum();
-            // 40 requests at 100 a minute take 24 s, plus 30 s for the clock difference.
-            assert!(waited <= LONG, "{waited:?} after {jump}");
-        }
-        let all: Duration = scene.clock.sleeps().iter().sum();
-        let due = millis(600) * (requests + 1 - 100);
-        assert!(all >= due, "{requests} requests in {all:?}, not {due:?}");
-    }
-}
-
-#[tokio::test]
-async fn concurrent_tasks_share_one_rate_limit() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
-    let (reddit, clock) = client(&server.uri());
-    let tasks: Vec<_> = (0..30)
-        .map(|_| {
-            let reddit = reddit.clone();
-            tokio::spawn(async move {
-                for _ in 0..5 {
-                    read(&reddit).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
+    let scene = Scene::with(server).await;
+    let mut requests = 0;
+    for jump in [
+        TimeDelta::zero(),
+        TimeDelta::days(1),
+        TimeDelta::days(-2),
+        TimeDelta::seconds(-30),
+        TimeDelta::days(-400),
+        TimeDelta::days(4_000),
+    ] {
+        scene.clock.jump(jump);
+        let before = scene.clock.sleeps().len();
+        for _ in 0..40 {
+            let reports = scene.collect(&[climate(1)]).await;
+            assert_eq!(outcomes(&reports), [Outcome::Ok], "after {jump}");
+            requests += 1;
+        }
+        let waited: Duration = scene.clock.sleeps()[before..].iter().sum();
+        // 40 requests at 100 a minute take 24 s, plus 30 s for the clock difference.
+        assert!(waited <= LONG, "{waited:?} after {jump}");
     }
-    // 151 requests including the one for the token; 100 may be sent immediately.
-    assert_eq!(clock.sleeps(), [millis(600); 51]);
-    assert_eq!(reddit.traffic().waits.own_pace.times, 51);
+    let all: Duration = scene.clock.sleeps().iter().sum();
+    let due = Duration::from_millis(600) * (requests + 1 - 100);
+    assert!(all >= due, "{requests} requests in {all:?}, not {due:?}");
 }
 
 #[tokio::test]
 async fn a_wait_above_the_budget_postpones_topics_and_keeps_stored_posts() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.page("food", None, &children(&["f"]), None).await;
-        let busy = ResponseTemplate::new(429).insert_header("retry-after", "900");
-        scene.refuse("climate", busy).await;
-        scene.page("music", None, &children(&["m"]), None).await;
-        let topics = [
-            topic("food", &["food"], 5),
-            climate(5),
-            topic("music", &["music"], 5),
-        ];
-        let reports = scene.collect(&topics).await;
-        assert_eq!(
-            outcomes(&reports),
-            [Outcome::Ok, Outcome::RateLimited, Outcome::RateLimited]
-        );
-        assert_eq!(scene.record().status, RunStatus::Partial);
-        assert_eq!(scene.clock.sleeps(), []);
-        assert_eq!(scene.stored().await, ["t3_f"]);
+    let scene = Scene::new().await;
+    scene.page("food", None, &children(&["f"]), None).await;
+    let busy = ResponseTemplate::new(429).insert_header("retry-after", "900");
+    scene.refuse("climate", busy).await;
+    scene.page("music", None, &children(&["m"]), None).await;
+    let topics = [
+        topic("food", &["food"], 5),
+        climate(5),
+        topic("music", &["music"], 5),
+    ];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(
+        outcomes(&reports),
+        [Outcome::Ok, Outcome::RateLimited, Outcome::RateLimited]
+    );
+    assert_eq!(scene.record().status, RunStatus::Partial);
+    assert_eq!(scene.clock.sleeps(), []);
+    assert_eq!(scene.stored().await, ["t3_f"]);
 
-        // Fifteen minutes later the quota is free again.
-        scene.clock.advance(Duration::from_mins(15));
-        let reports = scene.collect(&topics[2..]).await;
-        assert_eq!(outcomes(&reports), [Outcome::Ok]);
-        assert_eq!(scene.clock.sleeps(), []);
-    }
+    // Fifteen minutes later the quota is free again.
+    scene.clock.advance(Duration::from_mins(15));
+    let reports = scene.collect(&topics[2..]).await;
+    assert_eq!(outcomes(&reports), [Outcome::Ok]);
+    assert_eq!(scene.clock.sleeps(), []);
 }
 
 #[tokio::test]
@@ -356,25 +215,22 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             })
             .mount(&server)
             .await;
-        let database = sqlite();
-        let scene = Scene::on(server, &database).await;
+        let scene = Scene::with(server).await;
         let mut endless = climate(1_000);
         endless.listing = listing;
         if listing == Listing::New {
             scene.collect_one(endless.clone()).await;
         }
-        let options = topicmill::collect::ReadOptions {
+        let options = ReadOptions {
             page_cap: 7,
-            time_range: None,
             ..READ_OPTIONS
         };
-        let topics = [endless];
-        let collected = scene
-            .context
-            .collect(&scene.reddit, &topics, options, false, &|_| {});
-        let reports = collected.await.unwrap().0;
+        let report = scene
+            .collect_with(&[endless], options, false)
+            .await
+            .remove(0);
         assert_eq!(
-            (reports[0].outcome, reports[0].pages, reports[0].posts),
+            (report.outcome, report.pages, report.posts),
             (Outcome::Ok, 7, 7)
         );
         // For new posts, the unread remainder is recorded as a gap.
@@ -390,56 +246,39 @@ fn page_of(post: &Value, after: Option<&str>) -> ResponseTemplate {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
-    for database in databases() {
+    for program in Program::on_each_database() {
         let server = server().await;
-        let after = |name: &'static str| wiremock::matchers::query_param("after", name);
-        let second = Mock::given(path("/r/climate/hot")).and(after("t3_a"));
+        let second = || Mock::given(path("/r/climate/hot")).and(query_param("after", "t3_a"));
         let never = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
-        second
-            .respond_with(never)
-            .up_to_n_times(1)
-            .mount(&server)
-            .await;
-        let second = Mock::given(path("/r/climate/hot")).and(after("t3_a"));
-        second
-            .respond_with(page_of(&child("b", &json!({})), None))
-            .mount(&server)
-            .await;
-        let first = Mock::given(path("/r/climate/hot"));
-        first
-            .respond_with(page_of(&child("a", &json!({})), Some("t3_a")))
-            .mount(&server)
-            .await;
+        let never = second().respond_with(never).up_to_n_times(1);
+        never.mount(&server).await;
+        let last = page_of(&child("b", &json!({})), None);
+        second().respond_with(last).mount(&server).await;
+        let first = page_of(&child("a", &json!({})), Some("t3_a"));
+        let hot = Mock::given(path("/r/climate/hot"));
+        hot.respond_with(first).mount(&server).await;
 
-        let program = Program::new();
-        let args = ["--database", &database.url, "collect", "--topic", "climate"];
-        let mut command = program.command(&args);
+        let mut command = program.command("collect --topic climate");
         let mut running = on_reddit(&mut command, &server.uri())
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
         // A token, the first page, and the second, which is requested once the first is stored.
         while server.received_requests().await.unwrap().len() < 3 {
-            assert!(
-                running.try_wait().unwrap().is_none(),
-                "the program ended on its own"
-            );
+            assert!(running.try_wait().unwrap().is_none());
             tokio::task::yield_now().await;
         }
         running.kill().unwrap();
         running.wait().unwrap();
-        let store = database.open().await;
         let names = "SELECT fullname FROM posts ORDER BY fullname";
-        assert_eq!(store.query(names).await.unwrap().rows, [[json!("t3_a")]]);
+        assert_eq!(program.rows(names), json!([["t3_a"]]));
 
-        let mut command = program.command(&args);
-        let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
+        let ran = finished(command.output().unwrap());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(program.rows(names), json!([["t3_a"], ["t3_b"]]));
         assert_eq!(
-            store.query(names).await.unwrap().rows,
-            [[json!("t3_a")], [json!("t3_b")]]
+            program.count("watermarks WHERE after_cursor IS NOT NULL"),
+            0
         );
-        let left = "SELECT COUNT(*) FROM watermarks WHERE after_cursor IS NOT NULL";
-        assert_eq!(store.query(left).await.unwrap().rows, [[json!(0)]]);
     }
 }

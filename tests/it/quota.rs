@@ -21,10 +21,11 @@ use topicmill_core::{FailureKind, Outcome};
 use topicmill_sources::Source;
 use topicmill_store::{QuotaReservation, QuotaTerms, Store};
 
-use crate::collect::{READ_OPTIONS, Scene, children, climate, outcomes, topic};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::collect::{Scene, children, climate, outcomes, topic};
+use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{client_with, requests, settings};
+use crate::support::scene::READ_OPTIONS;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -265,16 +266,12 @@ async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     now
 }
 
-fn spawn(program: &Program, database: &TestDatabase, url: &str) -> Child {
-    let cap = PAGES.to_string();
-    let args = ["--database", &database.url, "collect", "--topic", "climate"];
-    let mut command = program.command(&[&args[..], &["--limit", "1000"]].concat());
+fn spawn(program: &Program, url: &str) -> Child {
+    let mut command = program.command("collect --topic climate --limit 1000");
+    let per_minute = PER_MINUTE.to_string();
     on_reddit(&mut command, url)
-        .env(
-            "TOPICMILL__REDDIT__REQUESTS_PER_MINUTE",
-            PER_MINUTE.to_string(),
-        )
-        .env("TOPICMILL__COLLECT__PAGE_CAP", cap)
+        .env("TOPICMILL__REDDIT__REQUESTS_PER_MINUTE", per_minute)
+        .env("TOPICMILL__COLLECT__PAGE_CAP", PAGES.to_string())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
@@ -295,39 +292,31 @@ fn assert_paced(arrivals: &[DateTime<Utc>], used_up: DateTime<Utc>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_processes_share_one_quota() {
-    for database in databases() {
-        let store = database.open().await;
-        let (log, url) = Log::serve().await;
-        let used_up = use_up(&store, &url).await;
-        let program = Program::new();
-        let both = [0, 1].map(|_| spawn(&program, &database, &url));
-        for child in both {
-            finished(child.wait_with_output().unwrap()).expect_exit(0, "in 9 requests");
-        }
-        let arrivals = log.arrivals();
-        assert_eq!(arrivals.len(), 2 * (PAGES + 1));
-        assert_paced(&arrivals, used_up);
-        let count = "SELECT COUNT(*) FROM posts";
-        let posts = store.query(count).await.unwrap().rows;
-        assert_eq!(posts, [[json!(2 * PAGES)]]);
+    let program = Program::new();
+    let (log, url) = Log::serve().await;
+    let used_up = use_up(&program.store().await, &url).await;
+    let both = [0, 1].map(|_| spawn(&program, &url));
+    for child in both {
+        let ran = finished(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
     }
+    let arrivals = log.arrivals();
+    assert_eq!(arrivals.len(), 2 * (PAGES + 1));
+    assert_paced(&arrivals, used_up);
+    assert_eq!(program.count("posts"), 2 * PAGES as u64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_does_not_stall_the_other() {
-    for database in databases() {
-        let store = database.open().await;
+    for program in Program::on_each_database() {
+        let store = program.store().await;
         let (log, url) = Log::serve().await;
         let used_up = use_up(&store, &url).await;
-        let program = Program::new();
-        let mut killed = spawn(&program, &database, &url);
-        let other = spawn(&program, &database, &url);
+        let mut killed = spawn(&program, &url);
+        let other = spawn(&program, &url);
         // One process is killed while it is waiting for its reserved time.
         while log.arrivals().len() < 5 {
-            assert!(
-                killed.try_wait().unwrap().is_none(),
-                "the program ended on its own"
-            );
+            assert!(killed.try_wait().unwrap().is_none());
             tokio::task::yield_now().await;
         }
         killed.kill().unwrap();
@@ -339,12 +328,8 @@ async fn a_killed_process_does_not_stall_the_other() {
         assert_paced(&arrivals, used_up);
         // The killed process leaves at most one unused reservation, so the next one is at most two intervals later than
         // the requests that arrived account for.
-        let ahead = store
-            .query("SELECT next_at FROM quotas")
-            .await
-            .unwrap()
-            .rows;
-        let next_at = ahead[0][0].as_i64().unwrap();
+        let next_at = program.scalar("SELECT next_at FROM quotas");
+        let next_at = next_at.as_i64().unwrap();
         let used = i64::try_from(arrivals.len()).unwrap();
         let full = (used_up + Duration::from_mins(1)).max(arrivals[arrivals.len() - 1]);
         let most = full.timestamp_micros() + 250_000 * (used + 2);
@@ -354,75 +339,71 @@ async fn a_killed_process_does_not_stall_the_other() {
 
 #[tokio::test]
 async fn a_run_ends_before_any_request_if_the_quota_cannot_be_stored() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.page("climate", None, &children(&["a"]), None).await;
-        database.run("DROP TABLE quotas").await;
-        let topics = [climate(5)];
-        let collected = scene
-            .context
-            .collect(&scene.reddit, &topics, READ_OPTIONS, false, &|_| {});
-        let error = collected.await.unwrap_err();
-        assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
-        assert!(error.to_string().contains("shared quota"), "{error}");
-        assert_eq!(requests(&scene.server, "POST").await, 0);
-        assert_eq!(requests(&scene.server, "GET").await, 0);
-        assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
-    }
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.page("climate", None, &children(&["a"]), None).await;
+    database.run("DROP TABLE quotas").await;
+    let topics = [climate(5)];
+    let collected = scene
+        .context
+        .collect(&scene.source, &topics, READ_OPTIONS, false, &|_| {});
+    let error = collected.await.unwrap_err();
+    assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
+    assert_eq!(requests(&scene.server, "POST").await, 0);
+    assert_eq!(requests(&scene.server, "GET").await, 0);
+    assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
 }
 
 #[tokio::test]
 async fn a_purge_uses_the_same_quota() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.page("climate", None, &children(&["a"]), None).await;
-        scene.collect_one(climate(5)).await;
-        scene.clock.advance(Duration::from_hours(1));
-        database.run("DROP TABLE quotas").await;
-        let plan = PurgePlan {
-            check: Some(Check {
-                max_requests: None,
-                older_than_hours: 0,
-            }),
-            ..PurgePlan::default()
-        };
-        let before = requests(&scene.server, "GET").await;
-        let purged = scene.context.purge(&plan, Some(&scene.reddit), &|_| {});
-        let error = purged.await.unwrap_err();
-        assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
-        assert_eq!(requests(&scene.server, "GET").await, before);
-    }
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.page("climate", None, &children(&["a"]), None).await;
+    scene.collect_one(climate(5)).await;
+    scene.clock.advance(Duration::from_hours(1));
+    database.run("DROP TABLE quotas").await;
+    let plan = PurgePlan {
+        check: Some(Check {
+            max_requests: None,
+            older_than_hours: 0,
+        }),
+        ..PurgePlan::default()
+    };
+    let before = requests(&scene.server, "GET").await;
+    let purged = scene.context.purge(&plan, Some(&scene.source), &|_| {});
+    let error = purged.await.unwrap_err();
+    assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
+    assert_eq!(requests(&scene.server, "GET").await, before);
 }
 
 #[tokio::test]
 async fn a_429_seen_by_one_process_pauses_the_other() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let busy = wiremock::ResponseTemplate::new(429).insert_header("retry-after", "30");
-        scene.refuse("climate", busy).await;
-        scene.page("food", None, &children(&["f"]), None).await;
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    let busy = wiremock::ResponseTemplate::new(429).insert_header("retry-after", "30");
+    scene.refuse("climate", busy).await;
+    scene.page("food", None, &children(&["f"]), None).await;
 
-        let mut hasty = settings(&scene.server.uri());
-        hasty.client.tries = 1;
-        let hasty = Arc::into_inner(client_with(hasty).0).unwrap();
-        let topics = [climate(5)];
-        let refused = scene
-            .context
-            .collect(&hasty, &topics, READ_OPTIONS, false, &|_| {});
-        let (reports, _) = refused.await.unwrap();
-        assert_eq!(outcomes(&reports), [Outcome::RateLimited]);
+    let mut hasty = settings(&scene.server.uri());
+    hasty.client.tries = 1;
+    let hasty = Arc::into_inner(client_with(hasty).0).unwrap();
+    let topics = [climate(5)];
+    let refused = scene
+        .context
+        .collect(&hasty, &topics, READ_OPTIONS, false, &|_| {});
+    let (reports, _) = refused.await.unwrap();
+    assert_eq!(outcomes(&reports), [Outcome::RateLimited]);
 
-        // Another client, with its own clock and connection, that has not seen the 429.
-        let (reddit, clock) = client_with(settings(&scene.server.uri()));
-        let reddit = Arc::into_inner(reddit).unwrap();
-        let stop = CancellationToken::new();
-        let store = database.open().await;
-        let context = Context::new(store, clock.clone(), stop, "w2".into());
-        let topics = [topic("food", &["food"], 5)];
-        let collected = context.collect(&reddit, &topics, READ_OPTIONS, false, &|_| {});
-        let (reports, _) = collected.await.unwrap();
-        assert_eq!(outcomes(&reports), [Outcome::Ok]);
-        assert_eq!(clock.sleeps(), [Duration::from_secs(30)]);
-        assert_eq!(reddit.traffic().waits.retry_after.times, 1);
-    }
+    // Another client, with its own clock and connection, that has not seen the 429.
+    let (reddit, clock) = client_with(settings(&scene.server.uri()));
+    let reddit = Arc::into_inner(reddit).unwrap();
+    let stop = CancellationToken::new();
+    let store = database.open().await;
+    let context = Context::new(store, clock.clone(), stop, "w2".into());
+    let topics = [topic("food", &["food"], 5)];
+    let collected = context.collect(&reddit, &topics, READ_OPTIONS, false, &|_| {});
+    let (reports, _) = collected.await.unwrap();
+    assert_eq!(outcomes(&reports), [Outcome::Ok]);
+    assert_eq!(clock.sleeps(), [Duration::from_secs(30)]);
+    assert_eq!(reddit.traffic().waits.retry_after.times, 1);
 }

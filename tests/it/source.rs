@@ -7,20 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::WaitTotal;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
 use topicmill_sources::page::{ListingSource as _, Paging};
-use topicmill_sources::reddit::Reddit;
+use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_sources::sample::SampleReddit;
 use topicmill_sources::{ListingPage, Source, SourceError, SourceSettings, open};
 use wiremock::matchers::{body_string, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
+use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
     client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
 };
+use crate::support::wire::{Act, Wire, head, json_answer};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
     reddit.page("climate", Listing::Hot, 100, None).await
@@ -95,44 +96,6 @@ async fn listing_requests_have_the_form_that_reddit_expects() {
 }
 
 #[tokio::test]
-async fn permanent_errors_are_not_retried_and_have_their_outcome() {
-    let because = |code: u16, reason: &str| {
-        status(code).set_body_json(json!({"reason": reason, "message": "x", "error": code}))
-    };
-    let html = |code: u16| status(code).set_body_raw("<html>no</html>", "text/html; charset=UTF-8");
-    let redirect = |to: &str| status(302).insert_header("location", to);
-    for (answer, outcome) in [
-        (because(403, "private"), Outcome::Private),
-        (because(403, "quarantined"), Outcome::Quarantined),
-        (because(403, "gated"), Outcome::Gated),
-        (because(404, "banned"), Outcome::Banned),
-        (because(404, "anything"), Outcome::Missing),
-        (html(403), Outcome::EdgeBlocked),
-        (html(404), Outcome::Missing),
-        (html(451), Outcome::Banned),
-        (html(200), Outcome::EdgeBlocked),
-        (
-            status(200).set_body_json(json!({"kind": "wiki"})),
-            Outcome::Server,
-        ),
-        (
-            redirect("https://www.reddit.com/subreddits/search?q=x"),
-            Outcome::Missing,
-        ),
-    ] {
-        let server = server().await;
-        mount_listing(&server, answer, u64::MAX).await;
-        let (reddit, clock) = client(&server.uri());
-        assert_eq!(read(&reddit).await.unwrap_err().outcome(), outcome);
-        assert_eq!(
-            (clock.sleeps(), requests(&server, "GET").await),
-            (vec![], 1),
-            "{outcome}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn an_invalid_subreddit_name_sends_no_request() {
     let server = server().await;
     let (reddit, _) = client(&server.uri());
@@ -144,70 +107,37 @@ async fn an_invalid_subreddit_name_sends_no_request() {
     assert_eq!(reddit.traffic().requests, 0);
 }
 
-#[tokio::test]
-async fn invalid_settings_are_rejected_with_an_example() {
-    let refused = |change: &dyn Fn(&mut topicmill_sources::reddit::RedditSettings)| {
+#[test]
+fn invalid_settings_are_rejected_by_name() {
+    type Change = fn(&mut RedditSettings);
+    let changes: [(&str, Change); 13] = [
+        ("user_agent", |s| s.client.user_agent = "Mozilla/5.0".into()),
+        ("api_url", |s| s.api_url = "http://oauth.reddit.com".into()),
+        ("auth_url", |s| s.auth_url = "reddit".into()),
+        ("client_id", |s| s.client_id.clear()),
+        ("requests_per_minute", |s| s.client.requests_per_minute = 0),
+        ("tries", |s| s.client.tries = 0),
+        ("tries", |s| s.client.tries = 1_000),
+        ("retry_after_cap_secs", |s| s.retry_after_cap = secs(0)),
+        ("token_margin_secs", |s| s.token_margin = secs(86_400)),
+        ("wait_budget_secs", |s| {
+            s.client.wait_budget = secs(u64::MAX)
+        }),
+        ("read_timeout_secs", |s| s.client.timeouts.read = secs(0)),
+        ("connect_timeout_secs", |s| {
+            s.client.timeouts.connect = secs(0)
+        }),
+        ("total_timeout_secs", |s| s.client.timeouts.total = secs(0)),
+    ];
+    for (setting, change) in changes {
         let mut settings = settings("http://127.0.0.1:9");
         change(&mut settings);
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
-        Reddit::new(settings, SourceKind::Reddit, clock)
+        let error = Reddit::new(settings, SourceKind::Reddit, clock)
             .err()
-            .expect("refused")
-            .to_string()
-    };
-    let message = refused(&|s| s.client.user_agent = "Mozilla/5.0".to_owned());
-    assert!(
-        message.contains("linux:topicmill:v0.1.0 (by /u/your_name)"),
-        "{message}"
-    );
-    let message = refused(&|s| s.api_url = "http://oauth.reddit.com".to_owned());
-    assert!(
-        message.contains("`reddit.api_url`") && message.contains("127.0.0.1"),
-        "{message}"
-    );
-    let message = refused(&|s| s.auth_url = "reddit".to_owned());
-    assert!(
-        message.contains("`reddit.auth_url`") && message.contains("https://"),
-        "{message}"
-    );
-    assert!(refused(&|s| s.client_id.clear()).contains("--source sample"));
-    let message = refused(&|s| s.client.requests_per_minute = 0);
-    assert!(
-        message.contains("`reddit.requests_per_minute`") && message.contains("between 1 and"),
-        "{message}"
-    );
-    for (setting, message) in [
-        ("tries", refused(&|s| s.client.tries = 0)),
-        ("tries", refused(&|s| s.client.tries = 1_000)),
-        (
-            "retry_after_cap_secs",
-            refused(&|s| s.retry_after_cap = Duration::ZERO),
-        ),
-        (
-            "token_margin_secs",
-            refused(&|s| s.token_margin = secs(86_400)),
-        ),
-        (
-            "wait_budget_secs",
-            refused(&|s| s.client.wait_budget = secs(u64::MAX)),
-        ),
-        (
-            "read_timeout_secs",
-            refused(&|s| s.client.timeouts.read = Duration::ZERO),
-        ),
-        (
-            "connect_timeout_secs",
-            refused(&|s| s.client.timeouts.connect = Duration::ZERO),
-        ),
-        (
-            "total_timeout_secs",
-            refused(&|s| s.client.timeouts.total = Duration::ZERO),
-        ),
-    ] {
-        assert!(
-            message.contains(&format!("`reddit.{setting}`")),
-            "{message}"
-        );
+            .unwrap();
+        let message = error.to_string();
+        assert!(message.contains(&format!("reddit.{setting}")), "{message}");
     }
 }
 

@@ -9,10 +9,10 @@ use topicmill_sources::Source;
 use topicmill_store::Gap;
 use wiremock::ResponseTemplate;
 
-use crate::collect::{READ_OPTIONS, Scene, climate, new_climate, posted, topic};
+use crate::collect::{Scene, climate, new_climate, posted, topic};
 use crate::support::arctic_shift::{Archive, Bounds, client, row_with};
-use crate::support::postgres::databases;
 use crate::support::program::Program;
+use crate::support::scene::READ_OPTIONS;
 
 /// Returns the time of a minute of [`posted`].
 fn minute(minute: i64) -> Timestamp {
@@ -50,7 +50,7 @@ async fn collect(
 
 async fn collect_one(scene: &Scene, since: i64, until: Option<i64>) -> TopicReport {
     let topics = [climate(5)];
-    let mut reports = collect(scene, &scene.reddit, &topics, since, until).await;
+    let mut reports = collect(scene, &scene.source, &topics, since, until).await;
     reports.remove(0)
 }
 
@@ -85,237 +85,192 @@ async fn mount(scene: &Scene, minutes: std::ops::Range<u64>) {
 
 #[tokio::test]
 async fn a_time_range_is_read_completely_and_nothing_outside_it() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        mount(&scene, 0..400).await;
-        // A time range ignores the topic's limit of five and its listing.
-        let report = collect_one(&scene, 120, Some(250)).await;
-        assert_eq!(
-            (report.outcome, report.pages, report.posts),
-            (Outcome::Ok, 3, 130),
-            "{report:?}"
-        );
-        assert_eq!(stored(&scene).await, names(120..250), "{}", database.url);
-        assert_eq!(
-            (gaps(&scene).await, watermark(&scene).await),
-            (vec![], None)
-        );
-        let listings = "SELECT DISTINCT listing FROM sightings";
-        assert_eq!(scene.rows(listings).await, ["new"]);
+    let scene = Scene::new().await;
+    mount(&scene, 0..400).await;
+    // A time range ignores the topic's limit of five and its listing.
+    let report = collect_one(&scene, 120, Some(250)).await;
+    assert_eq!(
+        (report.outcome, report.pages, report.posts),
+        (Outcome::Ok, 3, 130),
+        "{report:?}"
+    );
+    assert_eq!(stored(&scene).await, names(120..250));
+    assert_eq!(
+        (gaps(&scene).await, watermark(&scene).await),
+        (vec![], None)
+    );
+    let listings = "SELECT DISTINCT listing FROM sightings";
+    assert_eq!(scene.rows(listings).await, ["new"]);
 
-        // The range ends now, so the next run continues from its end.
-        mount(&scene, 0..400).await;
-        collect_one(&scene, 250, None).await;
-        assert_eq!(stored(&scene).await, names(120..400));
-        assert_eq!(
-            (gaps(&scene).await, watermark(&scene).await),
-            (vec![], Some(minute(399)))
-        );
-        // The range begins after the watermark; a run without a range reads the posts between them.
-        mount(&scene, 0..600).await;
-        collect_one(&scene, 500, None).await;
-        assert_eq!(
-            (gaps(&scene).await, watermark(&scene).await),
-            (vec![], Some(minute(399)))
-        );
-        mount(&scene, 0..600).await;
-        scene.collect_one(new_climate(5)).await;
-        assert_eq!(stored(&scene).await, names(120..600));
-        assert_eq!(watermark(&scene).await, Some(minute(599)));
-        // A range that begins before the watermark advances it; one that ends before it does not move it back.
-        mount(&scene, 0..700).await;
-        collect_one(&scene, 590, None).await;
-        mount(&scene, 0..700).await;
-        collect_one(&scene, 300, Some(310)).await;
-        assert_eq!(
-            watermark(&scene).await,
-            Some(minute(699)),
-            "{}",
-            database.url
-        );
-    }
+    // The range ends now, so the next run continues from its end.
+    mount(&scene, 0..400).await;
+    collect_one(&scene, 250, None).await;
+    assert_eq!(stored(&scene).await, names(120..400));
+    assert_eq!(
+        (gaps(&scene).await, watermark(&scene).await),
+        (vec![], Some(minute(399)))
+    );
+    // The range begins after the watermark; a run without a range reads the posts between them.
+    mount(&scene, 0..600).await;
+    collect_one(&scene, 500, None).await;
+    assert_eq!(
+        (gaps(&scene).await, watermark(&scene).await),
+        (vec![], Some(minute(399)))
+    );
+    mount(&scene, 0..600).await;
+    scene.collect_one(new_climate(5)).await;
+    assert_eq!(stored(&scene).await, names(120..600));
+    assert_eq!(watermark(&scene).await, Some(minute(599)));
+    // A range that begins before the watermark advances it; one that ends before it does not move it back.
+    mount(&scene, 0..700).await;
+    collect_one(&scene, 590, None).await;
+    mount(&scene, 0..700).await;
+    collect_one(&scene, 300, Some(310)).await;
+    assert_eq!(watermark(&scene).await, Some(minute(699)));
 }
 
 #[tokio::test]
 async fn missing_posts_in_a_time_range_are_a_gap_until_they_are_read() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        mount(&scene, 5_000..6_000).await;
-        let report = collect_one(&scene, 4_900, Some(5_500)).await;
-        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 500));
-        assert_eq!(
-            gaps(&scene).await,
-            [(minute(4_900), minute(5_000))],
-            "{}",
-            database.url
-        );
-        // The range is too old for Reddit's listings.
-        mount(&scene, 5_000..6_000).await;
-        let report = collect_one(&scene, 100, Some(200)).await;
-        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));
-        let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
-        assert_eq!(gaps(&scene).await, both);
+    let scene = Scene::new().await;
+    mount(&scene, 5_000..6_000).await;
+    let report = collect_one(&scene, 4_900, Some(5_500)).await;
+    assert_eq!((report.outcome, report.posts), (Outcome::Ok, 500));
+    assert_eq!(gaps(&scene).await, [(minute(4_900), minute(5_000))]);
+    // The range is too old for Reddit's listings.
+    mount(&scene, 5_000..6_000).await;
+    let report = collect_one(&scene, 100, Some(200)).await;
+    assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));
+    let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
+    assert_eq!(gaps(&scene).await, both);
 
-        // An archive at first contains part of the range, and later all of it.
-        let archive = Archive::start(Bounds::Exclusive).await;
-        let row = |minute: i64| {
-            row_with(
-                &format!("m{minute}"),
-                0,
-                &json!({"created_utc": 1_750_000_000 + 60 * minute}),
-            )
-        };
-        archive.state.add_rows((0..6_000).map(row));
-        let (source, _clock) = client(&archive.server.uri());
-        let topics = [climate(5)];
-        collect(&scene, &source, &topics, 150, Some(160)).await;
-        let left = [
-            both[0],
-            (minute(160), minute(200)),
-            (minute(100), minute(150)),
-        ];
-        assert_eq!(gaps(&scene).await, left, "{}", database.url);
-        collect(&scene, &source, &topics, 90, Some(4_950)).await;
-        assert_eq!(gaps(&scene).await, [(minute(4_950), minute(5_000))]);
-        collect(&scene, &source, &topics, 4_900, Some(5_000)).await;
-        assert_eq!(gaps(&scene).await, []);
-        let wanted = "SELECT COUNT(*) FROM posts WHERE source = 'arctic-shift'";
-        assert_eq!(scene.rows(wanted).await, ["4910"]);
-    }
+    // An archive at first contains part of the range, and later all of it.
+    let archive = Archive::start(Bounds::Exclusive).await;
+    let row = |minute: i64| {
+        row_with(
+            &format!("m{minute}"),
+            0,
+            &json!({"created_utc": 1_750_000_000 + 60 * minute}),
+        )
+    };
+    archive.state.add_rows((0..6_000).map(row));
+    let (source, _clock) = client(&archive.server.uri());
+    let topics = [climate(5)];
+    collect(&scene, &source, &topics, 150, Some(160)).await;
+    let left = [
+        both[0],
+        (minute(160), minute(200)),
+        (minute(100), minute(150)),
+    ];
+    assert_eq!(gaps(&scene).await, left);
+    collect(&scene, &source, &topics, 90, Some(4_950)).await;
+    assert_eq!(gaps(&scene).await, [(minute(4_950), minute(5_000))]);
+    collect(&scene, &source, &topics, 4_900, Some(5_000)).await;
+    assert_eq!(gaps(&scene).await, []);
+    let wanted = "SELECT COUNT(*) FROM posts WHERE source = 'arctic-shift'";
+    assert_eq!(scene.rows(wanted).await, ["4910"]);
 }
 
 #[tokio::test]
 async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene
-            .new_page(None, &posted(200..300), Some("t3_m200"))
-            .await;
-        scene.refuse_new(ResponseTemplate::new(404)).await;
-        let report = collect_one(&scene, 120, Some(290)).await;
-        assert_eq!((report.outcome, report.posts), (Outcome::Missing, 90));
-        assert_eq!(
-            gaps(&scene).await,
-            [(minute(120), minute(290))],
-            "{}",
-            database.url
-        );
-        assert_eq!(watermark(&scene).await, None);
-        mount(&scene, 0..300).await;
-        collect_one(&scene, 120, Some(290)).await;
-        assert_eq!(stored(&scene).await, names(120..290));
-        assert_eq!(gaps(&scene).await, []);
+    let scene = Scene::new().await;
+    scene
+        .new_page(None, &posted(200..300), Some("t3_m200"))
+        .await;
+    scene.refuse_new(ResponseTemplate::new(404)).await;
+    let report = collect_one(&scene, 120, Some(290)).await;
+    assert_eq!((report.outcome, report.posts), (Outcome::Missing, 90));
+    assert_eq!(gaps(&scene).await, [(minute(120), minute(290))]);
+    assert_eq!(watermark(&scene).await, None);
+    mount(&scene, 0..300).await;
+    collect_one(&scene, 120, Some(290)).await;
+    assert_eq!(stored(&scene).await, names(120..290));
+    assert_eq!(gaps(&scene).await, []);
 
-        let archive = Archive::start(Bounds::Inclusive).await;
-        let row = |minute: i64| {
-            row_with(
-                &format!("a{minute}"),
-                0,
-                &json!({"created_utc": 1_750_000_000 + 60 * minute}),
-            )
-        };
-        archive.state.add_rows((0..400).map(row));
-        let (source, _clock) = client(&archive.server.uri());
-        // Two topics that share a subreddit.
-        let topics = [climate(5), topic("weather", &["climate"], 5)];
-        // No server responds: no post arrives, and the range is a gap.
-        archive
-            .state
-            .respond_instead(ResponseTemplate::new(500), 10);
-        let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
-        assert!(
-            reports
-                .iter()
-                .all(|report| report.outcome == Outcome::Server),
-            "{reports:?}"
-        );
-        assert_eq!(
-            gaps(&scene).await,
-            [(minute(50), minute(300)); 2],
-            "{}",
-            database.url
-        );
-        let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
-        assert!(
-            reports
-                .iter()
-                .all(|report| (report.outcome, report.posts) == (Outcome::Ok, 250)),
-            "{reports:?}"
-        );
-        assert_eq!(gaps(&scene).await, []);
-        let seen = "SELECT topic, COUNT(*) FROM sightings WHERE fullname LIKE 't3_a%' GROUP BY topic ORDER BY topic";
-        assert_eq!(scene.rows(seen).await, ["climate 250", "weather 250"]);
-        let moved = "SELECT COUNT(*) FROM watermarks WHERE newest_created_at IS NOT NULL AND source = 'arctic-shift'";
-        assert_eq!(
-            scene.rows(moved).await,
-            ["0"],
-            "a run without --since reads the newest posts first"
-        );
-    }
+    let archive = Archive::start(Bounds::Inclusive).await;
+    let row = |minute: i64| {
+        row_with(
+            &format!("a{minute}"),
+            0,
+            &json!({"created_utc": 1_750_000_000 + 60 * minute}),
+        )
+    };
+    archive.state.add_rows((0..400).map(row));
+    let (source, _clock) = client(&archive.server.uri());
+    // Two topics that share a subreddit.
+    let topics = [climate(5), topic("weather", &["climate"], 5)];
+    // No server responds: no post arrives, and the range is a gap.
+    archive
+        .state
+        .respond_instead(ResponseTemplate::new(500), 10);
+    let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
+    assert!(
+        reports
+            .iter()
+            .all(|report| report.outcome == Outcome::Server),
+        "{reports:?}"
+    );
+    assert_eq!(gaps(&scene).await, [(minute(50), minute(300)); 2]);
+    let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
+    assert!(
+        reports
+            .iter()
+            .all(|report| (report.outcome, report.posts) == (Outcome::Ok, 250)),
+        "{reports:?}"
+    );
+    assert_eq!(gaps(&scene).await, []);
+    let seen = "SELECT topic, COUNT(*) FROM sightings WHERE fullname LIKE 't3_a%' GROUP BY topic ORDER BY topic";
+    assert_eq!(scene.rows(seen).await, ["climate 250", "weather 250"]);
+    let moved = "SELECT COUNT(*) FROM watermarks WHERE newest_created_at IS NOT NULL AND source = 'arctic-shift'";
+    assert_eq!(
+        scene.rows(moved).await,
+        ["0"],
+        "a run without --since reads the newest posts first"
+    );
 }
 
 #[tokio::test]
 async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let follows = Topic {
-            is_default_listing: true,
-            ..climate(5)
-        };
-        scene.page("climate", None, &posted(10..15), None).await;
-        scene.collect_one(follows.clone()).await;
-        assert_eq!(watermark(&scene).await, Some(minute(14)));
-        // An explicit `hot` listing may omit posts, so it does not advance the watermark.
-        scene.page("climate", None, &posted(40..42), None).await;
-        scene.collect_one(climate(5)).await;
-        assert_eq!(
-            watermark(&scene).await,
-            Some(minute(14)),
-            "{}",
-            database.url
-        );
-        mount(&scene, 0..50).await;
-        scene.collect_one(follows).await;
-        assert_eq!(watermark(&scene).await, Some(minute(49)));
-        assert!(
-            stored(&scene).await.is_superset(&names(15..50)),
-            "{}",
-            database.url
-        );
-    }
+    let scene = Scene::new().await;
+    let follows = Topic {
+        is_default_listing: true,
+        ..climate(5)
+    };
+    scene.page("climate", None, &posted(10..15), None).await;
+    scene.collect_one(follows.clone()).await;
+    assert_eq!(watermark(&scene).await, Some(minute(14)));
+    // An explicit `hot` listing may omit posts, so it does not advance the watermark.
+    scene.page("climate", None, &posted(40..42), None).await;
+    scene.collect_one(climate(5)).await;
+    assert_eq!(watermark(&scene).await, Some(minute(14)));
+    mount(&scene, 0..50).await;
+    scene.collect_one(follows).await;
+    assert_eq!(watermark(&scene).await, Some(minute(49)));
+    assert!(stored(&scene).await.is_superset(&names(15..50)));
 }
 
 #[test]
 fn the_command_line_accepts_dates_times_and_relative_times() {
-    const POSTS: &str = "SELECT COUNT(*) FROM posts";
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let collect = |args: &[&str]| {
-            let first = ["collect", "--source", "sample", "--topic", "climate"];
-            program.run(&[&first[..], args].concat())
-        };
-        for (args, words) in [
-            (&["--since", "soon"][..], "2026-11-20T08:00:00+01:00"),
-            (&["--since", "2999-01-01"][..], "not in the past"),
-            (&["--since", "1d", "--until", "2d"][..], "not later than"),
-            (&["--until", "1d"][..], "--since"),
-            (&["--since", "1d", "--limit", "5"][..], "--limit"),
-            (&["--since", "1d", "--listing", "hot"][..], "--listing hot"),
-        ] {
-            let ran = collect(args);
-            ran.expect_exit(2, words);
-        }
-        let count = |query: &str| {
-            let ran = program.ok(&["sql", query, "--format", "csv"]);
-            ran.stdout.lines().nth(1).unwrap().parse::<u64>().unwrap()
-        };
-        assert_eq!(collect(&["--since", "2h"]).code, 0);
-        let few = count(POSTS);
-        assert_eq!(collect(&["--since", "52w", "--listing", "new"]).code, 0);
-        let all = count(POSTS);
-        assert!(few < all, "{few} of {all}");
-        assert_eq!(count("SELECT COUNT(*) FROM gaps"), 0);
-        let status = program.ok(&["status", "--format", "json"]);
-        assert!(status.stdout.contains("\"gaps\""), "{}", status.stdout);
+    let program = Program::new();
+    let collect = |flags: &str| {
+        let ran = program.run(&format!("collect --source sample --topic climate {flags}"));
+        (ran.code, ran.stderr)
+    };
+    for (flags, named) in [
+        ("--since soon", "2026-11-20T08:00:00+01:00"),
+        ("--since 2999-01-01", "not in the past"),
+        ("--since 1d --until 2d", "not later than"),
+        ("--until 1d", "--since"),
+        ("--since 1d --limit 5", "--limit"),
+        ("--since 1d --listing hot", "--listing hot"),
+    ] {
+        let (code, stderr) = collect(flags);
+        assert!(code == 2 && stderr.contains(named), "{flags}: {stderr}");
     }
+    assert_eq!(collect("--since 2h").0, 0);
+    let few = program.count("posts");
+    assert_eq!(collect("--since 52w --listing new").0, 0);
+    let all = program.count("posts");
+    assert!(few < all, "{few} of {all}");
+    assert_eq!(program.count("gaps"), 0);
+    assert!(program.json("status")["gaps"].is_array());
 }

@@ -96,7 +96,7 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
     archive.state.add_rows(minutes(0..5));
     let (program, uri) = (Program::new(), archive.server.uri());
     let run = |more: &[&str]| {
-        crate::support::program::finished(
+        finished(
             collecting(&program, &uri, "sqlite:a.db", more)
                 .output()
                 .unwrap(),
@@ -117,13 +117,13 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
     run(&[]).expect_exit(0, "only be read in chronological order");
 
     let ran = program
-        .command(&["collect", "--source", "arctic-shift"])
+        .command("collect --source arctic-shift")
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "http://10.0.0.1")
         .output()
         .unwrap();
-    crate::support::program::finished(ran).expect_exit(2, "arctic_shift.api_url");
+    finished(ran).expect_exit(2, "arctic_shift.api_url");
     // Without credentials, the message names the source that needs none.
     program
-        .run(&["collect"])
+        .run("collect")
         .expect_exit(3, "--source arctic-shift");
 }

@@ -50,25 +50,23 @@ fn flags() -> Vec<String> {
 
 #[tokio::test]
 async fn a_score_read_too_early_is_flagged() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put(
-            readings()
-                .iter()
-                .map(|(id, fields, _)| row_with(id, 0, fields)),
-        );
-        scene.collect_one(climate(100)).await;
-        assert_eq!(scene.rows(FLAGS).await, flags());
+    let scene = Scene::new().await;
+    scene.put(
+        readings()
+            .iter()
+            .map(|(id, fields, _)| row_with(id, 0, fields)),
+    );
+    scene.collect_one(climate(100)).await;
+    assert_eq!(scene.rows(FLAGS).await, flags());
 
-        // A row without a retrieval time counts as fetched now, which is soon after posting.
-        let fresh = NOW - START - 3_600;
-        let mut silent = row_with("fresh", fresh, &json!({"_meta": null}));
-        silent.as_object_mut().unwrap().remove("retrieved_on");
-        scene.put([silent]);
-        scene.collect_one(climate(100)).await;
-        let fresh = "SELECT reddit_score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
-        assert_eq!(scene.rows(fresh).await, ["1"]);
-    }
+    // A row without a retrieval time counts as fetched now, which is soon after posting.
+    let fresh = NOW - START - 3_600;
+    let mut silent = row_with("fresh", fresh, &json!({"_meta": null}));
+    silent.as_object_mut().unwrap().remove("retrieved_on");
+    scene.put([silent]);
+    scene.collect_one(climate(100)).await;
+    let fresh = "SELECT reddit_score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
+    assert_eq!(scene.rows(fresh).await, ["1"]);
 }
 
 #[tokio::test]
@@ -76,33 +74,25 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
     const SCORE: &str = "SELECT reddit_score, num_comments, upvote_ratio, reddit_score_is_placeholder, source FROM \
         posts";
     let placeholder = json!({"score": 1, "num_comments": 0, "upvote_ratio": 1.0, "_meta": null});
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put([row_with("a", 0, &placeholder)]);
-        scene.collect_one(climate(5)).await;
-        assert_eq!(scene.rows(SCORE).await, ["1 0 1.0 1 arctic-shift"]);
-        // The archive has fetched the post again.
-        let again = Scene::of(&database).await;
-        again.put([row("a", 0)]);
-        again.collect_one(climate(5)).await;
-        assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 arctic-shift"]);
-        // Late imports: a dump of the first reading, and a row without a score.
-        for fields in [
-            &placeholder,
-            &json!({"score": null, "num_comments": null, "upvote_ratio": null}),
-        ] {
-            let program = Program::new();
-            let file = program.write("RS.ndjson", row_with("a", 0, fields).to_string());
-            program.ok(&[
-                "--database",
-                &database.url,
-                "import",
-                "--format",
-                "dump",
-                &file,
-            ]);
-            assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 import"], "{fields}");
-        }
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.put([row_with("a", 0, &placeholder)]);
+    scene.collect_one(climate(5)).await;
+    assert_eq!(scene.rows(SCORE).await, ["1 0 1.0 1 arctic-shift"]);
+    // The archive has fetched the post again.
+    let again = Scene::of(&database).await;
+    again.put([row("a", 0)]);
+    again.collect_one(climate(5)).await;
+    assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 arctic-shift"]);
+    // Late imports: a dump of the first reading, and a row without a score.
+    for fields in [
+        &placeholder,
+        &json!({"score": null, "num_comments": null, "upvote_ratio": null}),
+    ] {
+        let program = Program::with_database(&database.url);
+        program.write("RS.ndjson", row_with("a", 0, fields).to_string());
+        program.ok("import --format dump RS.ndjson");
+        assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 import"], "{fields}");
     }
 }
 
@@ -133,28 +123,27 @@ fn of_reddit(id: &str, fields: &Value) -> Value {
 async fn data_from_reddit_takes_precedence_over_the_archive() {
     const ROW: &str = "SELECT title, reddit_score, reddit_score_is_placeholder, source FROM posts";
     let placeholder = json!({"score": 1, "_meta": null});
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put([row_with("a", 0, &placeholder)]);
-        scene.collect_one(climate(5)).await;
-        assert_eq!(scene.rows(ROW).await, ["Title a 1 1 arctic-shift"]);
-        from_reddit(
-            &scene,
-            of_reddit("a", &json!({"title": "Edited", "score": 77})),
-        )
-        .await;
-        assert_eq!(
-            scene.rows(ROW).await,
-            ["Edited 77 0 reddit"],
-            "Reddit's score clears the flag"
-        );
-        // The archive returns both of its versions again, and neither replaces Reddit's data.
-        for fields in [&placeholder, &json!({"title": "Old"})] {
-            let again = Scene::of(&database).await;
-            again.put([row_with("a", 0, fields)]);
-            let report = again.collect_one(climate(5)).await;
-            assert_eq!((report.new, report.changed), (0, 0), "{fields}");
-            assert_eq!(again.rows(ROW).await, ["Edited 77 0 reddit"], "{fields}");
-        }
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.put([row_with("a", 0, &placeholder)]);
+    scene.collect_one(climate(5)).await;
+    assert_eq!(scene.rows(ROW).await, ["Title a 1 1 arctic-shift"]);
+    from_reddit(
+        &scene,
+        of_reddit("a", &json!({"title": "Edited", "score": 77})),
+    )
+    .await;
+    assert_eq!(
+        scene.rows(ROW).await,
+        ["Edited 77 0 reddit"],
+        "Reddit's score clears the flag"
+    );
+    // The archive returns both of its versions again, and neither replaces Reddit's data.
+    for fields in [&placeholder, &json!({"title": "Old"})] {
+        let again = Scene::of(&database).await;
+        again.put([row_with("a", 0, fields)]);
+        let report = again.collect_one(climate(5)).await;
+        assert_eq!((report.new, report.changed), (0, 0), "{fields}");
+        assert_eq!(again.rows(ROW).await, ["Edited 77 0 reddit"], "{fields}");
     }
 }

@@ -8,10 +8,11 @@ use topicmill_core::RunStatus;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::collect::{READ_OPTIONS, topic};
+use crate::collect::topic;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit;
+use crate::support::scene::READ_OPTIONS;
 
 /// Runs `collect` over the sixteen topics; returns its output and its run record.
 fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (RunOutput, Value) {

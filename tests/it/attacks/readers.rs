@@ -9,19 +9,21 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_sources::arctic_shift::ArcticShift;
 
 use crate::collect::{Scene, child, climate, new_climate, posted};
-use crate::support::arctic_shift::{self, Archive, Bounds, START, row, row_with};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::arctic_shift::{Archive, START, row, row_with};
+use crate::support::postgres::sqlite;
 use crate::support::program::Program;
+use crate::support::scene::{self, READ_OPTIONS};
 
 /// The first second of the year 2100, in Unix time.
 const YEAR_2100: i64 = 4_102_444_800;
+/// Moves the watermarks into the future.
+const AHEAD: &str = "UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'";
 /// Minute 0 of [`posted`], in Unix time.
 const MINUTE_0: i64 = 1_750_000_000;
 
@@ -41,138 +43,102 @@ async fn watermark(context: &Context, source: SourceKind) -> Option<Timestamp> {
 
 #[tokio::test]
 async fn a_post_from_the_future_does_not_move_the_watermark() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let future = child("f", &json!({"created_utc": YEAR_2100}));
-        let mut first = vec![future.clone()];
-        first.extend(posted(0..5));
-        scene.new_page(None, &first, None).await;
-        scene.collect_one(new_climate(10)).await;
-        let known = watermark(&scene.context, SourceKind::Reddit).await;
-        assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
-        // The post is stored with the time that the source reports.
-        let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
-        assert_eq!(scene.rows(dates).await, ["1"]);
+    let scene = Scene::new().await;
+    let future = child("f", &json!({"created_utc": YEAR_2100}));
+    let mut first = vec![future.clone()];
+    first.extend(posted(0..5));
+    scene.new_page(None, &first, None).await;
+    scene.collect_one(new_climate(10)).await;
+    let known = watermark(&scene.context, SourceKind::Reddit).await;
+    assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
+    // The post is stored with the time that the source reports.
+    let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
+    assert_eq!(scene.rows(dates).await, ["1"]);
 
-        // The next run reads beyond its first page, back to the known posts.
-        let mut newest = vec![future];
-        newest.extend(posted(20..25));
-        scene.new_page(None, &newest, Some("t3_m20")).await;
-        scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
-        let report = scene.collect_one(new_climate(10)).await;
-        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
-    }
+    // The next run reads beyond its first page, back to the known posts.
+    let mut newest = vec![future];
+    newest.extend(posted(20..25));
+    scene.new_page(None, &newest, Some("t3_m20")).await;
+    scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
+    let report = scene.collect_one(new_climate(10)).await;
+    assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+    assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
 }
 
 #[tokio::test]
 async fn a_watermark_in_the_future_is_reset() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let future = child("f", &json!({"created_utc": YEAR_2100}));
-        let mut first = vec![future.clone()];
-        first.extend(posted(0..5));
-        scene.new_page(None, &first, None).await;
-        scene.collect_one(new_climate(10)).await;
-        // A watermark that was set while the clock was ahead.
-        database
-            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
-            .await;
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    let future = child("f", &json!({"created_utc": YEAR_2100}));
+    let mut first = vec![future.clone()];
+    first.extend(posted(0..5));
+    scene.new_page(None, &first, None).await;
+    scene.collect_one(new_climate(10)).await;
+    // As if set while the clock was ahead.
+    database.run(AHEAD).await;
 
-        scene.new_page(None, &posted(20..25), Some("t3_m20")).await;
-        scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
-        let report = scene.collect_one(new_climate(10)).await;
-        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
-        let known = watermark(&scene.context, SourceKind::Reddit).await;
-        assert_eq!(known, Some(at(MINUTE_0 + 60 * 24)));
-    }
+    scene.new_page(None, &posted(20..25), Some("t3_m20")).await;
+    scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
+    let report = scene.collect_one(new_climate(10)).await;
+    assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+    assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
+    let known = watermark(&scene.context, SourceKind::Reddit).await;
+    assert_eq!(known, Some(at(MINUTE_0 + 60 * 24)));
 }
 
 #[tokio::test]
 async fn a_post_from_2005_does_not_end_a_listing() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.new_page(None, &posted(0..3), None).await;
-        scene.collect_one(new_climate(3)).await;
+    let scene = Scene::new().await;
+    scene.new_page(None, &posted(0..3), None).await;
+    scene.collect_one(new_climate(3)).await;
 
-        let mut page = posted(40..44);
-        page.push(child("old", &json!({"created_utc": 1_117_584_000})));
-        scene.new_page(None, &page, Some("t3_m40")).await;
-        scene.new_page(Some("t3_m40"), &posted(1..40), None).await;
-        let report = scene.collect_one(new_climate(3)).await;
-        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["45"]);
-    }
-}
-
-/// Collects `r/climate` from an archive.
-struct ArchiveScene {
-    archive: Archive,
-    source: ArcticShift,
-    context: Context,
-}
-
-impl ArchiveScene {
-    async fn of(database: &TestDatabase) -> Self {
-        let archive = Archive::start(Bounds::Exclusive).await;
-        let (source, clock) = arctic_shift::client(&archive.server.uri());
-        let store = database.open().await;
-        Self {
-            archive,
-            source,
-            context: Context::new(store, clock, CancellationToken::new(), "w".into()),
-        }
-    }
-
-    async fn collect(&self, overlap: Duration) -> u64 {
-        let options = ReadOptions {
-            concurrency: 1,
-            overlap,
-            page_cap: 50,
-            time_range: None,
-        };
-        let topics = [climate(500)];
-        let collected = self
-            .context
-            .collect(&self.source, &topics, options, false, &|_| {});
-        collected.await.unwrap().0.remove(0).new
-    }
+    let mut page = posted(40..44);
+    page.push(child("old", &json!({"created_utc": 1_117_584_000})));
+    scene.new_page(None, &page, Some("t3_m40")).await;
+    scene.new_page(Some("t3_m40"), &posted(1..40), None).await;
+    let report = scene.collect_one(new_climate(3)).await;
+    assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+    assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["45"]);
 }
 
 #[tokio::test]
 async fn a_post_from_the_future_does_not_end_the_archive_scan() {
-    let overlap = Duration::from_mins(10);
-    for database in databases() {
-        let scene = ArchiveScene::of(&database).await;
-        let future = json!({"created_utc": YEAR_2100});
-        // A time in milliseconds and one before 1970 are rejected, and no page continues from them.
-        let odd = [
-            row("a", 0),
-            row("b", 60),
-            row_with("f", 0, &future),
-            row_with("ms", 0, &json!({"created_utc": (START + 60) * 1_000})),
-            row_with("neg", 0, &json!({"created_utc": -5})),
-        ];
-        scene.archive.state.add_rows(odd);
-        assert_eq!(scene.collect(overlap).await, 3);
-        let known = watermark(&scene.context, SourceKind::ArcticShift).await;
-        assert_eq!(known, Some(at(START + 60)));
+    let database = sqlite();
+    let scene = scene::Scene::<Archive, ArcticShift>::of(&database).await;
+    let collect = async |overlap| {
+        let options = ReadOptions {
+            overlap,
+            ..READ_OPTIONS
+        };
+        let topics = [climate(500)];
+        scene.collect_with(&topics, options, false).await[0].new
+    };
+    let overlap = READ_OPTIONS.overlap;
+    let future = json!({"created_utc": YEAR_2100});
+    // A time in milliseconds and one before 1970 are rejected, and no page continues from them.
+    let odd = [
+        row("a", 0),
+        row("b", 60),
+        row_with("f", 0, &future),
+        row_with("ms", 0, &json!({"created_utc": (START + 60) * 1_000})),
+        row_with("neg", 0, &json!({"created_utc": -5})),
+    ];
+    scene.server.state.add_rows(odd);
+    assert_eq!(collect(overlap).await, 3);
+    let known = watermark(&scene.context, SourceKind::ArcticShift).await;
+    assert_eq!(known, Some(at(START + 60)));
 
-        scene.archive.state.add_rows([row("c", 3_600)]);
-        assert_eq!(scene.collect(overlap).await, 1);
+    scene.server.state.add_rows([row("c", 3_600)]);
+    assert_eq!(collect(overlap).await, 1);
 
-        database
-            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
-            .await;
-        scene.archive.state.add_rows([row("d", 7_200)]);
-        assert_eq!(scene.collect(overlap).await, 1);
-        let known = watermark(&scene.context, SourceKind::ArcticShift).await;
-        assert_eq!(known, Some(at(START + 7_200)));
-        // The overlap reaches back before the earliest valid time.
-        scene.archive.state.add_rows([row("e", 9_000)]);
-        assert_eq!(scene.collect(Duration::MAX).await, 1);
-    }
+    database.run(AHEAD).await;
+    scene.server.state.add_rows([row("d", 7_200)]);
+    assert_eq!(collect(overlap).await, 1);
+    let known = watermark(&scene.context, SourceKind::ArcticShift).await;
+    assert_eq!(known, Some(at(START + 7_200)));
+    // The overlap reaches back before the earliest valid time.
+    scene.server.state.add_rows([row("e", 9_000)]);
+    assert_eq!(collect(Duration::MAX).await, 1);
 }
 
 /// Writes a Parquet file of posts with these titles.
@@ -223,8 +189,8 @@ fn a_table_cell_is_limited_before_it_is_decompressed() {
             .set_dictionary_enabled(false);
         let bytes = parquet(&[title], packed);
         assert!(bytes.len() < 100_000, "{}", bytes.len());
-        let path = program.write(name, bytes);
-        program.run(&["import", "--format", "parquet", &path])
+        program.write(name, bytes);
+        program.run(&["import", "--format", "parquet", name])
     };
     assert_eq!(import("good.parquet", "Rye").code, 0);
     import("long.parquet", &"x".repeat(20 << 20)).expect_exit(1, "longer than 16 MiB");
@@ -247,50 +213,29 @@ fn a_panic_in_a_table_reader_ends_the_run_with_a_message() {
         ran.expect_stderr(path);
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     }
-    program.ok(&["db", "create"]);
-    let running = "SELECT COUNT(*) AS n FROM runs WHERE status = 'running'";
-    let left = program.ok(&["sql", "--format", "csv", running]);
-    assert_eq!(left.stdout, "n\n0\n");
+    program.ok("db create");
+    assert_eq!(program.count("runs WHERE status = 'running'"), 0);
 }
 
-#[tokio::test]
-async fn no_spelling_of_an_id_bypasses_its_tombstone() {
-    for database in databases() {
-        drop(database.open().await);
-        let program = Program::new();
-        let url = database.url.as_str();
-        let post = |id: &str| json!({"id": id, "subreddit": "food", "title": "Rye", "created_utc": 1_700_000_000});
-        let lines = |ids: &[&str]| -> String {
-            let lines = ids.iter().map(|id| format!("{}\n", post(id)));
-            lines.collect()
-        };
-        let first = program.write("first.ndjson", lines(&["aa1", "0bb2"]));
-        program.ok(&["--database", url, "import", &first]);
-        let ids = program.write("ids.txt", " T3_00AA1 \nt3_bb2\n");
-        program.ok(&["--database", url, "purge", "--ids", &ids]);
+#[test]
+fn no_spelling_of_an_id_bypasses_its_tombstone() {
+    let program = Program::new();
+    let lines = |ids: &[&str]| -> String { ids.iter().map(|id| line_of(id)).collect() };
+    program.import(&lines(&["aa1", "0bb2"]));
+    program.write("ids.txt", " T3_00AA1 \nt3_bb2\n");
+    program.ok("purge --ids ids.txt");
+    let spellings = [
+        "aa1", "0aa1", "AA1", "t3_aa1", "T3_0AA1", " aa1", "BB2", "00bb2",
+    ];
+    program.import(&lines(&spellings));
+    let csv = spellings.map(|id| format!("{id},Rye,food,1700000000\n"));
+    let csv = format!("id,title,subreddit,created_utc\n{}", csv.concat());
+    program.write("again.csv", csv);
+    program.ok("import --format csv again.csv");
+    assert_eq!(program.count("posts"), 0);
+}
 
-        let spellings = [
-            "aa1", "0aa1", "AA1", "t3_aa1", "T3_0AA1", " aa1", "BB2", "00bb2",
-        ];
-        let again = program.write("again.ndjson", lines(&spellings));
-        program.ok(&["--database", url, "import", &again]);
-        let csv: String = spellings
-            .iter()
-            .map(|id| format!("{id},Rye,food,1700000000\n"))
-            .collect();
-        let csv = program.write(
-            "again.csv",
-            format!("id,title,subreddit,created_utc\n{csv}"),
-        );
-        program.ok(&["--database", url, "import", "--format", "csv", &csv]);
-        let left = program.ok(&[
-            "--database",
-            url,
-            "sql",
-            "--format",
-            "csv",
-            "SELECT COUNT(*) AS n FROM posts",
-        ]);
-        assert_eq!(left.stdout, "n\n0\n");
-    }
+fn line_of(id: &str) -> String {
+    let post = json!({"id": id, "subreddit": "food", "title": "Rye", "created_utc": 1_700_000_000});
+    format!("{post}\n")
 }

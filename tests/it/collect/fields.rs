@@ -1,6 +1,17 @@
 //! Tests what is stored about a post: its labels when it leaves a listing, its author, and NUL characters.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use topicmill_core::clock::Clock;
+use topicmill_score::hex;
+use topicmill_store::{Claimant, Classified, CrashFilter, Store, Written};
+
 use super::*;
+use crate::support::builders;
+use crate::support::postgres::{databases, sqlite};
+use crate::support::program::Program;
 
 fn by(id: &str, author: &str) -> Value {
     child(id, &json!({"author": author}))
@@ -49,39 +60,37 @@ async fn label_all(scene: &Scene) -> u64 {
 
 #[tokio::test]
 async fn posts_gone_from_the_listing_keep_their_labels() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene
-            .page("climate", None, &children(&["a", "b"]), None)
-            .await;
-        scene.collect_one(climate(5)).await;
-        assert_eq!(label_all(&scene).await, 2);
+    let scene = Scene::new().await;
+    scene
+        .page("climate", None, &children(&["a", "b"]), None)
+        .await;
+    scene.collect_one(climate(5)).await;
+    assert_eq!(label_all(&scene).await, 2);
 
+    scene
+        .page("climate", None, &children(&["b", "c"]), None)
+        .await;
+    let report = scene.collect_one(climate(5)).await;
+    assert_eq!((report.posts, report.new, report.changed), (2, 1, 0));
+    assert_eq!(
         scene
-            .page("climate", None, &children(&["b", "c"]), None)
-            .await;
-        let report = scene.collect_one(climate(5)).await;
-        assert_eq!((report.posts, report.new, report.changed), (2, 1, 0));
-        assert_eq!(
-            scene
-                .rows("SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname")
-                .await,
-            [
-                "t3_a climate climate",
-                "t3_b climate climate",
-                "t3_c climate null"
-            ]
-        );
-        let removed = "SELECT fullname FROM posts WHERE removed_at IS NOT NULL";
-        assert_eq!(scene.rows(removed).await, [""; 0]);
-        assert_eq!(label_all(&scene).await, 1, "only `c` had no label");
-    }
+            .rows("SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname")
+            .await,
+        [
+            "t3_a climate climate",
+            "t3_b climate climate",
+            "t3_c climate null"
+        ]
+    );
+    let removed = "SELECT fullname FROM posts WHERE removed_at IS NOT NULL";
+    assert_eq!(scene.rows(removed).await, [""; 0]);
+    assert_eq!(label_all(&scene).await, 1, "only `c` had no label");
 }
 
 #[tokio::test]
 async fn author_names_are_hashed_with_the_databases_own_key() {
     let mut seen = HashSet::new();
-    for database in [databases(), databases()].into_iter().flatten() {
+    for database in [sqlite(), sqlite()] {
         let scene = Scene::of(&database).await;
         let both = [by("a", "someone"), by("b", "Other")];
         scene.page("climate", None, &both, None).await;
@@ -121,70 +130,70 @@ async fn an_author_deleted_on_reddit_is_erased() {
         (false, json!("[deleted]")),
         (true, Value::Null),
     ] {
-        for database in databases() {
-            let scene = Scene::of(&database).await;
-            let posts = [by("a", "someone"), by("b", "other")];
-            scene.page("climate", None, &posts, None).await;
-            scene.collect_with(&[climate(5)], store_author).await;
-            assert_eq!(scene.rows(KNOWN).await, ["t3_a", "t3_b"]);
+        let scene = Scene::new().await;
+        let posts = [by("a", "someone"), by("b", "other")];
+        scene.page("climate", None, &posts, None).await;
+        scene
+            .collect_with(&[climate(5)], READ_OPTIONS, store_author)
+            .await;
+        assert_eq!(scene.rows(KNOWN).await, ["t3_a", "t3_b"]);
 
-            let posts = [child("a", &json!({"author": gone})), by("b", "other")];
-            scene.page("climate", None, &posts, None).await;
-            let reports = scene.collect_with(&[climate(5)], store_author).await;
-            assert_eq!((reports[0].new, reports[0].changed), (0, 1));
-            assert_eq!(reports[0].edited, 0);
-            assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
-            assert_eq!(scene.stored().await, ["t3_a", "t3_b"]);
-        }
+        let posts = [child("a", &json!({"author": gone})), by("b", "other")];
+        scene.page("climate", None, &posts, None).await;
+        let reports = scene
+            .collect_with(&[climate(5)], READ_OPTIONS, store_author)
+            .await;
+        assert_eq!((reports[0].new, reports[0].changed), (0, 1));
+        assert_eq!(reports[0].edited, 0);
+        assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
+        assert_eq!(scene.stored().await, ["t3_a", "t3_b"]);
     }
 }
 
 #[tokio::test]
 async fn children_that_are_not_posts_are_counted_by_reason() {
     let comment = json!({"kind": "t1", "data": {"name": "t1_x", "body": "no"}});
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let first = [
-            Value::Null,
-            comment.clone(),
-            child("a", &json!({})),
-            json!({"kind": "t5", "data": {"name": "t5_x"}}),
-            child("ad", &json!({"promoted": true})),
-            child("old", &json!({"created_utc": "once"})),
-        ];
-        scene.page("climate", None, &first, Some("t3_a")).await;
-        let second = [comment.clone(), child("b", &json!({})), comment.clone()];
-        scene.page("climate", Some("t3_a"), &second, None).await;
-        // A subreddit without a post still counts its children.
-        scene
-            .page("replies", None, std::slice::from_ref(&comment), None)
-            .await;
-        scene.page("food", None, &children(&["f"]), None).await;
+    let scene = Scene::new().await;
+    let first = [
+        Value::Null,
+        comment.clone(),
+        child("a", &json!({})),
+        json!({"kind": "t5", "data": {"name": "t5_x"}}),
+        child("ad", &json!({"promoted": true})),
+        child("old", &json!({"created_utc": "once"})),
+    ];
+    scene.page("climate", None, &first, Some("t3_a")).await;
+    let second = [comment.clone(), child("b", &json!({})), comment.clone()];
+    scene.page("climate", Some("t3_a"), &second, None).await;
+    // A subreddit without a post still counts its children.
+    scene
+        .page("replies", None, std::slice::from_ref(&comment), None)
+        .await;
+    scene.page("food", None, &children(&["f"]), None).await;
 
-        let topics = [climate(5), topic("food", &["replies", "food"], 5)];
-        let reports = scene.collect(&topics).await;
-        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
-        assert_eq!((reports[0].posts, reports[1].posts), (2, 1));
-        assert_eq!(
-            json!(reports[0].rejected),
-            json!({
-                "not a JSON object": 1,
-                "a comment, not a post": 3,
-                "a thing of kind `t5`, not a post": 1,
-                "an advertisement, not a post": 1,
-                "`created_utc` is not a time": 1,
-            })
-        );
-        assert_eq!(
-            json!(reports[1].rejected),
-            json!({"a comment, not a post": 1})
-        );
+    let topics = [climate(5), topic("food", &["replies", "food"], 5)];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
+    assert_eq!((reports[0].posts, reports[1].posts), (2, 1));
+    assert_eq!(
+        json!(reports[0].rejected),
+        json!({
+            "not a JSON object": 1,
+            "a comment, not a post": 3,
+            "a thing of kind `t5`, not a post": 1,
+            "an advertisement, not a post": 1,
+            "`created_utc` is not a time": 1,
+        })
+    );
+    assert_eq!(
+        json!(reports[1].rejected),
+        json!({"a comment, not a post": 1})
+    );
 
-        let counts = counts(scene.store()).await;
-        assert_eq!(counts, json!(scene.record().counts));
-        assert_eq!(counts["rejected"], 8);
-        assert_eq!(counts["rejected_for"]["a comment, not a post"], 4);
-    }
+    let counts = counts(scene.store()).await;
+    assert_eq!(counts, json!(scene.record().counts));
+    assert_eq!(counts["rejected"], 8);
+    assert_eq!(counts["rejected_for"]["a comment, not a post"], 4);
 }
 
 /// Returns the counts of the latest run.
@@ -205,7 +214,7 @@ async fn nul_bytes_in_a_listing_are_harmless() {
             json!({"kind": "t\09", "data": {}}),
         ];
         scene.page("climate", None, &posts, None).await;
-        let reports = scene.collect_with(&[climate(5)], true).await;
+        let reports = scene.collect_with(&[climate(5)], READ_OPTIONS, true).await;
         assert_eq!(outcomes(&reports), [Outcome::Ok]);
         let stored = "SELECT title, selftext, author FROM posts";
         assert_eq!(scene.rows(stored).await, ["ab cd someone"]);
@@ -216,48 +225,38 @@ async fn nul_bytes_in_a_listing_are_harmless() {
     }
 }
 
-#[tokio::test]
-async fn nul_bytes_in_a_file_are_harmless() {
+#[test]
+fn nul_bytes_in_a_file_are_harmless() {
     let post = |id: &str, fields: Value| child(id, &fields)["data"].take();
+    let text = json!({"title": "a\0b", "selftext": "c\0d", "subreddit": "cli\0mate"});
+    let author = json!({"author": "some\0one", "link_flair_text": "fl\0air"});
     let records = [
-        post(
-            "a",
-            json!({"title": "a\0b", "selftext": "c\0d", "subreddit": "cli\0mate"}),
-        ),
+        post("a", text),
         post("b", json!({"topic": "fo\0od"})),
         post("c", json!({"topic": "\0"})),
-        post(
-            "d",
-            json!({"author": "some\0one", "link_flair_text": "fl\0air"}),
-        ),
+        post("d", author),
         json!({"kind": "t\09", "data": {"id": "x"}}),
     ];
     let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
-    for database in databases() {
-        let program = Program::new();
-        let file = program.write("posts.ndjson", &lines);
-        let ran = program.run(&["--database", &database.url, "import", &file]);
+    for program in Program::on_each_database() {
+        program.write("posts.ndjson", &lines);
+        let ran = program.run("import posts.ndjson --run-json run.json");
         assert_eq!(ran.code, 1, "one record is not a post\n{}", ran.stderr);
-
-        let store = database.open().await;
-        let texts = "SELECT title, selftext, subreddit FROM posts WHERE fullname = 't3_a'";
-        assert_eq!(rows(&store, texts).await, ["ab cd climate"]);
-        let flair = "SELECT flair FROM posts WHERE fullname = 't3_d'";
-        assert_eq!(rows(&store, flair).await, ["flair"]);
+        let stored = "SELECT p.title, p.selftext, p.subreddit, p.flair, s.topic FROM posts p \
+                        JOIN sightings s ON s.fullname = p.fullname ORDER BY p.fullname";
         // The row of `c` names no topic, so `c` gets the topic that lists its subreddit.
         assert_eq!(
-            rows(
-                &store,
-                "SELECT fullname, topic FROM sightings ORDER BY fullname"
-            )
-            .await,
-            ["t3_a climate", "t3_b food", "t3_c climate", "t3_d climate"]
+            program.rows(stored),
+            json!([
+                ["ab", "cd", "climate", null, "climate"],
+                ["A title", "A text", "climate", null, "food"],
+                ["A title", "A text", "climate", null, "climate"],
+                ["A title", "A text", "climate", "flair", "climate"],
+            ])
         );
-        let counts = counts(&store).await;
+        let counts = &program.read_json("run.json")["counts"];
         assert_eq!(counts["posts"], 4);
-        assert_eq!(
-            counts["rejected_for"],
-            json!({"a thing of kind `t9`, not a post": 1})
-        );
+        let rejected = json!({"a thing of kind `t9`, not a post": 1});
+        assert_eq!(counts["rejected_for"], rejected);
     }
 }

@@ -1,67 +1,64 @@
 //! Tests reading new posts back to the known ones, and the gaps that are recorded.
 
+use topicmill_core::Timestamp;
+
 use super::*;
 
 #[tokio::test]
 async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.new_page(None, &posted(0..5), Some("t3_old")).await;
-        let first = scene.collect_one(new_climate(5)).await;
-        assert_eq!(
-            (first.pages, first.new),
-            (1, 5),
-            "the first run reads up to its limit"
-        );
+    let scene = Scene::new().await;
+    scene.new_page(None, &posted(0..5), Some("t3_old")).await;
+    let first = scene.collect_one(new_climate(5)).await;
+    assert_eq!(
+        (first.pages, first.new),
+        (1, 5),
+        "the first run reads up to its limit"
+    );
 
-        // Seven posts are new. The newest known one is from minute 4, and the overlap adds ten minutes.
-        scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
-        scene
-            .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
-            .await;
-        let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
-        scene
-            .new_page(Some("t3_m4"), &old, Some("t3_ancient"))
-            .await;
-        let second = scene.collect_one(new_climate(5)).await;
-        assert_eq!(
-            (second.outcome, second.pages),
-            (Outcome::Ok, 3),
-            "{second:?}"
-        );
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["13"]);
-        assert_eq!(scene.store().posts().gaps().await.unwrap(), []);
-    }
+    // Seven posts are new. The newest known one is from minute 4, and the overlap adds ten minutes.
+    scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
+    scene
+        .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
+        .await;
+    let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
+    scene
+        .new_page(Some("t3_m4"), &old, Some("t3_ancient"))
+        .await;
+    let second = scene.collect_one(new_climate(5)).await;
+    assert_eq!(
+        (second.outcome, second.pages),
+        (Outcome::Ok, 3),
+        "{second:?}"
+    );
+    assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["13"]);
+    assert_eq!(scene.store().posts().gaps().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn a_run_that_crashes_between_two_pages_leaves_no_gap() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.new_page(None, &posted(0..3), None).await;
-        scene.collect_one(new_climate(3)).await;
+    let scene = Scene::new().await;
+    scene.new_page(None, &posted(0..3), None).await;
+    scene.collect_one(new_climate(3)).await;
 
-        // The second page fails, so the first one must not advance the watermark.
-        scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
-        scene.refuse_new(ResponseTemplate::new(404)).await;
-        let cut = scene.collect_one(new_climate(3)).await;
-        assert_eq!((cut.outcome, cut.new), (Outcome::Missing, 3));
+    // The second page fails, so the first one must not advance the watermark.
+    scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
+    scene.refuse_new(ResponseTemplate::new(404)).await;
+    let cut = scene.collect_one(new_climate(3)).await;
+    assert_eq!((cut.outcome, cut.new), (Outcome::Missing, 3));
 
-        scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
-        scene
-            .new_page(Some("t3_m20"), &posted(3..20), Some("t3_m3"))
-            .await;
-        let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
-        scene.new_page(Some("t3_m3"), &old, None).await;
-        scene.collect_one(new_climate(3)).await;
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["24"]);
-    }
+    scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
+    scene
+        .new_page(Some("t3_m20"), &posted(3..20), Some("t3_m3"))
+        .await;
+    let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
+    scene.new_page(Some("t3_m3"), &old, None).await;
+    scene.collect_one(new_climate(3)).await;
+    assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["24"]);
 }
 
 #[tokio::test]
 async fn new_posts_beyond_reddits_listing_are_recorded_as_a_gap() {
-    let database = crate::support::postgres::sqlite();
-    let scene = Scene::of(&database).await;
+    let scene = Scene::new().await;
     scene.new_page(None, &posted(0..1), None).await;
     scene.collect_one(new_climate(1)).await;
     let mut after = None;
@@ -86,8 +83,7 @@ async fn new_posts_beyond_reddits_listing_are_recorded_as_a_gap() {
 async fn a_listing_that_does_not_reach_the_stored_posts_leaves_a_gap_until_one_does() {
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
     for empty_page in [false, true] {
-        let database = crate::support::postgres::sqlite();
-        let scene = Scene::of(&database).await;
+        let scene = Scene::new().await;
         let gaps = async || {
             let gaps = scene.store().posts().gaps().await.unwrap();
             let times = gaps.iter().map(|gap| (gap.from_at, gap.until_at));

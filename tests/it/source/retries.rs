@@ -3,42 +3,29 @@
 use super::*;
 
 #[tokio::test]
-async fn retry_after_is_obeyed() {
-    for (given, waited) in [("4", 4), ("0", 1)] {
+async fn the_wait_that_a_429_requests_is_obeyed() {
+    let (after, reset) = ("retry-after", "x-ratelimit-reset");
+    for (headers, waited) in [
+        (&[(after, "4"), (reset, "37")][..], 4),
+        (&[(after, "0")], 1),
+        (&[(reset, "41")], 41),
+        (&[(reset, "0")], 1),
+    ] {
         let server = server().await;
-        mount_listing(&server, status(429).insert_header("retry-after", given), 1).await;
+        let busy = status(429);
+        let busy = headers.iter().fold(busy, |busy, (name, value)| {
+            busy.insert_header(*name, *value)
+        });
+        mount_listing(&server, busy, 1).await;
         mount_listing(&server, page(&["a1"]), 1).await;
         let (reddit, clock) = client(&server.uri());
         read(&reddit).await.unwrap();
         assert_eq!(clock.sleeps(), [secs(waited)]);
-        let traffic = reddit.traffic();
-        assert_eq!(
-            (traffic.retries, traffic.waits.total()),
-            (1, traffic.waits.retry_after)
-        );
-        assert_eq!(
-            traffic.waits.retry_after,
-            WaitTotal {
-                times: 1,
-                sum: secs(waited)
-            }
-        );
+        let (traffic, sum) = (reddit.traffic(), secs(waited));
+        assert_eq!(traffic.retries, 1);
+        assert_eq!(traffic.waits.retry_after, WaitTotal { times: 1, sum });
+        assert_eq!(traffic.waits.total(), traffic.waits.retry_after);
     }
-}
-
-#[tokio::test]
-async fn a_429_without_retry_after_waits_for_the_reset() {
-    let server = server().await;
-    mount_listing(
-        &server,
-        status(429).insert_header("x-ratelimit-reset", "41"),
-        1,
-    )
-    .await;
-    mount_listing(&server, page(&["a1"]), 1).await;
-    let (reddit, clock) = client(&server.uri());
-    read(&reddit).await.unwrap();
-    assert_eq!(clock.sleeps(), [secs(41)]);
 }
 
 #[tokio::test]
@@ -48,10 +35,6 @@ async fn a_wait_above_the_budget_ends_the_retries_immediately() {
     let (reddit, clock) = client(&server.uri());
     let error = read(&reddit).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::RateLimited);
-    assert!(
-        error.to_string().contains("3600 s for r/climate"),
-        "{error}"
-    );
     assert_eq!(
         (clock.sleeps(), requests(&server, "GET").await),
         (vec![], 1)
@@ -62,29 +45,6 @@ async fn a_wait_above_the_budget_ends_the_retries_immediately() {
         Outcome::RateLimited
     );
     assert_eq!(requests(&server, "GET").await, 1);
-}
-
-#[tokio::test]
-async fn rate_limit_headers_set_the_pace() {
-    let server = server().await;
-    let output = |remaining: &str, used: &str, reset: &str| {
-        page(&["a1"])
-            .insert_header("x-ratelimit-remaining", remaining)
-            .insert_header("x-ratelimit-used", used)
-            .insert_header("x-ratelimit-reset", reset)
-    };
-    mount_listing(&server, output("997.0", "3", "299"), 1).await;
-    mount_listing(&server, output("10", "990", "60"), 1).await;
-    mount_listing(&server, output("0.0", "1000", "54"), 1).await;
-    mount_listing(&server, output("0", "300", "0"), 1).await;
-    mount_listing(&server, page(&["a1"]), 1).await;
-    let (reddit, clock) = client(&server.uri());
-    for _ in 0..5 {
-        read(&reddit).await.unwrap();
-    }
-    // With ample quota left, there is no wait. With ten requests left for a minute, the wait is 6 s. With none left, it
-    // lasts until the reset, or 1 s if the reset is now.
-    assert_eq!(clock.sleeps(), [secs(6), secs(54), secs(1)]);
 }
 
 #[tokio::test]
@@ -110,10 +70,6 @@ async fn retries_stop_when_a_server_stays_down() {
     let (reddit, _) = client(&server.uri());
     let error = read(&reddit).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Server);
-    assert!(
-        error.to_string().contains("for r/climate; attempts: 5;"),
-        "{error}"
-    );
     assert_eq!(requests(&server, "GET").await, 5);
 }
 
@@ -129,54 +85,17 @@ async fn a_long_retry_after_is_a_server_error_and_does_not_exhaust_the_quota() {
 }
 
 #[tokio::test]
-async fn a_truncated_body_is_fetched_again() {
-    let server = server().await;
-    let whole = page_json(&["a1"]).to_string();
-    mount_listing(
-        &server,
-        status(200).set_body_string(&whole[..whole.len() / 2]),
-        1,
-    )
+async fn a_broken_response_is_requested_again() {
+    let answer = |head_line: &str| Act::Answer([&head(head_line)[..], b"{\"kind\":"].concat());
+    let wire = Wire::start(move |number, _| match number {
+        0 => Act::Reset,
+        1 => Act::Answer(Vec::new()),
+        2 => answer("content-length: 10000\r\nconnection: close\r\n"),
+        3 => answer("content-length: 8\r\n"),
+        _ => json_answer("200 OK", "", &page_json(&["a1"])),
+    })
     .await;
-    mount_listing(&server, page(&["a1"]), 1).await;
-    let (reddit, clock) = client(&server.uri());
+    let (reddit, clock) = client(&wire.url);
     assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
-    assert_eq!(clock.sleeps().len(), 1);
-}
-
-/// Starts a server that sends the next of these responses on each connection, and closes it.
-async fn raw_server(answers: Vec<String>) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        for answer in answers {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let mut request = [0; 4096];
-            let _ = socket.read(&mut request).await;
-            let _ = socket.write_all(answer.as_bytes()).await;
-        }
-    });
-    url
-}
-
-#[tokio::test]
-async fn a_broken_connection_is_retried() {
-    let answer = |body: &str, length: usize| {
-        format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n\
-                {body}"
-        )
-    };
-    let token = "{\"access_token\": \"abc\", \"expires_in\": 3600}";
-    let page = page_json(&["a1"]).to_string();
-    let url = raw_server(vec![
-        answer(token, token.len()),
-        String::new(),
-        answer(&page[..40], page.len()),
-        answer(&page, page.len()),
-    ])
-    .await;
-    let (reddit, clock) = client(&url);
-    assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
-    assert_eq!(clock.sleeps().len(), 2);
+    assert_eq!((wire.requests(), clock.sleeps().len()), (5, 4));
 }

@@ -29,22 +29,18 @@ async fn an_account_logs_in_with_its_password() {
 }
 
 #[tokio::test]
-async fn concurrent_tasks_share_one_token() {
+async fn concurrent_tasks_share_one_token_and_one_rate_limit() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
-    let (reddit, _) = client(&server.uri());
-    read_concurrently(&reddit, 16).await;
-    assert_eq!(
-        (
-            requests(&server, "POST").await,
-            requests(&server, "GET").await
-        ),
-        (1, 16)
-    );
-    assert_eq!(
-        (reddit.traffic().requests, reddit.traffic().token_requests),
-        (17, 1)
-    );
+    let (reddit, clock) = client(&server.uri());
+    read_concurrently(&reddit, 150).await;
+    assert_eq!(requests(&server, "POST").await, 1);
+    assert_eq!(requests(&server, "GET").await, 150);
+    let traffic = reddit.traffic();
+    assert_eq!((traffic.requests, traffic.token_requests), (151, 1));
+    // 100 of the 151 requests may be sent immediately.
+    assert_eq!(clock.sleeps(), [Duration::from_millis(600); 51]);
+    assert_eq!(traffic.waits.own_pace.times, 51);
 }
 
 async fn read_concurrently(reddit: &Arc<Reddit>, tasks: usize) {
@@ -93,46 +89,58 @@ async fn wrong_credentials_are_sent_once() {
     for _ in 0..3 {
         let error = read(&reddit).await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Auth);
-        assert!(
-            error.to_string().contains("reddit.client_secret"),
-            "{error}"
-        );
+        let message = error.to_string();
+        assert!(message.contains("reddit.client_secret"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_429_from_the_token_endpoint_is_retried_after_a_wait() {
-    let server = MockServer::start().await;
-    let busy = status(429).insert_header("retry-after", "7");
-    Mock::given(method("POST"))
-        .respond_with(busy)
-        .up_to_n_times(1)
-        .mount(&server)
-        .await;
-    mount_token(&server, "token-1", 1).await;
-    mount_listing(&server, page(&["a1"]), 1).await;
-    let (reddit, clock) = client(&server.uri());
-    read(&reddit).await.unwrap();
-    assert_eq!(clock.sleeps(), [secs(7)]);
+async fn a_429_from_the_token_endpoint_is_retried_within_the_wait_budget() {
+    for (given, sleeps) in [("7", vec![secs(7)]), ("3600", vec![])] {
+        let server = MockServer::start().await;
+        let busy = status(429).insert_header("retry-after", given);
+        Mock::given(method("POST"))
+            .respond_with(busy)
+            .up_to_n_times(1)
+            .mount(&server)
+            .await;
+        mount_token(&server, "token-1", 1).await;
+        mount_listing(&server, page(&["a1"]), 1).await;
+        let (reddit, clock) = client(&server.uri());
+        if sleeps.is_empty() {
+            for _ in 0..3 {
+                let error = read(&reddit).await.unwrap_err();
+                assert_eq!(error.outcome(), Outcome::RateLimited);
+            }
+            assert_eq!(requests(&server, "POST").await, 1);
+        } else {
+            read(&reddit).await.unwrap();
+        }
+        assert_eq!(clock.sleeps(), sleeps);
+    }
 }
 
 #[tokio::test]
-async fn a_long_retry_after_from_the_token_endpoint_is_not_retried() {
-    let server = MockServer::start().await;
-    let busy = status(429).insert_header("retry-after", "3600");
-    Mock::given(method("POST"))
-        .respond_with(busy)
-        .mount(&server)
-        .await;
-    let (reddit, clock) = client(&server.uri());
-    for _ in 0..3 {
-        assert_eq!(
-            read(&reddit).await.unwrap_err().outcome(),
-            Outcome::RateLimited
-        );
+async fn a_token_is_renewed_before_it_expires() {
+    let server = server().await;
+    mount_listing(&server, page(&["a1"]), u64::MAX).await;
+    let mut settings = settings(&server.uri());
+    settings.token_margin = secs(100);
+    let (reddit, clock) = client_with(settings);
+    for (advance, tokens) in [(0, 1), (3_499, 1), (1, 2), (3_499, 2), (1, 3)] {
+        clock.advance(secs(advance));
+        read(&reddit).await.unwrap();
+        assert_eq!(requests(&server, "POST").await, tokens);
     }
-    assert_eq!(
-        (clock.sleeps(), requests(&server, "POST").await),
-        (vec![], 1)
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permanently_rejected_tokens_end_the_run_with_exit_3() {
+    let server = server().await;
+    mount_listing(&server, status(401), u64::MAX).await;
+    let program = Program::new();
+    let mut command = program.command("collect");
+    finished(on_reddit(&mut command, &server.uri()).output().unwrap()).expect_exit(3, "auth");
+    let tokens = requests(&server, "POST").await;
+    assert!(tokens <= 2, "{tokens} tokens");
 }

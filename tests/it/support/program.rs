@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use topicmill_store::{Access, Store};
 
 use super::builders::{LABELS, lines, pipeline};
 use super::postgres::{TestDatabase, databases, run_sql};
@@ -168,6 +169,12 @@ impl Program {
     pub fn url(&self) -> String {
         let own = || format!("sqlite:{}", self.path("topicmill.db").display());
         self.url.clone().unwrap_or_else(own)
+    }
+
+    /// Opens the database for a test that passes its own times.
+    pub async fn store(&self) -> Store {
+        let store = Store::open(&self.url(), Access::Create).await.unwrap();
+        store.with_caller_time()
     }
 
     /// Runs SQL on the database without the program.
