@@ -13,7 +13,6 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
-use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, run_limited};
 
 /// Returns a post of a dump; every third one is in r/food.
@@ -47,122 +46,88 @@ fn frame(window_log: u8, text: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn sql(program: &Program, database: &str, query: &str) -> String {
-    let args = ["--database", database, "sql", query, "--format", "csv"];
-    let ran = program.ok(&args);
-    ran.stdout.split_once('\n').unwrap().1.trim().to_owned()
-}
-
-const SQLITE: &str = "sqlite:topicmill.db";
-
-fn posts(program: &Program) -> String {
-    sql(program, SQLITE, "SELECT COUNT(*) FROM posts")
-}
-
 /// Runs `import --format dump` and expects this exit code and these words on stderr.
-fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> RunOutput {
-    let ran = program.run(&[&["import", "--format", "dump"], args].concat());
-    assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+fn expect(program: &Program, arguments: &str, code: i32, words: &[&str]) -> RunOutput {
+    let ran = program.run(&format!("import --format dump {arguments}"));
+    assert_eq!(ran.code, code, "{arguments}: {}", ran.stderr);
     ran.expect_stderr_all(words);
     ran
 }
 
+/// Runs `import --format dump`; returns the run's counts with these names.
+fn counts<const N: usize>(program: &Program, arguments: &str, names: [&str; N]) -> [u64; N] {
+    let counts = program.run_counts(&format!("import --format dump {arguments}"));
+    names.map(|name| counts[name].as_u64().unwrap())
+}
+
 #[test]
 fn a_dump_is_filtered_by_subreddit_and_date_during_the_import() {
-    let program = Program::new();
-    let file = program.write("RS.zst", packed(dump(0..3_000)));
     let day = 24 * 3_600;
-    let spread: String = (0..30)
-        .map(|i| {
-            let mut row = row(i);
-            row["created_utc"] = json!((1_700_006_400 + day * i).to_string());
-            format!("{row}\n")
-        })
-        .collect();
-    let spread = program.write("spread.ndjson", spread);
-    for database in databases() {
-        let url = ["--database", &database.url];
-        let count = |args: &[&str]| {
-            let args = [&url[..], &["import", "--format", "dump"], args].concat();
-            program.ok(&args);
-            sql(&program, &database.url, "SELECT COUNT(*) FROM posts")
-        };
-        assert_eq!(count(&[&file]), "1000", "the pipeline reads r/food");
-        let seen = "SELECT topic, COUNT(*) FROM sightings GROUP BY topic";
-        assert_eq!(sql(&program, &database.url, seen), "food,1000");
-        assert_eq!(count(&[&file, "--subreddit", "/r/Knitting"]), "2000");
-        assert_eq!(count(&[&file, "--all-subreddits"]), "3000");
-        // 1700006400 is 2023-11-15.
-        let all = [&spread, "--all-subreddits", "--again"];
-        let dates = ["--from", "2023-11-16", "--to", "2023-11-17"];
-        sql(&program, &database.url, "SELECT 1");
-        let before = "SELECT COUNT(*) FROM posts WHERE created_at >= '2023-11-16'";
-        count(&[&all[..], &dates[..]].concat());
-        assert_eq!(sql(&program, &database.url, before), "2");
-    }
+    let spread = (0..30).map(|i| {
+        let mut row = row(i);
+        row["created_utc"] = json!((1_700_006_400 + day * i).to_string());
+        format!("{row}\n")
+    });
+    let program = Program::new();
+    program.write("RS.zst", packed(dump(0..3_000)));
+    program.write("spread.ndjson", spread.collect::<String>());
+    let count = |arguments: &str| {
+        program.ok(&format!("import --format dump {arguments}"));
+        program.count("posts")
+    };
+    assert_eq!(count("RS.zst"), 1_000, "the pipeline reads r/food");
+    let seen = "SELECT topic, COUNT(*) FROM sightings GROUP BY topic";
+    assert_eq!(program.rows(seen), json!([["food", 1_000]]));
+    assert_eq!(count("RS.zst --subreddit /r/Knitting"), 2_000);
+    assert_eq!(count("RS.zst --all-subreddits"), 3_000);
+    // 1700006400 is 2023-11-15.
+    count("spread.ndjson --all-subreddits --again --from 2023-11-16 --to 2023-11-17");
+    assert_eq!(program.count("posts WHERE created_at >= '2023-11-16'"), 2);
 }
 
 #[test]
 fn a_finished_dump_is_not_read_again_unless_forced() {
-    for database in databases() {
-        let program = Program::new();
-        let file = program.write("RS.zst", packed(dump(0..30)));
-        let expect = |args: &[&str], words: &[&str]| {
-            let args = [args, &["--database", &database.url]].concat();
-            expect(&program, &args, 0, words);
-        };
-        expect(&[&file], &["posts=10", "left_out=20"]);
-        expect(&[&file], &["imported on", "--again"]);
-        expect(&[&file, "--again"], &["posts=10", "new=0"]);
+    for program in Program::on_each_database() {
+        program.write("RS.zst", packed(dump(0..30)));
+        let read = |arguments: &str| counts(&program, arguments, ["posts", "new"]);
+        assert_eq!(read("RS.zst"), [10, 10]);
+        expect(&program, "RS.zst", 0, &["--again"]);
+        assert_eq!(read("RS.zst --again"), [10, 0]);
         // Different flags make it a different import; a changed file counts as a different file.
-        expect(&[&file, "--all-subreddits"], &["posts=30", "new=20"]);
+        assert_eq!(read("RS.zst --all-subreddits"), [30, 20]);
         program.write("RS.zst", packed(dump(0..33)));
-        expect(&[&file], &["posts=11", "new=1"]);
+        assert_eq!(read("RS.zst"), [11, 1]);
     }
 }
 
 #[test]
 fn a_zstd_window_of_2_gib_is_decompressed() {
     let program = Program::new();
-    let file = program.write("RS.zst", frame(31, dump(0..900).as_bytes()));
-    expect(&program, &[&file], 0, &["posts=300", "rejected=0"]);
+    program.write("RS.zst", frame(31, dump(0..900).as_bytes()));
+    assert_eq!(counts(&program, "RS.zst", ["posts", "rejected"]), [300, 0]);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn an_import_on_a_full_disk_is_reported_and_loses_no_post() {
     let program = Program::new();
-    let file = program.write("RS.zst", packed(dump(0..60_000)));
+    program.write("RS.zst", packed(dump(0..60_000)));
     // The limit suffices for the schema but not for the import.
-    let import = program.command(&["import", "--format", "dump", &file]);
+    let import = program.command("import --format dump RS.zst");
     let ran = run_limited(&import, "ulimit -f 4000");
-    ran.expect_exit(4, "the file system rejected it");
-    ran.expect_stderr("ulimit -f");
+    ran.expect_exit(4, "ulimit -f");
     // A failed import is not recorded as finished.
-    ran.expect_stderr("stopped before the end of the file");
     assert!(!ran.stderr.contains("imported file="), "{}", ran.stderr);
-    assert_import_finishes(&program, &file);
-}
-
-/// Checks that the same command finishes the import once there is free space.
-#[cfg(target_os = "linux")]
-fn assert_import_finishes(program: &Program, file: &str) {
-    let sound = "SELECT integrity_check FROM pragma_integrity_check";
-    assert_eq!(sql(program, SQLITE, sound), "ok");
-    let place = "SELECT COALESCE(SUM(posts), 0) FROM imports";
-    let stored: usize = sql(program, SQLITE, place).parse().unwrap();
-    assert_eq!(
-        posts(program),
-        stored.to_string(),
-        "as many as the import's progress says"
-    );
-    assert!(stored < 20_000, "there was room for all of them");
-    expect(program, &[file], 0, &["rejected=0"]);
-    assert_eq!(posts(program), "20000");
-    assert_eq!(
-        sql(program, SQLITE, "SELECT COUNT(*) FROM sightings"),
-        "20000"
-    );
+    let sound = program.scalar("SELECT integrity_check FROM pragma_integrity_check");
+    assert_eq!(sound, "ok");
+    // As many posts are stored as the import's progress says.
+    let stored = program.scalar("SELECT COALESCE(SUM(posts), 0) FROM imports");
+    assert_eq!(stored, program.count("posts"));
+    assert!(stored.as_u64().unwrap() < 20_000);
+    // The same command finishes the import once there is free space.
+    assert_eq!(counts(&program, "RS.zst", ["rejected"]), [0]);
+    assert_eq!(program.count("posts"), 20_000);
+    assert_eq!(program.count("sightings"), 20_000);
 }
 
 #[test]
@@ -170,15 +135,15 @@ fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
     let program = Program::new();
     let mut bytes = packed(dump(0..9_000));
     bytes.truncate(bytes.len() / 2);
-    let file = program.write("RS.zst", &bytes);
-    expect(&program, &[&file], 1, &["line ", "is truncated here"]);
-    let kept: usize = posts(&program).parse().unwrap();
+    program.write("RS.zst", &bytes);
+    expect(&program, "RS.zst", 1, &["line ", "truncated"]);
+    let kept = program.count("posts");
     assert!(kept > 100 && kept < 3_000, "{kept}");
     // The import is not recorded as finished, and the complete file counts as a different file.
-    expect(&program, &[&file], 1, &["is truncated here"]);
+    expect(&program, "RS.zst", 1, &["truncated"]);
     program.write("RS.zst", packed(dump(0..9_000)));
-    expect(&program, &[&file], 0, &["rejected=0"]);
-    assert_eq!(posts(&program), "3000");
+    assert_eq!(counts(&program, "RS.zst", ["rejected"]), [0]);
+    assert_eq!(program.count("posts"), 3_000);
 }
 
 #[test]
@@ -187,20 +152,20 @@ fn a_flipped_bit_loses_only_later_rows() {
     let text = dump(0..9_000);
     let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
     encoder.include_checksum(true).unwrap();
-    std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+    encoder.write_all(text.as_bytes()).unwrap();
     let whole = encoder.finish().unwrap();
     for place in [3, 5, 7] {
         let mut bytes = whole.clone();
         let middle = bytes.len() * place / 10;
         bytes[middle] ^= 0x10;
-        let file = program.write(&format!("RS{place}.zst"), &bytes);
-        let ran = expect(&program, &[&file], 1, &["line "]);
+        program.write("flipped.zst", &bytes);
+        let ran = expect(&program, "flipped.zst", 1, &["line "]);
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     }
     // The undamaged file corrects the stored rows.
-    let file = program.write("RS.zst", &whole);
-    expect(&program, &[&file], 0, &["rejected=0"]);
-    assert_eq!(posts(&program), "3000");
+    program.write("RS.zst", &whole);
+    assert_eq!(counts(&program, "RS.zst", ["rejected"]), [0]);
+    assert_eq!(program.count("posts"), 3_000);
 }
 
 #[test]
@@ -208,22 +173,17 @@ fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
     let program = Program::new();
     let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food",
         "created_utc": 1_700_000_000});
-    let file = program.write("RC.zst", packed(format!("{comment}\n")));
-    expect(
-        &program,
-        &[&file],
-        2,
-        &["contains comments, not posts", "RS_"],
-    );
-    let mixed = program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
-    expect(&program, &[&mixed], 1, &["line 4", "a comment, not a post"]);
-    assert_eq!(posts(&program), "1");
+    program.write("RC.zst", packed(format!("{comment}\n")));
+    expect(&program, "RC.zst", 2, &["comments", "RS_"]);
+    program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
+    expect(&program, "mixed.zst", 1, &["line 4", "a comment"]);
+    assert_eq!(program.count("posts"), 1);
 }
 
 #[test]
 fn unusual_rows_from_all_years_are_imported_or_rejected_with_a_reason() {
     let program = Program::new();
-    let mut rows = vec![row(0), row(3), row(6), row(9), row(12), row(15)];
+    let mut rows = [0, 3, 6, 9, 12, 15].map(row);
     rows[1]["created_utc"] = json!("1389000000");
     rows[2]["title"] = Value::Null;
     rows[2]["selftext"] = Value::Null;
@@ -234,69 +194,47 @@ fn unusual_rows_from_all_years_are_imported_or_rejected_with_a_reason() {
     rows[5]["subreddit"] = Value::Null;
     rows[5]["permalink"] = json!("/r/food/comments/d000015/x/");
     rows[5]["score"] = Value::Null;
-    let mut text: Vec<u8> = Vec::new();
-    for row in rows {
-        text.extend_from_slice(row.to_string().as_bytes());
-        text.push(b'\n');
-    }
-    text.extend_from_slice(
-        b"{\"id\":\"u1\",\"subreddit\":\"food\",\"title\":\"caf\xe9\",\"created_utc\":1700000000}",
-    );
-    let file = program.write("RS.ndjson", text);
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let latin1 =
+        b"{\"id\":\"u1\",\"subreddit\":\"food\",\"title\":\"caf\xe9\",\"created_utc\":1700000000}";
+    program.write("RS.ndjson", [lines.as_bytes(), latin1].concat());
     let why = [
         "line 3",
         "neither `title` nor `selftext`",
         "line 7",
-        "is not UTF-8",
+        "not UTF-8",
         "posts=5",
         "rejected=2",
     ];
-    expect(&program, &[&file], 1, &why);
+    expect(&program, "RS.ndjson", 1, &why);
     let url = "SELECT LENGTH(url) FROM posts WHERE fullname = 't3_d000009'";
-    assert_eq!(sql(&program, SQLITE, url), "23120");
+    assert_eq!(program.scalar(url), 23_120);
 }
 
 #[test]
 fn a_file_that_is_not_a_dump_is_rejected_before_anything_is_stored() {
     let program = Program::new();
-    let good = program.write("RS.zst", packed(dump(0..3)));
-    let empty = program.write("empty.zst", "");
-    expect(&program, &[&good, &empty], 2, &["is empty"]);
-    let nothing = program.write("nothing.zst", packed(""));
-    expect(&program, &[&good, &nothing], 2, &["is empty"]);
-    expect(&program, &[&good, "."], 2, &["is a directory"]);
+    program.write("RS.zst", packed(dump(0..3)));
+    program.write("empty.zst", "");
+    program.write("nothing.zst", packed(""));
+    for (arguments, words) in [
+        ("empty.zst", "is empty"),
+        ("nothing.zst", "is empty"),
+        (".", "a directory"),
+        ("missing.zst", "`missing.zst`"),
+        ("--subreddit a/b", "a subreddit name"),
+        ("--from 2024-02-01 --to 2024-01-01", "later than"),
+        ("--map id=x", "--map"),
+    ] {
+        expect(&program, &format!("RS.zst {arguments}"), 2, &[words]);
+    }
+    assert!(!program.path("topicmill.db").exists());
+    program.write("none.zst", packed(dump(1..2)));
     expect(
         &program,
-        &[&good, "missing.zst"],
-        2,
-        &["no file `missing.zst`"],
-    );
-    expect(
-        &program,
-        &[&good, "--subreddit", "a/b"],
-        2,
-        &["is not a subreddit name"],
-    );
-    let backwards = ["--from", "2024-02-01", "--to", "2024-01-01"];
-    expect(
-        &program,
-        &[&[&good[..]], &backwards[..]].concat(),
-        2,
-        &["is later than"],
-    );
-    expect(
-        &program,
-        &[&good, "--map", "id=x"],
-        2,
-        &["--map is for tables"],
-    );
-    assert!(!program.folder.path().join("topicmill.db").exists());
-    let none = program.write("none.zst", packed(dump(1..2)));
-    expect(
-        &program,
-        &[&none],
+        "none.zst",
         0,
-        &["because none matched", "--all-subreddits"],
+        &["none matched", "--all-subreddits"],
     );
 }
 

@@ -80,7 +80,7 @@ fn no_url_shows_its_password() {
 fn no_message_shows_a_proxy_password() {
     for level in ["info", "trace"] {
         let program = Program::new();
-        let mut command = program.command(&["-vv", "collect"]);
+        let mut command = program.command("-vv collect");
         on_reddit(&mut command, "https://reddit.invalid")
             .env("TOPICMILL__REDDIT__TRIES", "1")
             .env("TOPICMILL_LOG", level)
@@ -117,7 +117,7 @@ fn driver_errors_do_not_quote_the_password_file() {
     let path = program.write("pgpass", "hush0sentinel without any colon\n");
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
     std::fs::set_permissions(&path, mode).unwrap();
-    let mut command = program.command(&["-vv", "status"]);
+    let mut command = program.command("-vv status");
     command
         .env("PGPASSFILE", &path)
         .env("TOPICMILL_LOG", "trace")

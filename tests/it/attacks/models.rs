@@ -304,7 +304,7 @@ fn a_manifest_can_set_only_graph_optimisation() {
 
 /// Runs `doctor` without a setting for the library's path; returns the ONNX Runtime row and stderr.
 fn doctor(here: &Path, program: &Program) -> (Value, String) {
-    let mut command = program.command(&["doctor", "--offline", "--format", "json"]);
+    let mut command = program.command("doctor --offline --format json");
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
     let ran = finished(command.output().unwrap());
     let rows: Vec<Value> = serde_json::from_str(&ran.stdout)

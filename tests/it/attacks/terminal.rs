@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::server;
 use crate::support::terminal::on_a_terminal;
@@ -27,65 +26,45 @@ fn assert_harmless(what: &str, text: &str) {
 const PIPELINE: &str = "name = \"one\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
 
-/// Creates a database in which every untrusted string is hostile.
-fn evil_database(program: &Program, url: &str) {
+/// Returns the program on a database in which every untrusted string is hostile.
+fn evil() -> Program {
+    let program = Program::new();
     let row = json!({
         "id": "e1", "subreddit": "climate", "title": EVIL, "selftext": EVIL, "author": EVIL,
         "created_utc": 1_700_000_000, "link_flair_text": EVIL, "is_self": true,
     });
-    let dump = program.write("evil.ndjson", format!("{row}\n"));
-    program.ok(&["--database", url, "import", "--format", "dump", &dump]);
+    program.write("evil.ndjson", format!("{row}\n"));
+    program.ok("import --format dump evil.ndjson");
+    program
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
-    for database in databases() {
-        let program = Program::new();
-        evil_database(&program, &database.url);
-        let query = format!("SELECT title, flair, 1 AS \"{EVIL}\" FROM posts");
-        let query_as = |format: &str| {
-            let args = [
-                "--database",
-                &database.url,
-                "sql",
-                &query,
-                "--format",
-                format,
-            ];
-            program.ok(&args).stdout
-        };
-        let table = query_as("table");
-        assert_harmless("table", &table);
-        assert!(table.contains("evil␛[2J␛]0;owned␇␡\u{fffd}31m"), "{table}");
-        for format in ["json", "ndjson"] {
-            let text = query_as(format);
-            assert_harmless(format, &text);
-            let mut value: Value = serde_json::from_str(&text).unwrap();
-            if format == "json" {
-                value = value[0].take();
-            }
-            assert_eq!(value["title"], EVIL, "{format} is exact");
+#[test]
+fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
+    let program = evil();
+    let query = format!("SELECT title, flair, 1 AS \"{EVIL}\" FROM posts");
+    let query_as = |format: &str| program.ok(&["sql", &query, "--format", format]).stdout;
+    let table = query_as("table");
+    assert_harmless("table", &table);
+    assert!(table.contains("evil␛[2J␛]0;owned␇␡\u{fffd}31m"), "{table}");
+    for format in ["json", "ndjson"] {
+        let text = query_as(format);
+        assert_harmless(format, &text);
+        let mut value: Value = serde_json::from_str(&text).unwrap();
+        if format == "json" {
+            value = value[0].take();
         }
-        let csv = query_as("csv");
-        let mut rows = csv::Reader::from_reader(csv.as_bytes());
-        let row = rows.records().next().unwrap().unwrap();
-        assert_eq!(&row[0], EVIL, "csv is exact");
+        assert_eq!(value["title"], EVIL, "{format} is exact");
     }
+    let csv = query_as("csv");
+    let mut rows = csv::Reader::from_reader(csv.as_bytes());
+    let row = rows.records().next().unwrap().unwrap();
+    assert_eq!(&row[0], EVIL, "csv is exact");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn csv_on_a_terminal_is_escaped() {
-    let program = Program::new();
-    evil_database(&program, "sqlite:x.db");
-    let args = [
-        "--database",
-        "sqlite:x.db",
-        "sql",
-        "SELECT title FROM posts",
-        "--format",
-        "csv",
-    ];
-    let Some((text, code)) = on_a_terminal(&program, 80, &args) else {
+#[test]
+fn csv_on_a_terminal_is_escaped() {
+    let args = ["sql", "SELECT title FROM posts", "--format", "csv"];
+    let Some((text, code)) = on_a_terminal(&evil(), 80, &args) else {
         return; // `script` is not installed.
     };
     assert_eq!(code, 0, "{text}");
@@ -140,7 +119,7 @@ async fn no_log_line_contains_terminal_control_codes() {
         assert_harmless(format, &gone.stderr);
     }
     // `status` prints run records with their details.
-    assert_harmless("status", &program.ok(&["status"]).stdout);
+    assert_harmless("status", &program.ok("status").stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]

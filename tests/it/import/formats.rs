@@ -1,6 +1,7 @@
 //! Tests the formats of files to import: detected by content, compressed, piped, or unsupported.
 
 use super::*;
+use crate::support::program::{finished, wrapped};
 
 #[test]
 fn gzip_files_of_several_members_are_imported_completely() {
@@ -14,12 +15,12 @@ fn gzip_files_of_several_members_are_imported_completely() {
         "id,title,subreddit,created_utc\na1,One,food,1700000000\n",
         "a2,Two,food,1700000000\n",
     ];
-    let table = program.write("posts.csv.gz", table.map(gzip).concat());
-    program.ok(&["import", "--format", "csv", &table]);
-    assert_eq!(posts(&program), "2");
+    program.write("posts.csv.gz", table.map(gzip).concat());
+    program.ok("import --format csv posts.csv.gz");
+    assert_eq!(program.count("posts"), 2);
     let halves = [dump(0..3), dump(3..6)].map(|half| gzip(&half));
-    let file = program.write("RS.gz", halves.concat());
-    expect(&program, &[&file], 0, &["posts=2"]);
+    program.write("RS.gz", halves.concat());
+    assert_eq!(counts(&program, "RS.gz", ["posts"]), [2]);
 }
 
 /// Returns a file of two posts, which differ only in their ids and replace `$1` and `$2` in the layout.
@@ -58,9 +59,9 @@ fn the_format_is_detected_from_the_content() {
         ("tabs.txt", table.replace(';', "\t")),
     ] {
         let program = Program::new();
-        let file = program.write(name, text);
-        let ran = program.run(&["import", &file]);
-        ran.expect_exit(0, "posts=2");
+        program.write(name, text);
+        let counts = program.run_counts(&["import", name]);
+        assert_eq!(counts["posts"], 2, "{name}");
     }
 }
 
@@ -75,8 +76,8 @@ fn a_broken_json_array_loses_only_the_broken_part() {
         ("{\n\"data\": [$1, $2]", 0, "truncated"),
     ] {
         let program = Program::new();
-        let file = program.write("posts.json", two(layout));
-        let ran = program.run(&["import", &file]);
+        program.write("posts.json", two(layout));
+        let ran = program.run("import posts.json");
         ran.expect_exit(1, output);
         ran.expect_stderr(&format!("posts={good} "));
     }
@@ -92,99 +93,66 @@ fn bzip2_and_xz_dumps_are_imported_completely_and_once() {
     };
     let program = Program::new();
     let whole = halves.each_ref().map(bzip2).concat();
-    let file = program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
-    let import = ["import", &file, "--subreddit", "food"];
-    program.run(&import).expect_exit(1, "is truncated here");
+    program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
+    let import = "import RS_2011-01.bz2 --subreddit food";
+    program.run(import).expect_exit(1, "truncated");
     program.write("RS_2011-01.bz2", &whole);
-    program.ok(&import);
-    assert_eq!(posts(&program), "3000");
-    program.run(&import).expect_exit(0, "imported on");
+    program.ok(import);
+    assert_eq!(program.count("posts"), 3_000);
+    program.run(import).expect_exit(0, "--again");
     // Output of `xz` for `dump(0..3)`, twice.
     let packed = std::process::Command::new("xz")
         .arg("-c")
         .arg(program.write("three", dump(0..3)))
         .output();
     let Ok(packed) = packed else { return };
-    let file = program.write(
-        "RS_2018-11.xz",
-        [&packed.stdout[..], &packed.stdout].concat(),
-    );
-    let ran = program.run(&["import", &file, "--all-subreddits"]);
-    ran.expect_exit(0, "posts=6");
+    let twice = [&packed.stdout[..], &packed.stdout].concat();
+    program.write("RS_2018-11.xz", twice);
+    let counts = program.run_counts("import RS_2018-11.xz --all-subreddits");
+    assert_eq!(counts["posts"], 6);
 }
 
 #[test]
 #[cfg(unix)]
 fn pipes_are_read_once_without_hanging() {
     let program = Program::new();
-    let file = program.write("posts.ndjson", two("$1\n$2\n"));
-    let import = |name: &str, script: &str| {
-        let mut shell = std::process::Command::new("sh");
+    program.write("posts.ndjson", two("$1\n$2\n"));
+    for (name, script) in [
+        ("-", "cat posts.ndjson | timeout 60 \"$@\""),
+        (
+            "fifo",
+            "mkfifo fifo && (cat posts.ndjson > fifo &) && timeout 60 \"$@\"",
+        ),
+    ] {
         let import = program.command(&["import", name]);
-        let program = import.get_program().to_string_lossy().into_owned();
-        let arguments = import
-            .get_args()
-            .map(|word| format!("'{}'", word.to_string_lossy()));
-        let words: Vec<String> = arguments.collect();
-        let script = script.replace(
-            "IMPORT",
-            &format!("timeout 60 '{program}' {}", words.join(" ")),
-        );
-        shell.current_dir(import.get_current_dir().unwrap_or("/".as_ref()));
-        for (name, value) in import.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        crate::support::program::finished(shell.args(["-c", &script]).output().unwrap())
-    };
-    import("-", &format!("cat '{file}' | IMPORT")).expect_exit(0, "posts=2");
-    let fifo = program.folder.path().join("fifo");
-    let fifo = fifo.display();
-    let script = format!("mkfifo '{fifo}' && (cat '{file}' > '{fifo}' &) && IMPORT");
-    import("fifo", &script).expect_exit(0, "posts=2");
-    program
-        .run(&["import", "-", "-"])
-        .expect_exit(2, "only once");
+        let ran = wrapped(&["sh", "-c", script, "sh"], &import).output();
+        finished(ran.unwrap()).expect_exit(0, "posts=2");
+    }
+    program.run("import - -").expect_exit(2, "only once");
 }
 
 #[test]
 fn unsupported_formats_are_named() {
     let program = Program::new();
-    for (bytes, output) in [
+    for (bytes, named) in [
         (
             &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
-            "an Excel workbook",
+            "Excel workbook",
         ),
-        (
-            b"PK\x03\x04\x14\0\0\0posts.csv",
-            "a zip archive: extract it",
-        ),
-        (b"ARROW1\0\0", "Feather): write it as Parquet or CSV"),
+        (b"PK\x03\x04\x14\0\0\0posts.csv", "zip archive"),
+        (b"ARROW1\0\0", "Feather"),
         (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
-        (b"SQLite format 3\0\x10\0\x01\x01\0", "an SQLite database"),
-        (
-            b"<!DOCTYPE html>\n<html>",
-            "a web page: download the file itself",
-        ),
-        (
-            b"\x01\x02\x03\x04\xff\xfe\x05\x06",
-            "neither text nor a known format",
-        ),
+        (b"SQLite format 3\0\x10\0\x01\x01\0", "SQLite database"),
+        (b"<!DOCTYPE html>\n<html>", "a web page"),
+        (b"\x01\x02\x03\x04\xff\xfe\x05\x06", "neither text nor"),
     ] {
-        let file = program.write("posts.csv", bytes);
-        for command in [
-            &["import", &file][..],
-            &["score", &file, "out.csv", "--label", "a"],
-        ] {
+        program.write("posts.csv", bytes);
+        for command in ["import posts.csv", "score posts.csv out.csv --label a"] {
             let ran = program.run(command);
-            ran.expect_exit(2, output);
+            ran.expect_exit(2, named);
             assert!(!ran.stderr.contains("iconv"), "{}", ran.stderr);
         }
     }
-    let texts = program.write("texts.txt", "hello world\nsecond text\n");
-    program
-        .run(&["import", &texts])
-        .expect_exit(2, "it contains only text");
+    program.write("texts.txt", "hello world\nsecond text\n");
+    program.run("import texts.txt").expect_exit(2, "only text");
 }
