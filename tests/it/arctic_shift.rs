@@ -22,7 +22,6 @@ use crate::support::arctic_shift::{
 };
 use crate::support::postgres::sqlite;
 use crate::support::program::{Program, finished};
-use crate::support::reddit;
 use crate::support::scene::{self, READ_OPTIONS};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -90,7 +89,8 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
     );
     let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
     assert_eq!(traffic["requests"], 3);
-    assert_eq!(scene.clock.sleeps(), [SECOND; 2], "one request per second");
+    // One request per second.
+    assert_eq!(scene.clock.sleeps(), [SECOND; 2]);
     assert_eq!(scene.watermark("climate").await, Some(60 * 399));
 }
 
@@ -104,11 +104,7 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
         // This post arrived late, but within the overlap.
         scene.put([row("late", 60 * 2 + 30)]);
         let report = scene.collect_one(climate(5)).await;
-        assert_eq!(
-            (report.outcome, report.new),
-            (Outcome::Ok, 346),
-            "{report:?}"
-        );
+        assert_eq!((report.outcome, report.new), (Outcome::Ok, 346));
         assert_eq!(scene.stored().await.len(), 351);
         assert_eq!(scene.watermark("climate").await, Some(60 * 349));
         // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
@@ -147,17 +143,9 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
             // Backwards, from the newest post.
             scene.put(rows.clone());
             let report = scene.collect_one(climate(1_000)).await;
-            assert_eq!(
-                report.outcome,
-                Outcome::Ok,
-                "{crowd:?} {borders:?} {report:?}"
-            );
-            assert_eq!(
-                scene.stored().await,
-                names(ids.clone()),
-                "{crowd:?} {borders:?}"
-            );
-            assert_eq!(report.posts, ids.len() as u64, "each once: {crowd:?}");
+            let all = (Outcome::Ok, ids.len() as u64);
+            assert_eq!((report.outcome, report.posts), all, "{crowd:?} {borders:?}");
+            assert_eq!(scene.stored().await, names(ids.clone()), "{crowd:?}");
 
             // Forwards, from an old known post.
             let later = Scene::with(Archive::start(borders).await).await;
@@ -165,12 +153,7 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
             later.collect_one(climate(1)).await;
             later.put(rows);
             let report = later.collect_one(climate(1)).await;
-            assert_eq!(
-                report.outcome,
-                Outcome::Ok,
-                "{crowd:?} {borders:?} {report:?}"
-            );
-            assert_eq!(report.new, ids.len() as u64, "{crowd:?} {borders:?}");
+            assert_eq!((report.outcome, report.new), all, "{crowd:?} {borders:?}");
             assert_eq!(later.stored().await.len(), ids.len() + 1);
         }
     }
@@ -192,11 +175,8 @@ async fn a_second_with_more_posts_than_a_page_ends_only_its_topic() {
     let detail = reports[0].detail.as_deref().unwrap();
     assert!(detail.contains("2026-09-10 00:36:40"), "{detail}");
     assert_eq!(reports[1].outcome, Outcome::Ok);
-    assert_eq!(
-        scene.watermark("climate").await,
-        Some(600),
-        "the watermark does not pass the unread posts"
-    );
+    // The watermark does not pass the unread posts.
+    assert_eq!(scene.watermark("climate").await, Some(600));
 }
 
 #[tokio::test]
@@ -251,6 +231,8 @@ async fn archive_rate_limit_headers_are_obeyed() {
 async fn transient_errors_are_retried_and_permanent_ones_are_not() {
     let status = |status| ResponseTemplate::new(status);
     let text = |text: &str| ResponseTemplate::new(200).set_body_raw(text, "application/json");
+    let moved = status(302).insert_header("Location", "/api/posts/search");
+    let children = "{\"data\": {\"children\": []}}";
     // (response, times, requests, outcome)
     let cases = [
         (status(503), 4, 5, Outcome::Ok),
@@ -261,24 +243,14 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
         (text("\u{0}\u{1}nonsense"), 1, 2, Outcome::Ok),
         (text("{}"), 1, 1, Outcome::Server),
         (text("[]"), 1, 1, Outcome::Server),
-        (
-            text("{\"data\": {\"children\": []}}"),
-            1,
-            1,
-            Outcome::Server,
-        ),
+        (text(children), 1, 1, Outcome::Server),
         (text("{\"data\": [1, 2, 3]}"), 1, 1, Outcome::Server),
         (text("<html>"), 1, 1, Outcome::EdgeBlocked),
         (status(400), 1, 1, Outcome::Server),
         (status(403), 1, 1, Outcome::EdgeBlocked),
         (status(451), 1, 1, Outcome::Banned),
         (status(422), 1, 1, Outcome::Server),
-        (
-            status(302).insert_header("Location", "/api/posts/search"),
-            1,
-            1,
-            Outcome::Server,
-        ),
+        (moved, 1, 1, Outcome::Server),
     ];
     for (answer, times, requests, outcome) in cases {
         let scene = Scene::new().await;
@@ -297,38 +269,24 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
 #[tokio::test]
 async fn rows_from_every_year_are_read_and_only_the_invalid_row_is_lost() {
     let scene = Scene::new().await;
-    let odd = [
-        row_with(
-            "text",
-            0,
-            &json!({"created_utc": START.to_string(), "url": null}),
-        ),
-        row_with(
-            "float",
-            60,
-            &json!({"created_utc": 1_789_000_060.0, "score": null, "name": "t3_float"}),
-        ),
-        row_with(
-            "bare",
-            120,
-            &json!({"selftext": null, "author": null, "permalink": null, "_meta": null}),
-        ),
+    let comment = json!({
+        "id": "c", "subreddit": "climate", "created_utc": START + 360, "body": "no", "link_id": "t3_x",
+    });
+    let text = json!({"created_utc": START.to_string(), "url": null});
+    let float = json!({"created_utc": 1_789_000_060.0, "score": null, "name": "t3_float"});
+    let bare = json!({"selftext": null, "author": null, "permalink": null, "_meta": null});
+    let gone = json!({"_meta": {"removal_type": "moderator"}});
+    scene.put([
+        row_with("text", 0, &text),
+        row_with("float", 60, &float),
+        row_with("bare", 120, &bare),
         row_with("cut", 180, &json!({"title": "nul \0 byte"})),
         row_with("ad", 240, &json!({"promoted": true})),
-        row_with(
-            "gone",
-            300,
-            &json!({"_meta": {"removal_type": "moderator"}}),
-        ),
-        json!({"id": "c", "subreddit": "climate", "created_utc": START + 360, "body": "no", "link_id": "t3_x"}),
-    ];
-    scene.put(odd);
+        row_with("gone", 300, &gone),
+        comment,
+    ]);
     let report = scene.collect_one(climate(100)).await;
-    assert_eq!(
-        (report.outcome, report.posts),
-        (Outcome::Ok, 5),
-        "{report:?}"
-    );
+    assert_eq!((report.outcome, report.posts), (Outcome::Ok, 5));
     assert_eq!(
         json!(report.rejected),
         json!({"a comment, not a post": 1, "an advertisement, not a post": 1})

@@ -75,7 +75,8 @@ fn a_dump_is_filtered_by_subreddit_and_date_during_the_import() {
         program.ok(&format!("import --format dump {arguments}"));
         program.count("posts")
     };
-    assert_eq!(count("RS.zst"), 1_000, "the pipeline reads r/food");
+    // The pipeline reads r/food.
+    assert_eq!(count("RS.zst"), 1_000);
     let seen = "SELECT topic, COUNT(*) FROM sightings GROUP BY topic";
     assert_eq!(program.rows(seen), json!([["food", 1_000]]));
     assert_eq!(count("RS.zst --subreddit /r/Knitting"), 2_000);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
-use topicmill_core::{Listing, Outcome, RunStatus};
+use topicmill_core::{Listing, Outcome};
 use topicmill_http::{HttpError, Timeouts};
 use topicmill_sources::page::ListingSource as _;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
@@ -14,7 +14,7 @@ use topicmill_sources::{ListingPage, Source as _, SourceError};
 use wiremock::matchers::{method, path, query_param};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::collect::{Scene, child, children, climate, outcomes, topic};
+use crate::collect::{Scene, child, climate, outcomes};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
     client, client_with, mount_listing, page, requests, server, settings,
@@ -163,34 +163,6 @@ async fn a_clock_jump_neither_stalls_a_run_nor_removes_its_pacing() {
     let all: Duration = scene.clock.sleeps().iter().sum();
     let due = Duration::from_millis(600) * (requests + 1 - 100);
     assert!(all >= due, "{requests} requests in {all:?}, not {due:?}");
-}
-
-#[tokio::test]
-async fn a_wait_above_the_budget_postpones_topics_and_keeps_stored_posts() {
-    let scene = Scene::new().await;
-    scene.page("food", None, &children(&["f"]), None).await;
-    let busy = ResponseTemplate::new(429).insert_header("retry-after", "900");
-    scene.refuse("climate", busy).await;
-    scene.page("music", None, &children(&["m"]), None).await;
-    let topics = [
-        topic("food", &["food"], 5),
-        climate(5),
-        topic("music", &["music"], 5),
-    ];
-    let reports = scene.collect(&topics).await;
-    assert_eq!(
-        outcomes(&reports),
-        [Outcome::Ok, Outcome::RateLimited, Outcome::RateLimited]
-    );
-    assert_eq!(scene.record().status, RunStatus::Partial);
-    assert_eq!(scene.clock.sleeps(), []);
-    assert_eq!(scene.stored().await, ["t3_f"]);
-
-    // Fifteen minutes later the quota is free again.
-    scene.clock.advance(Duration::from_mins(15));
-    let reports = scene.collect(&topics[2..]).await;
-    assert_eq!(outcomes(&reports), [Outcome::Ok]);
-    assert_eq!(scene.clock.sleeps(), []);
 }
 
 #[tokio::test]

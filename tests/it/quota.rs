@@ -73,7 +73,8 @@ async fn concurrent_reservations_get_distinct_times() {
         let mut waits = secs(&reservations);
         waits.sort_unstable();
         let expected: Vec<u64> = [0; 3].into_iter().chain(0..=20).collect();
-        assert_eq!(waits, expected, "four immediately, then one per second");
+        // Four immediately, then one per second.
+        assert_eq!(waits, expected);
         assert!(
             reservations
                 .iter()
@@ -145,10 +146,10 @@ async fn a_pause_applies_to_all_processes_of_its_client_and_to_no_other_client()
         }
         hold(30).await;
         let reservation = take(&stores[1], start()).await;
+        // A throttled wait reserves nothing.
         assert_eq!(
             (reservation.wait.as_secs(), reservation.is_throttled),
-            (30, true),
-            "a throttled wait reserves nothing"
+            (30, true)
         );
         let after = take(&stores[1], start() + Duration::from_secs(31)).await;
         assert_eq!((after.wait, after.is_throttled), (Duration::ZERO, false));
@@ -341,7 +342,7 @@ async fn a_killed_process_does_not_stall_the_other() {
 async fn a_run_ends_before_any_request_if_the_quota_cannot_be_stored() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
-    scene.page("climate", None, &children(&["a"]), None).await;
+    scene.hot("climate", "", "a", "").await;
     database.run("DROP TABLE quotas").await;
     let topics = [climate(5)];
     let collected = scene
@@ -358,7 +359,7 @@ async fn a_run_ends_before_any_request_if_the_quota_cannot_be_stored() {
 async fn a_purge_uses_the_same_quota() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
-    scene.page("climate", None, &children(&["a"]), None).await;
+    scene.hot("climate", "", "a", "").await;
     scene.collect_one(climate(5)).await;
     scene.clock.advance(Duration::from_hours(1));
     database.run("DROP TABLE quotas").await;
@@ -382,7 +383,7 @@ async fn a_429_seen_by_one_process_pauses_the_other() {
     let scene = Scene::of(&database).await;
     let busy = wiremock::ResponseTemplate::new(429).insert_header("retry-after", "30");
     scene.refuse("climate", busy).await;
-    scene.page("food", None, &children(&["f"]), None).await;
+    scene.hot("food", "", "f", "").await;
 
     let mut hasty = settings(&scene.server.uri());
     hasty.client.tries = 1;

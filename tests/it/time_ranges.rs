@@ -221,11 +221,8 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
     let seen = "SELECT topic, COUNT(*) FROM sightings WHERE fullname LIKE 't3_a%' GROUP BY topic ORDER BY topic";
     assert_eq!(scene.rows(seen).await, ["climate 250", "weather 250"]);
     let moved = "SELECT COUNT(*) FROM watermarks WHERE newest_created_at IS NOT NULL AND source = 'arctic-shift'";
-    assert_eq!(
-        scene.rows(moved).await,
-        ["0"],
-        "a run without --since reads the newest posts first"
-    );
+    // A run without --since reads the newest posts first.
+    assert_eq!(scene.rows(moved).await, ["0"]);
 }
 
 #[tokio::test]

@@ -303,10 +303,8 @@ mod tests {
         for task in tasks {
             taken += usize::from(task.await.unwrap());
         }
-        assert_eq!(
-            taken, 33,
-            "one more than half are sent; after that, each would have to wait"
-        );
+        // One more than half are sent; after that, each would have to wait.
+        assert_eq!(taken, 33);
     }
 
     #[tokio::test]
@@ -349,11 +347,8 @@ mod tests {
         quota.acquire().await.unwrap();
         quota.acquire().await.unwrap();
         let total: Duration = clock.sleeps().iter().sum();
-        assert_eq!(
-            total,
-            40 * SECOND,
-            "the third request waits for the end of the window"
-        );
+        // The third request waits for the end of the window.
+        assert_eq!(total, 40 * SECOND);
     }
 
     #[tokio::test]

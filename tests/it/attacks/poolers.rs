@@ -9,7 +9,7 @@ use std::time::Duration;
 use topicmill_core::clock::SystemClock;
 
 use crate::support::postgres::{TestDatabase, postgres};
-use crate::support::program::Program;
+use crate::support::program::{Program, words};
 
 /// `PgBouncer` with Debian's defaults except `pool_mode`, in front of a database's server.
 struct Bouncer {
@@ -77,14 +77,14 @@ impl Bouncer {
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     let Some(database) = postgres() else { return };
-    Program::with_database(&database.url).ok("db create");
+    Program::with_database(&database.url).ok(&["db", "create"]);
     database.run("CREATE SCHEMA apart").await;
     for mode in ["transaction", "statement"] {
         let Some(bouncer) = Bouncer::before(&database, mode).await else {
             return;
         };
         for _ in 0..3 {
-            let refused = Program::with_database(&bouncer.url).run("status");
+            let refused = Program::with_database(&bouncer.url).run(&["status"]);
             refused.expect_exit(4, "pool_mode = session");
         }
     }
@@ -92,25 +92,36 @@ async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
         return;
     };
     let program = Program::with_database(&bouncer.url);
-    program.ok("collect --source sample --topic gaming --limit 20");
-    program.ok("purge --retention 48");
-    program.ok("status");
-    let hash = program.scalar("SELECT text_hash FROM posts LIMIT 1");
-    assert_eq!(hash.as_str().unwrap().len(), 32);
+    program.ok(&words("collect --source sample --topic gaming --limit 20"));
+    program.ok(&["purge", "--retention", "48"]);
+    program.ok(&["status"]);
+    let hash = program.ok(&[
+        "sql",
+        "--format",
+        "csv",
+        "SELECT text_hash FROM posts LIMIT 1",
+    ]);
+    assert!(
+        hash.stdout.lines().nth(1).unwrap().len() == 32,
+        "{}",
+        hash.stdout
+    );
     let apart = Program::with_database(&format!("{}?options[search_path]=apart", bouncer.url));
-    apart.ok("db create");
-    assert_eq!(apart.count("posts"), 0);
+    apart.ok(&["db", "create"]);
+    let counted = apart.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
+    assert!(counted.stdout.ends_with("\n0\n"), "{}", counted.stdout);
     let wrong = Program::with_database(&format!("{}?options[no_such_setting]=1", bouncer.url));
-    wrong.run("status").expect_exit(4, "no_such_setting");
+    wrong.run(&["status"]).expect_exit(4, "no_such_setting");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn database_defaults_change_no_stored_value() {
     let Some(database) = postgres() else { return };
     let program = Program::with_database(&database.url);
-    program.ok("collect --source sample --topic gaming --limit 20");
+    program.ok(&words("collect --source sample --topic gaming --limit 20"));
     let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
-    let before = program.rows(sql);
+    let all = ["sql", "--format", "csv", sql];
+    let before = program.ok(&all).stdout;
     let name = database.url.rsplit_once('/').unwrap().1;
     for set in [
         "bytea_output = escape",
@@ -126,9 +137,19 @@ async fn database_defaults_change_no_stored_value() {
             .run(&format!("ALTER DATABASE {name} SET {set}"))
             .await;
     }
-    assert_eq!(program.rows(sql), before);
-    program
-        .import(r#"{"id": "a1", "title": "A\\B", "subreddit": "food", "created_utc": 1700000000}"#);
-    let title = program.scalar("SELECT title FROM posts WHERE fullname = 't3_a1'");
-    assert_eq!(title, "A\\B");
+    assert_eq!(program.ok(&all).stdout, before);
+    program.ok(&[
+        "import",
+        &program.write(
+            "more.ndjson",
+            r#"{"id": "a1", "title": "A\\B", "subreddit": "food", "created_utc": 1700000000}"#,
+        ),
+    ]);
+    let title = program.ok(&[
+        "sql",
+        "--format",
+        "csv",
+        "SELECT title FROM posts WHERE fullname = 't3_a1'",
+    ]);
+    assert_eq!(title.stdout, "title\nA\\B\n");
 }

@@ -3,7 +3,6 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 use topicmill_core::clock::SystemClock;
@@ -13,8 +12,9 @@ use crate::support::program::{Program, finished};
 
 /// Terminates the program's session on the server as soon as it is active; returns the exit code and stderr.
 async fn ended(url: &str, by: &str) -> (i32, String) {
-    let program = Program::with_database(url);
-    let mut command = program.command("sql --allow-superuser 'SELECT pg_sleep(60)'");
+    let program = Program::new();
+    let query = "SELECT pg_sleep(60)";
+    let mut command = program.command(&["--database", url, "sql", "--allow-superuser", query]);
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -67,9 +67,14 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
         "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
     );
     connection.execute(AssertSqlSafe(create)).await.unwrap();
-    for command in MAKE_TABLES {
-        let message = refused(&database.url, command);
-        assert!(message.contains("ENCODING 'UTF8'"), "{message}");
+    let program = Program::new();
+    for words in [
+        &["db", "create"][..],
+        &["collect", "--source", "sample", "--limit", "1"],
+    ] {
+        program
+            .run(&[&["--database", database.url.as_str()], words].concat())
+            .expect_exit(4, "ENCODING 'UTF8'");
     }
     let mut connection = PgConnection::connect(&database.url).await.unwrap();
     let tables: i64 =
@@ -91,14 +96,17 @@ async fn made(url: &str) -> PgConnection {
 }
 
 /// Runs a command whose database is rejected and returns its message.
-fn refused(url: &str, command: &str) -> String {
-    let ran = Program::with_database(url).run(command);
-    assert_eq!(ran.code, 4, "{command}: {}", ran.stderr);
+fn refused(url: &str, words: &[&str]) -> String {
+    let ran = Program::new().run(&[&["--database", url], words].concat());
+    assert_eq!(ran.code, 4, "{words:?}: {}", ran.stderr);
     assert!(!ran.stderr.contains("at line"), "{}", ran.stderr);
     ran.stderr
 }
 
-const MAKE_TABLES: [&str; 2] = ["db create", "collect --source sample --limit 1"];
+const MAKE_TABLES: [&[&str]; 2] = [
+    &["db", "create"],
+    &["collect", "--source", "sample", "--limit", "1"],
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() {
@@ -108,8 +116,8 @@ async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() 
         .execute("CREATE TABLE posts (id integer); CREATE SCHEMA apart")
         .await
         .unwrap();
-    for command in MAKE_TABLES {
-        let message = refused(&database.url, command);
+    for words in MAKE_TABLES {
+        let message = refused(&database.url, words);
         assert!(message.contains("`posts` already"), "{message}");
         assert!(message.contains("?options=-csearch_path%3D"), "{message}");
     }
@@ -121,9 +129,8 @@ async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() 
     assert_eq!(columns, 1);
     // The message suggests a separate schema, and one works.
     let apart = format!("{}?options=-csearch_path%3Dapart", database.url);
-    let program = Program::with_database(&apart);
-    program.ok("db create");
-    program.ok("status");
+    Program::new().ok(&["--database", &apart, "db", "create"]);
+    Program::new().ok(&["--database", &apart, "status"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,12 +150,12 @@ async fn a_sqlite_file_of_another_program_is_left_alone() {
         connection.close().await.unwrap();
         let url = format!("sqlite:{}", file.display());
         let before = std::fs::read(&file).unwrap();
-        for command in MAKE_TABLES {
-            let message = refused(&url, command);
+        for words in MAKE_TABLES {
+            let message = refused(&url, words);
             assert!(message.contains(what), "{message}");
         }
-        for command in ["status", "purge --retention 24"] {
-            refused(&url, command);
+        for words in [&["status"][..], &["purge", "--retention", "24"]] {
+            refused(&url, words);
         }
         assert_eq!(std::fs::read(&file).unwrap(), before);
         assert!(!program.folder.path().join("other.db-wal").exists());
@@ -193,9 +200,15 @@ async fn an_invalid_search_path_is_reported() {
     let Some(database) = postgres() else { return };
     drop(made(&database.url).await);
     let nowhere = format!("{}?options[search_path]=nowhere", database.url);
-    for command in ["status", "db info"].into_iter().chain(MAKE_TABLES) {
-        let message = refused(&nowhere, command);
-        assert!(message.contains("`search_path`"), "{message}");
+    for words in [&["status"][..], &["db", "info"]]
+        .into_iter()
+        .chain(MAKE_TABLES)
+    {
+        let message = refused(&nowhere, words);
+        assert!(
+            message.contains("`search_path` names no schema"),
+            "{message}"
+        );
     }
 }
 
@@ -219,6 +232,7 @@ async fn a_user_who_may_not_create_the_database_is_told_how_to_get_it() {
 
 #[test]
 fn an_invalid_database_url_names_the_faulty_part() {
+    let program = Program::new();
     for (url, part) in [
         (
             "postgres://me:secret@localhost/db?sslmode=nonsense",
@@ -231,20 +245,20 @@ fn an_invalid_database_url_names_the_faulty_part() {
             "`postgres://user:password@[::1]/database`",
         ),
     ] {
-        let ran = Program::with_database(url).run("status");
+        let ran = program.run(&["--database", url, "status"]);
         ran.expect_exit(2, part);
         assert!(!ran.stderr.contains("secret"), "{url}: {}", ran.stderr);
     }
 }
 
-#[test]
-fn non_finite_numbers_are_text_in_json() {
+#[tokio::test(flavor = "multi_thread")]
+async fn non_finite_numbers_are_text_in_json() {
     let Some(database) = postgres() else { return };
-    let program = Program::on(database);
-    program.ok("db create");
+    database.open().await.close().await.unwrap();
     let query = "SELECT 'NaN'::float8 AS a, '-Infinity'::float8 AS b, 0.5::float8 AS c, NULL AS d";
-    assert_eq!(
-        program.rows(query),
-        json!([["NaN", "-Infinity", 0.5, null]])
-    );
+    let words = ["sql", "--allow-superuser", query, "--format", "json"];
+    let ran = Program::new().ok(&[&["--database", database.url.as_str()][..], &words].concat());
+    let rows: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let row = serde_json::json!([{ "a": "NaN", "b": "-Infinity", "c": 0.5, "d": null }]);
+    assert_eq!(rows, row);
 }

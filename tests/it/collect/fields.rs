@@ -1,12 +1,10 @@
 //! Tests what is stored about a post: its labels when it leaves a listing, its author, and NUL characters.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use topicmill_core::clock::Clock;
 use topicmill_score::hex;
-use topicmill_store::{Claimant, Classified, CrashFilter, Store, Written};
+use topicmill_store::Store;
 
 use super::*;
 use crate::support::builders;
@@ -17,74 +15,35 @@ fn by(id: &str, author: &str) -> Value {
     child(id, &json!({"author": author}))
 }
 
-/// Labels all unlabelled posts as part of the latest run; returns their number.
-async fn label_all(scene: &Scene) -> u64 {
-    let (store, run) = (scene.store(), scene.record().id);
-    let now = scene.clock.now().into();
-    let labels = builders::label_set(&["climate"]);
-    let target = builders::target(store, &labels).await;
-    let texts = [labels.hypothesis(&labels.labels[0])];
-    let hypothesis = store.labels().ensure_hypotheses(&texts).await.unwrap()[0];
-    store.labels().set_current(target).await.unwrap();
-    store.backlog().enqueue_missing(target).await.unwrap();
-    let claimant = Claimant {
-        worker: "w",
-        run,
-        max_attempts: 3,
-        lease: Duration::from_mins(1),
-    };
-    let claim = store
-        .backlog()
-        .claim(target, &claimant, CrashFilter::Any, 100, now)
-        .await
-        .unwrap();
-    let done: Vec<Classified> = claim
-        .posts
-        .iter()
-        .map(|post| Classified {
-            logits: vec![(target.model, hypothesis, builders::logits(1.0))],
-            ..builders::classified(&post.fullname, post.text_hash, &[1.0])
-        })
-        .collect();
-    let written = store
-        .backlog()
-        .save_labels(&builders::write(target, run, now, claim.lease), &done)
-        .await
-        .unwrap();
-    store.backlog().release(claim.lease).await.unwrap();
-    match written {
-        Written::Stored(stored) => stored.posts,
-        Written::LeaseLost => panic!("another worker reclaimed the lease"),
-    }
-}
-
 #[tokio::test]
 async fn posts_gone_from_the_listing_keep_their_labels() {
-    let scene = Scene::new().await;
-    scene
-        .page("climate", None, &children(&["a", "b"]), None)
-        .await;
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.hot("climate", "", "a b", "").await;
     scene.collect_one(climate(5)).await;
-    assert_eq!(label_all(&scene).await, 2);
-
-    scene
-        .page("climate", None, &children(&["b", "c"]), None)
+    let target = builders::target(scene.store(), &builders::label_set(&["climate"])).await;
+    scene.store().labels().set_current(target).await.unwrap();
+    database
+        .run(
+            "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
+               abstained, mode, classified_at) \
+             SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'climate', 0.5, 0.25, FALSE, 'single', \
+               p.created_at FROM posts p CROSS JOIN current_target t",
+        )
         .await;
+
+    scene.hot("climate", "", "b c", "").await;
     let report = scene.collect_one(climate(5)).await;
     assert_eq!((report.posts, report.new, report.changed), (2, 1, 0));
-    assert_eq!(
-        scene
-            .rows("SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname")
-            .await,
-        [
-            "t3_a climate climate",
-            "t3_b climate climate",
-            "t3_c climate null"
-        ]
-    );
+    let labels = "SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname";
+    let expected = [
+        "t3_a climate climate",
+        "t3_b climate climate",
+        "t3_c climate null",
+    ];
+    assert_eq!(scene.rows(labels).await, expected);
     let removed = "SELECT fullname FROM posts WHERE removed_at IS NOT NULL";
     assert_eq!(scene.rows(removed).await, [""; 0]);
-    assert_eq!(label_all(&scene).await, 1, "only `c` had no label");
 }
 
 #[tokio::test]
@@ -169,7 +128,7 @@ async fn children_that_are_not_posts_are_counted_by_reason() {
     scene
         .page("replies", None, std::slice::from_ref(&comment), None)
         .await;
-    scene.page("food", None, &children(&["f"]), None).await;
+    scene.hot("food", "", "f", "").await;
 
     let topics = [climate(5), topic("food", &["replies", "food"], 5)];
     let reports = scene.collect(&topics).await;

@@ -9,11 +9,8 @@ async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
     let scene = Scene::new().await;
     scene.new_page(None, &posted(0..5), Some("t3_old")).await;
     let first = scene.collect_one(new_climate(5)).await;
-    assert_eq!(
-        (first.pages, first.new),
-        (1, 5),
-        "the first run reads up to its limit"
-    );
+    // The first run reads up to its limit.
+    assert_eq!((first.pages, first.new), (1, 5));
 
     // Seven posts are new. The newest known one is from minute 4, and the overlap adds ten minutes.
     scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
