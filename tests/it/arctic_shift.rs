@@ -162,7 +162,7 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
 #[tokio::test]
 async fn a_second_with_more_posts_than_a_page_ends_only_its_topic() {
     // The archive returns at most 150 rows, and 400 posts share one second.
-    let archive = Archive::with(Bounds::Exclusive, 150, Duration::ZERO).await;
+    let archive = Archive::with(Bounds::Exclusive, 150).await;
     let scene = Scene::with(archive).await;
     scene.put(minutes(0..3));
     scene.collect_one(climate(3)).await;

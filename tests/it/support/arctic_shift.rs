@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use topicmill_core::clock::ManualClock;
@@ -31,7 +30,6 @@ pub struct ArchiveState {
     bounds: Bounds,
     /// The most rows on a page that was requested with `limit=auto`.
     auto: usize,
-    delay: Duration,
 }
 
 impl ArchiveState {
@@ -92,9 +90,7 @@ impl Respond for Responder {
         if let Some(trouble) = self.0.troubles.lock().unwrap().pop_front() {
             return trouble;
         }
-        ResponseTemplate::new(200)
-            .set_body_json(self.0.search(request))
-            .set_delay(self.0.delay)
+        ResponseTemplate::new(200).set_body_json(self.0.search(request))
     }
 }
 
@@ -106,16 +102,15 @@ pub struct Archive {
 
 impl Archive {
     pub async fn start(bounds: Bounds) -> Self {
-        Self::with(bounds, 1_000, Duration::ZERO).await
+        Self::with(bounds, 1_000).await
     }
 
-    pub async fn with(bounds: Bounds, auto: usize, delay: Duration) -> Self {
+    pub async fn with(bounds: Bounds, auto: usize) -> Self {
         let state = Arc::new(ArchiveState {
             rows: Mutex::default(),
             troubles: Mutex::default(),
             bounds,
             auto,
-            delay,
         });
         let server = MockServer::start().await;
         Mock::given(method("GET"))
