@@ -315,8 +315,6 @@ impl Setup {
                     total: Duration::from_secs(set.total_timeout_secs),
                 },
             },
-            retry_after_cap: Duration::from_secs(set.retry_after_cap_secs),
-            token_margin: Duration::from_secs(set.token_margin_secs),
         }
     }
 

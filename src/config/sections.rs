@@ -49,8 +49,6 @@ pub struct RedditSection {
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
     pub tries: u32,
-    pub retry_after_cap_secs: u64,
-    pub token_margin_secs: u64,
     pub connect_timeout_secs: u64,
     pub read_timeout_secs: u64,
     pub total_timeout_secs: u64,

@@ -258,7 +258,6 @@ fn judge(
         kind: SourceKind::ArcticShift,
         what,
         now,
-        longest: Duration::MAX,
     };
     let rows = |_: &[u8]| -> Result<_, ListingError> {
         let rows = parsed?.data;

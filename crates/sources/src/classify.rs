@@ -10,6 +10,9 @@ use super::page::site_for;
 use topicmill_core::{Outcome, SourceKind};
 use topicmill_http::{HttpResponse, ResponseClass, RetryDecision, RetryableFailure};
 
+/// Maximum wait after a response that asks for one; longer waits are shortened to this.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
 /// The outcome of a refusal and its description.
 pub(super) type Refusal = (Outcome, String);
 
@@ -19,8 +22,6 @@ pub(super) struct ResponseClassifier<'a> {
     /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
-    /// Maximum wait after a response that asks for one; longer waits are shortened to this.
-    pub longest: Duration,
 }
 
 impl ResponseClassifier<'_> {
@@ -35,7 +36,7 @@ impl ResponseClassifier<'_> {
         let retry = |detail: String, wait: Option<Duration>, is_rate_limit| {
             RetryDecision::Retry(RetryableFailure {
                 detail,
-                wait: wait.map(|wait| wait.min(self.longest)),
+                wait: wait.map(|wait| wait.min(LONGEST_WAIT)),
                 is_rate_limit,
                 ..RetryableFailure::default()
             })

@@ -31,8 +31,6 @@ pub fn settings(base_url: &str) -> RedditSettings {
                 total: Duration::from_secs(90),
             },
         },
-        retry_after_cap: Duration::from_hours(1),
-        token_margin: Duration::from_mins(1),
     }
 }
 

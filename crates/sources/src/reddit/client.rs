@@ -84,7 +84,7 @@ impl Reddit {
         append_path(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
             http,
-            tokens: TokenCache::new(settings.token_margin),
+            tokens: TokenCache::default(),
             token_url,
             api_url,
             settings,
@@ -250,7 +250,6 @@ impl Reddit {
                 kind: self.kind,
                 what,
                 now: self.clock.now(),
-                longest: self.settings.retry_after_cap,
             };
             let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
             classifier.classify(answer, &decode, refusal)

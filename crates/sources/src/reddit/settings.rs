@@ -25,10 +25,6 @@ pub struct RedditSettings {
     pub password: String,
     /// Settings for the HTTP client. Its user agent must have the form `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
-    /// Maximum wait after a response that asks for one; longer waits are shortened to this.
-    pub retry_after_cap: Duration,
-    /// Lead time for renewing a token before it expires.
-    pub token_margin: Duration,
 }
 
 impl fmt::Debug for RedditSettings {
@@ -54,13 +50,10 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
     let client = &settings.client;
     let (timeouts, budget) = (client.timeouts, client.wait_budget);
     let (per_minute, tries) = (client.requests_per_minute.into(), client.tries.into());
-    let (margin, cap) = (settings.token_margin, settings.retry_after_cap);
     for (setting, given, least, most) in [
         ("reddit.requests_per_minute", per_minute, 1, 10_000),
         ("reddit.tries", tries, 1, 20),
         ("reddit.wait_budget_secs", at_least(budget), 0, DAY),
-        ("reddit.retry_after_cap_secs", at_least(cap), 1, DAY),
-        ("reddit.token_margin_secs", at_least(margin), 0, HOUR),
         (
             "reddit.connect_timeout_secs",
             at_least(timeouts.connect),

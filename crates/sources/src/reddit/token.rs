@@ -18,6 +18,8 @@ use topicmill_core::clock::Clock;
 
 /// The lifetime of a token that lacks `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
+/// Lead time for renewing a token before it expires.
+const MARGIN: Duration = Duration::from_mins(1);
 
 /// A token and its expiry time.
 pub(super) struct Token {
@@ -48,11 +50,8 @@ pub(super) struct TokenResponse {
 }
 
 /// The token cache.
-pub(super) struct TokenCache {
-    cached: Mutex<CachedToken>,
-    /// Lead time for renewing a token before it expires.
-    margin: Duration,
-}
+#[derive(Default)]
+pub(super) struct TokenCache(Mutex<CachedToken>);
 
 #[derive(Default)]
 struct CachedToken {
@@ -61,13 +60,6 @@ struct CachedToken {
 }
 
 impl TokenCache {
-    pub(super) fn new(margin: Duration) -> Self {
-        Self {
-            cached: Mutex::default(),
-            margin,
-        }
-    }
-
     /// Returns the token. Requests it with `fetch` if there is none, or if it is about to expire or is the `rejected`
     /// one.
     ///
@@ -81,7 +73,7 @@ impl TokenCache {
         fetch: impl Future<Output = Result<TokenResponse, SourceError>>,
     ) -> Result<Arc<Token>, SourceError> {
         // The lock is held while the token is requested so that all other tasks wait for it; this needs a tokio lock.
-        let mut cached = self.cached.lock().await;
+        let mut cached = self.0.lock().await;
         if let Some(detail) = &cached.rejection {
             return Err(SourceError::Credentials(detail.clone()));
         }
@@ -102,7 +94,7 @@ impl TokenCache {
         }
         match fetch
             .await
-            .and_then(|grant| grant.into_token(clock, self.margin, replaces_rejected))
+            .and_then(|grant| grant.into_token(clock, replaces_rejected))
         {
             Ok(token) => {
                 let token = Arc::new(token);
@@ -121,12 +113,7 @@ impl TokenCache {
 }
 
 impl TokenResponse {
-    fn into_token(
-        self,
-        clock: &dyn Clock,
-        margin: Duration,
-        replaces_rejected: bool,
-    ) -> Result<Token, SourceError> {
+    fn into_token(self, clock: &dyn Clock, replaces_rejected: bool) -> Result<Token, SourceError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
             let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
@@ -135,7 +122,7 @@ impl TokenResponse {
         // The lifetime is limited to a year: Reddit grants less, and more could overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
         // With a margin longer than the lifetime, every request would renew the token.
-        let usable = lifetime.saturating_sub(margin.min(lifetime / 2));
+        let usable = lifetime.saturating_sub(MARGIN.min(lifetime / 2));
         Ok(Token {
             bearer,
             scope: self.scope,
@@ -154,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn failures_are_not_cached_and_tokens_are_compared_by_identity() {
-        let tokens = TokenCache::new(Duration::from_mins(1));
+        let tokens = TokenCache::default();
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
         let down = async { Err(SourceError::Unauthorized("a token".into())) };
         assert!(tokens.get(&*clock, None, down).await.is_err());
