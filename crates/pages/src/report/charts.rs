@@ -1,4 +1,4 @@
-//! The charts in the report. Each is drawn for wide and for narrow screens and has a data table.
+//! The charts in the report. Each has a data table. The style sheet scales charts and lets them scroll on phones.
 
 mod coverage;
 mod heat;
@@ -12,10 +12,13 @@ use super::table::ChartTable;
 use crate::display::thousands;
 use topicmill_review::drift::as_f64;
 
-/// Width of a chart on a wide screen, in pixels.
-const WIDE: f64 = 780.0;
-/// Width of a chart, in pixels, on a phone with a 380-pixel screen.
-const NARROW: f64 = 340.0;
+/// Width of a chart in its own coordinates. The style sheet shows it at 440 to 680 pixels, so that its text has a height
+/// of 10 to 15 pixels.
+const WIDTH: f64 = 540.0;
+/// Height of a column chart.
+const HEIGHT: f64 = 190.0;
+/// Maximum width of the column of names.
+const NAMES: f64 = 150.0;
 /// Maximum number of labels or topics in a chart; the chart's table contains more.
 const MOST: usize = 24;
 
@@ -29,20 +32,24 @@ pub struct Chart {
     pub explanation: String,
     /// The chart's data.
     pub table: ChartTable,
-    wide: Svg,
-    narrow: Svg,
+    svg: Svg,
 }
 
 impl Chart {
-    /// Returns HTML with both drawings; the style sheet shows one of them.
+    /// Returns the drawing as HTML.
     pub fn html(&self) -> String {
         let alt = format!("{}. {}", self.title, self.explanation);
-        self.wide.inline("wide", &alt) + self.narrow.inline("narrow", &alt).as_str()
+        let class = if self.svg.width > WIDTH {
+            "plot wide"
+        } else {
+            "plot"
+        };
+        self.svg.inline(class, &alt)
     }
 
-    /// Returns the wide drawing as an SVG file.
+    /// Returns the drawing as an SVG file.
     pub fn file(&self) -> String {
-        self.wide.alone(&self.title, &self.explanation)
+        self.svg.alone(&self.title, &self.explanation)
     }
 }
 
@@ -140,10 +147,10 @@ fn stack<const KINDS: usize>(
     (left, wide)
 }
 
-/// Returns the width of the name column: the widest name and a margin, at most `most` pixels.
-fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
+/// Returns the width of the name column: the widest name and a margin, at most [`NAMES`].
+fn room_for<'n>(names: impl Iterator<Item = &'n String>) -> f64 {
     let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
-    (widest + 14.0).min(most)
+    (widest + 14.0).min(NAMES)
 }
 
 /// Draws the time axis's tick labels below a chart.

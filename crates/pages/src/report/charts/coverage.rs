@@ -6,7 +6,7 @@ use super::super::data::TopicStats;
 use super::super::svg::Svg;
 use super::super::table::ChartTable;
 use super::super::{Report, time};
-use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
+use super::{Chart, MOST, WIDTH, room_for, time_ticks};
 use crate::display::{single_line, thousands};
 use topicmill_review::drift::as_f64;
 
@@ -49,8 +49,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
             thousands(cells)
         ),
         table: ChartTable::new(5, &head, rows),
-        wide: draw(report, WIDE, 230.0),
-        narrow: draw(report, NARROW, 130.0),
+        svg: draw(report),
     })
 }
 
@@ -72,13 +71,13 @@ fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     columns
 }
 
-fn draw(report: &Report, width: f64, most: f64) -> Svg {
+fn draw(report: &Report) -> Svg {
     const ROW: f64 = 20.0;
     let topics = &report.topics[..report.topics.len().min(MOST)];
-    let left = room_for(topics.iter().map(|topic| &topic.name), most);
+    let left = room_for(topics.iter().map(|topic| &topic.name));
     let bottom = ROW * as_f64(topics.len() as u64);
-    let mut svg = Svg::new(width, bottom + 26.0);
-    let column = (width - left) / as_f64(report.axis.len() as u64);
+    let mut svg = Svg::new(WIDTH, bottom + 26.0);
+    let column = (WIDTH - left) / as_f64(report.axis.len() as u64);
     let gap = if column > 5.0 { 1.5 } else { 0.0 };
     for (place, topic) in topics.iter().enumerate() {
         let y = ROW * as_f64(place as u64);

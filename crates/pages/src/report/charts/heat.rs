@@ -4,14 +4,18 @@ use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
 use super::super::svg::{Anchor, Svg, fit, width as measure};
 use super::super::table::ChartTable;
-use super::{Chart, MOST, NARROW, WIDE};
+use super::{Chart, MOST};
 use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
 /// The smallest share printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
-/// Maximum width of a column name, in pixels.
+/// Width of the map, which has more columns than other charts.
+const WIDTH: f64 = 720.0;
+/// Maximum width of the column of row names.
+const NAMES: f64 = 190.0;
+/// Maximum width of a column name.
 const HEADING: f64 = 175.0;
 /// Upper bounds of the colour steps. The last step has no bound and covers the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
@@ -65,8 +69,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
             largest_disagreement(&pairs, report)
         ),
         table: ChartTable::new(2, &head, table),
-        wide: draw(shown, &columns, WIDE, true),
-        narrow: draw(shown, &columns, NARROW, false),
+        svg: draw(shown, &columns),
     })
 }
 
@@ -162,94 +165,41 @@ fn step(share: f64) -> usize {
         .unwrap_or(STEPS.len())
 }
 
-/// Height of a row in the key, in pixels.
-const KEY_ROW: f64 = 17.0;
-
 /// The layout of the heat map, in pixels.
 struct Grid {
     left: f64,
-    top: f64,
     cell: f64,
     tall: f64,
-    /// Width of the column numbers, which replace names on narrow screens; 0 on wide ones.
-    numbers: f64,
 }
 
-impl Grid {
-    fn is_wide(&self) -> bool {
-        self.numbers == 0.0
-    }
-}
-
-fn draw(
-    rows: &[&TopicStats],
-    columns: &[(usize, &OutcomeStats)],
-    width: f64,
-    is_wide: bool,
-) -> Svg {
+fn draw(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Svg {
     let widest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
-    let margin = if is_wide { 240.0 } else { 130.0 };
     // Only the name is shortened, not the number of posts after it.
     let row_name = |row: &&TopicStats| {
         let posts = format!(" ({})", thousands(row.scored));
-        fit(&row.name, margin - 12.0 - measure(&posts)) + &posts
+        fit(&row.name, NAMES - 12.0 - measure(&posts)) + &posts
     };
     let row_names: Vec<String> = rows.iter().map(row_name).collect();
-    let names = widest(&mut row_names.iter());
+    let left = (widest(&mut row_names.iter()) + 12.0).min(NAMES);
     let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
-    let numbers = if is_wide { 0.0 } else { 22.0 };
-    let left = (names + 12.0).min(margin) + numbers;
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
-    let climb = if is_wide { heading * 0.72 } else { 0.0 };
-    let cell = ((width - left - climb) / as_f64(columns.len() as u64)).min(44.0);
-    let (least, most) = if is_wide { (24.0, 34.0) } else { (17.0, 26.0) };
-    let grid = Grid {
-        left,
-        top: climb + 18.0,
-        cell,
-        tall: cell.clamp(least, most),
-        numbers,
-    };
-    let bottom = grid.top + grid.tall * as_f64(rows.len() as u64) + 4.0;
-    let key = if is_wide {
-        0
-    } else {
-        columns.len().div_ceil(2)
-    };
-    let mut svg = Svg::new(width, bottom + KEY_ROW * as_f64(key as u64) + 6.0);
-    draw_key(&mut svg, columns, bottom, key);
+    let climb = heading * 0.72;
+    let cell = ((WIDTH - left - climb) / as_f64(columns.len() as u64)).min(44.0);
+    let tall = cell.clamp(24.0, 34.0);
+    let grid = Grid { left, cell, tall };
+    let top = climb + 18.0;
+    let mut svg = Svg::new(WIDTH, top + tall * as_f64(rows.len() as u64) + 6.0);
     for (n, (_, line)) in columns.iter().enumerate() {
         let x = left + cell * (as_f64(n as u64) + 0.5);
-        if is_wide {
-            svg.slanted((x, grid.top - 7.0), "", &line.name, HEADING);
-        } else if cell >= 17.0 || n % 2 == 0 {
-            let number = (n + 1).to_string();
-            svg.text((x, grid.top - 6.0), Anchor::Middle, "", &number, 30.0);
-        }
+        svg.slanted((x, top - 7.0), "", &line.name, HEADING);
     }
     for (m, (row, name)) in rows.iter().zip(&row_names).enumerate() {
-        draw_row(
-            &mut svg,
-            &grid,
-            (row, name),
-            columns,
-            grid.top + grid.tall * as_f64(m as u64),
-        );
+        let y = top + tall * as_f64(m as u64);
+        draw_row(&mut svg, &grid, (row, name), columns, y);
     }
     svg
-}
-
-/// Draws the names that the column numbers stand for below the heat map, in two columns of `down` names.
-fn draw_key(svg: &mut Svg, columns: &[(usize, &OutcomeStats)], bottom: f64, down: usize) {
-    for (n, (_, line)) in columns.iter().enumerate().take(2 * down) {
-        let x = svg.width / 2.0 * as_f64((n / down) as u64);
-        let y = bottom + KEY_ROW * as_f64((n % down) as u64 + 1);
-        svg.text((x + 20.0, y), Anchor::End, "", &(n + 1).to_string(), 20.0);
-        let room = svg.width / 2.0 - 34.0;
-        svg.text((x + 26.0, y), Anchor::Start, "name", &line.name, room);
-    }
 }
 
 fn draw_row(
@@ -260,23 +210,17 @@ fn draw_row(
     y: f64,
 ) {
     let middle = y + grid.tall / 2.0 + 4.0;
-    let of_row = |(_, line): &(usize, &OutcomeStats)| Some(&line.slug) == row.label.as_ref();
-    let place = columns.iter().position(of_row);
-    if let (false, Some(place)) = (grid.is_wide(), place) {
-        let number = (place + 1).to_string();
-        svg.text((grid.left - 8.0, middle), Anchor::End, "", &number, 20.0);
-    }
-    let end = grid.left - grid.numbers - 8.0;
+    let end = grid.left - 8.0;
     svg.text((end, middle), Anchor::End, "name", name, end - 2.0);
     for (n, (place, line)) in columns.iter().enumerate() {
         let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
         let tooltip = format!("{} → {}: {}", row.name, line.name, percent(share));
-        let tooltip = crate::display::single_line(&tooltip, 200);
+        let tooltip = single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
         svg.rect((x, y), size, &format!("h{step}"), &tooltip);
-        if grid.is_wide() && grid.cell >= 22.0 && share >= PRINTED_FROM {
+        if grid.cell >= 22.0 && share >= PRINTED_FROM {
             let class = if step < 6 { "on-light" } else { "on-dark" };
             let number = format!("{:.0}", share * 100.0);
             let at = (x + grid.cell / 2.0 - 1.0, middle);

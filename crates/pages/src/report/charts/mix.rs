@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::{Change, OutcomeStats, Period};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
-use super::{Chart, MOST, NARROW, WIDE, room_for};
+use super::{Chart, MOST, WIDTH, room_for};
 use crate::display::{percent, points, single_line, thousands};
 use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, as_f64};
 
@@ -44,8 +44,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Change in label mix".to_owned(),
         explanation: format!("{} {}", describe(&drift), legend(&drift, before, after)),
         table: ChartTable::new(1, &head, rows),
-        wide: draw(&lines, period, WIDE, 230.0),
-        narrow: draw(&lines, period, NARROW, 130.0),
+        svg: draw(&lines, period),
     })
 }
 
@@ -90,11 +89,11 @@ const ROW: f64 = 24.0;
 /// y coordinate of the first row.
 const TOP: f64 = 22.0;
 
-fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64) -> Svg {
+fn draw(lines: &[(&OutcomeStats, Change)], period: Period) -> Svg {
     let lines = &lines[..lines.len().min(MOST)];
-    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
+    let left = room_for(lines.iter().map(|(line, _)| &line.name));
     let bottom = TOP + ROW * as_f64(lines.len() as u64);
-    let mut svg = Svg::new(width, bottom + 22.0);
+    let mut svg = Svg::new(WIDTH, bottom + 22.0);
     let x = scale(&mut svg, lines, left, bottom);
     let (before, after) = key(&mut svg, period);
     for (place, (line, change)) in lines.iter().enumerate() {
@@ -117,7 +116,7 @@ fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64
         svg.dot((to, y), 5.0, class, &tooltip(change.to, after));
         let weight = if change.is_significant { "strong" } else { "" };
         let number = points(change.difference());
-        svg.text((width, y + 4.0), Anchor::End, weight, &number, 46.0);
+        svg.text((WIDTH, y + 4.0), Anchor::End, weight, &number, 46.0);
     }
     svg
 }

@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::OutcomeStats;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
-use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
+use super::{Chart, HEIGHT, MOST, WIDTH, stack, time_ticks};
 use crate::display::{percent, thousands};
 use topicmill_review::drift::as_f64;
 
@@ -46,14 +46,13 @@ pub fn posts(report: &Report) -> Option<Chart> {
             report.axis.about_columns()
         ),
         table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
-        wide: draw(report, WIDE, 220.0),
-        narrow: draw(report, NARROW, 190.0),
+        svg: draw(report),
     })
 }
 
-fn draw(report: &Report, width: f64, height: f64) -> Svg {
-    let mut svg = Svg::new(width, height);
-    let bottom = height - 26.0;
+fn draw(report: &Report) -> Svg {
+    let mut svg = Svg::new(WIDTH, HEIGHT);
+    let bottom = HEIGHT - 26.0;
     let name = |column| report.axis.name(column);
     let is_incomplete = |column| report.axis.is_incomplete(column);
     let (left, column) = stack(
@@ -113,25 +112,25 @@ pub fn labels(report: &Report) -> Option<Chart> {
             report.axis.about_lines()
         ),
         table: ChartTable::new(1, &head, rows),
-        wide: multiples(report, &lines, WIDE, 3),
-        narrow: multiples(report, &lines, NARROW, 2),
+        svg: multiples(report, &lines),
     })
 }
 
-fn multiples(report: &Report, lines: &[&OutcomeStats], width: f64, across: usize) -> Svg {
-    const HEIGHT: f64 = 92.0;
+fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
+    const ACROSS: usize = 2;
+    const EACH_HEIGHT: f64 = 92.0;
     const GAP: f64 = 22.0;
     let lines = &lines[..lines.len().min(MOST)];
-    let down = lines.len().div_ceil(across);
-    let mut svg = Svg::new(width, HEIGHT * as_f64(down as u64) + 16.0);
-    let each = (width - GAP * as_f64(across as u64 - 1)) / as_f64(across as u64);
+    let down = lines.len().div_ceil(ACROSS);
+    let mut svg = Svg::new(WIDTH, EACH_HEIGHT * as_f64(down as u64) + 16.0);
+    let each = (WIDTH - GAP * as_f64(ACROSS as u64 - 1)) / as_f64(ACROSS as u64);
     let largest = lines.iter().flat_map(|line| line.series.iter()).max();
     let largest = as_f64(largest.copied().unwrap_or(1).max(1));
     let columns = report.axis.len();
     for (place, line) in lines.iter().enumerate() {
-        let left = (each + GAP) * as_f64((place % across) as u64);
-        let top = HEIGHT * as_f64((place / across) as u64);
-        let (head, foot) = (top + 24.0, top + HEIGHT - 18.0);
+        let left = (each + GAP) * as_f64((place % ACROSS) as u64);
+        let top = EACH_HEIGHT * as_f64((place / ACROSS) as u64);
+        let (head, foot) = (top + 24.0, top + EACH_HEIGHT - 18.0);
         let share = percent(line.share);
         let room = each - super::super::svg::width(&share) - 8.0;
         svg.text((left, top + 13.0), Anchor::Start, "name", &line.name, room);

@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::{BINS, OutcomeStats};
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
-use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
+use super::{Chart, HEIGHT, MOST, WIDTH, room_for, stack};
 use crate::display::{percent, score, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
@@ -60,8 +60,7 @@ pub fn all(report: &Report) -> Option<Chart> {
             none(report, scored)
         ),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
-        wide: draw(report, &counts, WIDE, 220.0),
-        narrow: draw(report, &counts, NARROW, 190.0),
+        svg: draw(report, &counts),
     })
 }
 
@@ -88,9 +87,9 @@ fn none(report: &Report, scored: u64) -> String {
     }
 }
 
-fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
-    let mut svg = Svg::new(width, height);
-    let (top, bottom) = (44.0, height - 26.0);
+fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
+    let mut svg = Svg::new(WIDTH, HEIGHT);
+    let (top, bottom) = (44.0, HEIGHT - 26.0);
     let name = |column| {
         let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
         format!("{} to {}", score(from), score(from + 0.04))
@@ -98,7 +97,7 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
     let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name, |_| false);
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
         let share = f64::from(tenth) / 10.0;
-        let x = left + (width - left) * share;
+        let x = left + (WIDTH - left) * share;
         let anchor = match tenth {
             0 => Anchor::Start,
             10 => Anchor::End,
@@ -107,15 +106,15 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
         svg.text((x, bottom + 18.0), anchor, "", &format!("{share:.1}"), 40.0);
     }
     if report.threshold > 0.0 && report.threshold <= 1.0 {
-        let x = left + (width - left) * report.threshold;
+        let x = left + (WIDTH - left) * report.threshold;
         svg.line((x, top - 14.0), (x, bottom), "stroke-warm");
         let caption = format!("threshold {}", score(report.threshold));
-        let (anchor, at) = if x > width / 2.0 {
+        let (anchor, at) = if x > WIDTH / 2.0 {
             (Anchor::End, x - 6.0)
         } else {
             (Anchor::Start, x + 6.0)
         };
-        svg.text((at, top - 5.0), anchor, "warm", &caption, width / 2.0);
+        svg.text((at, top - 5.0), anchor, "warm", &caption, WIDTH / 2.0);
     }
     svg
 }
@@ -188,18 +187,17 @@ pub fn by_label(report: &Report) -> Option<Chart> {
             }
         ),
         table: ChartTable::new(1, &head, rows),
-        wide: ranges(&lines, WIDE, 230.0),
-        narrow: ranges(&lines, NARROW, 130.0),
+        svg: ranges(&lines),
     })
 }
 
-fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
+fn ranges(lines: &[(&OutcomeStats, [f64; 3])]) -> Svg {
     const ROW: f64 = 24.0;
     let lines = &lines[..lines.len().min(MOST)];
-    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
+    let left = room_for(lines.iter().map(|(line, _)| &line.name));
     let bottom = ROW * as_f64(lines.len() as u64) + 2.0;
-    let mut svg = Svg::new(width, bottom + 22.0);
-    let right = width - 40.0;
+    let mut svg = Svg::new(WIDTH, bottom + 22.0);
+    let right = WIDTH - 40.0;
     let x = |score: f64| left + (right - left - 8.0) * score;
     for quarter in [0.0, 0.25, 0.5, 0.75, 1.0] {
         svg.line((x(quarter), 0.0), (x(quarter), bottom), "axis");
@@ -234,7 +232,7 @@ fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
             dot,
             &crate::display::single_line(&tooltip, 200),
         );
-        svg.text((width, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
+        svg.text((WIDTH, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
     }
     svg
 }
