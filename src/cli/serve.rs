@@ -11,9 +11,7 @@ use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
 use crate::config::readable_by_others;
-use topicmill_pages::serve::{
-    DEFAULT_SEARCHED_POSTS, FitOutcome, Fitter, ReviewOptions, ServeOptions, Server,
-};
+use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
 use topicmill_review::calibrate::Proportion;
 use topicmill_store::Access;
 
@@ -32,11 +30,6 @@ pub struct Serve {
     /// A token has 16 characters or more.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Make the text of the newest POSTS posts searchable
-    ///
-    /// A million posts take half a gigabyte of memory.
-    #[arg(long, value_name = "POSTS", default_value_t = DEFAULT_SEARCHED_POSTS)]
-    search_posts: usize,
     /// Let people label posts at /review, and store their gold labels
     #[arg(help_heading = "Review", long)]
     review: bool,
@@ -61,9 +54,6 @@ pub struct Serve {
     random_share: f64,
     #[command(flatten)]
     metrics: MetricsFlags,
-    /// Allow a PostgreSQL superuser, whose queries can read the server's files
-    #[arg(long)]
-    allow_superuser: bool,
 }
 
 impl Serve {
@@ -83,8 +73,6 @@ impl Serve {
             listen,
             token,
             database: database_name(settings.database.url.reveal()),
-            any_user: self.allow_superuser || settings.database.allow_superuser,
-            searched: self.search_posts,
         };
         let store = tokio::select! {
             store = setup.store(Access::ReadOnly) => store?,
@@ -97,11 +85,10 @@ impl Serve {
             "open {} in a browser; press Ctrl-C to stop the server",
             server.url()
         );
-        let ended = server.run().await;
+        server.run().await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
-        ended?;
         Ok(Exit::Done)
     }
 

@@ -101,7 +101,6 @@ impl Sql {
             limit: self.limit,
             timeout,
             receive_timeout: Some(READER_TIMEOUT),
-            max_row_bytes: None,
             allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
             stop: stop.clone(),
         };

@@ -16,7 +16,7 @@ use super::Metrics;
 use super::database::DatabaseFigures;
 use super::exposition;
 use topicmill_core::clock::SharedClock;
-use topicmill_pages::listener::{BindError, LimitedListener};
+use topicmill_pages::listener::{self, BindError};
 use topicmill_store::Store;
 
 /// Lifetime of cached database figures. Prometheus scrapes every 15 seconds or less often; several Prometheus servers,
@@ -76,7 +76,7 @@ pub async fn serve(
     clock: SharedClock,
     max_attempts: u32,
 ) -> Result<Listening, BindError> {
-    let (listener, address) = LimitedListener::bind(listen, "--metrics-listen").await?;
+    let (listener, address) = listener::bind(listen, "--metrics-listen").await?;
     let state = ServerState {
         metrics,
         store: store.clone(),
@@ -88,12 +88,7 @@ pub async fn serve(
         .route("/metrics", get(serve_metrics))
         .route("/healthz", get(async || "ok\n"))
         .with_state(Arc::new(state));
-    let serving = axum::serve(listener, router);
-    let task = tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::warn!("the metrics listener failed: {error}");
-        }
-    });
+    let task = tokio::spawn(listener::serve(listener, router, std::future::pending()));
     Ok(Listening {
         address,
         task: AbortOnDropHandle::new(task),

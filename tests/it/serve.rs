@@ -1,17 +1,15 @@
-//! Tests `topicmill serve`: pages and the API, through real sockets and in a real browser.
+//! Tests `topicmill serve`: pages, through real sockets and in a real browser.
 
 mod access;
 mod browsing;
-mod index;
 mod pages;
-mod sql_box;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::postgres::TestDatabase;
 use crate::support::program::Program;
@@ -89,6 +87,14 @@ impl Served {
         }
     }
 
+    /// Starts a server with the review page.
+    pub fn review(program: &Program, flags: &[&str]) -> Self {
+        Self::with(
+            program,
+            &[&["--review", "--annotator", "ada"], flags].concat(),
+        )
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -134,27 +140,28 @@ impl Served {
         answer.body
     }
 
-    pub fn json(&self, path: &str) -> Value {
-        serde_json::from_str(&self.page(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    /// Sends a form.
+    pub fn send(&self, path: &str, form: &[(&str, &str)], headers: &str) -> Answer {
+        let pairs = form
+            .iter()
+            .map(|(name, value)| format!("{name}={}", escaped(value)));
+        let body = pairs.collect::<Vec<_>>().join("&");
+        self.raw(&format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
+            self.address,
+            body.len()
+        ))
     }
 
-    /// Requests a page until it is as expected, because lists show a write only after a few seconds.
-    pub fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..300 {
-            let value = self.json(path);
-            if is_so(&value) {
-                return value;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("{path}: {}", self.json(path));
-    }
-
-    /// Waits until all texts are indexed.
-    pub fn searched(&self, posts: u64) {
-        self.until("/api/overview", |overview| {
-            overview["searched"] == posts && overview["posts"] == posts
-        });
+    /// Sends a form as a browser does; returns the status and the next page.
+    pub fn post(&self, path: &str, form: &[(&str, &str)], headers: &str) -> (u16, String) {
+        let answer = self.send(path, form, headers);
+        let answer = match answer.head.split_once("\r\nlocation: ") {
+            Some((_, to)) => self.get(to.lines().next().unwrap()),
+            None => answer,
+        };
+        (answer.status, answer.body)
     }
 }
 
@@ -171,13 +178,11 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Returns the fullnames on a page of the API.
-pub fn names(page: &Value) -> Vec<&str> {
-    let posts = page["posts"].as_array().unwrap();
-    posts
-        .iter()
-        .map(|post| post["fullname"].as_str().unwrap())
-        .collect()
+/// Returns the fullnames in the list on a page.
+pub fn names(page: &str) -> Vec<String> {
+    let titles = page.split("class=\"title post\" href=\"/posts/").skip(1);
+    let names = titles.map(|rest| rest.split('"').next().unwrap().to_owned());
+    names.collect()
 }
 
 /// Percent-encodes a string for a URL.

@@ -1,9 +1,9 @@
-//! Renders what is stored: the report, and the server's web pages and JSON API.
+//! Renders what is stored: the report, and the server's web pages.
 //!
 //! - [`report`] aggregates stored posts and labels and renders them as one HTML page or as SVG charts.
-//! - [`serve`] is the web server: pages, a JSON API, a SQL box and the review page.
+//! - [`serve`] is the web server: the report, lists of posts, posts and the review page.
 //! - [`display`] contains the style sheets and formats numbers and untrusted text for all of these.
-//! - [`listener`] accepts TCP connections, with limits and a timeout.
+//! - [`listener`] serves HTTP, with limits and timeouts.
 
 pub mod display;
 pub mod listener;

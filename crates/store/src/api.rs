@@ -12,7 +12,7 @@ use topicmill_core::{
 };
 use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
 
-use super::browse::{ChangeMarker, PostDetails, PostSummary};
+use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::{
     AbstainReason, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
@@ -223,8 +223,10 @@ facade! {
     /// Returns up to `limit` posts after the fullname `after` with the topics that they were collected for, ordered by
     /// fullname. Posts without a topic are omitted.
     fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
-    /// Returns summaries of the given posts that are stored, in no particular order.
-    fn post_summaries(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostSummary>;
+    /// Returns up to `limit` posts that match a filter, with their labels under a target.
+    fn list_posts(&self, target: Option<Target>, filter: &PostFilter, limit: u32) -> Vec<PostSummary>;
+    /// Counts all posts, and posts by current outcome and by topic.
+    fn count_posts(&self) -> PostCounts;
     /// Returns everything that is stored about a post.
     fn post_details(&self, fullname: &Fullname) -> Option<PostDetails>;
     /// Returns a marker that changes whenever a run writes.

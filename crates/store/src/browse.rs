@@ -1,12 +1,80 @@
 //! Values of the browse pages.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
 
 use topicmill_core::{Fullname, Timestamp};
 
+/// A condition on the current outcome of a post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutcomeFilter {
+    /// The label with this slug.
+    Label(String),
+    /// Any label.
+    Labelled,
+    Other,
+    Unsure,
+    /// No outcome yet.
+    Unlabelled,
+}
+
+/// The order of a list. A page begins after the position of the previous page's last post, so that new posts do not
+/// shift later pages.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PostOrder {
+    /// Newest first; the position is (time, fullname).
+    Newest(Option<(Timestamp, Fullname)>),
+    /// Highest score of the best label first; the position is (score, fullname).
+    Score(Option<(f64, Fullname)>),
+}
+
+/// The posts of a list, and their order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PostFilter {
+    pub outcome: Option<OutcomeFilter>,
+    /// The topic that the posts were last collected for.
+    pub topic: Option<String>,
+    /// A subreddit, in upper or lower case.
+    pub subreddit: Option<String>,
+    /// Earliest time, inclusive.
+    pub since: Option<Timestamp>,
+    /// Latest time, exclusive.
+    pub until: Option<Timestamp>,
+    /// Strings that must all occur in the title or the body, in upper or lower case.
+    pub words: Vec<String>,
+    pub order: PostOrder,
+}
+
+/// Numbers of posts, largest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PostCounts {
+    pub posts: u64,
+    /// By slug, `other` or `unsure`; posts that are not labelled are missing.
+    pub outcomes: Vec<(String, u64)>,
+    pub topics: Vec<(String, u64)>,
+}
+
+impl PostCounts {
+    /// Returns the outcomes that posts have, labels first: any label (`labelled`), the labels, `other`, `unsure`, and
+    /// `unlabelled`.
+    pub fn all_outcomes(&self) -> Vec<(String, u64)> {
+        let (none, labels): (Vec<_>, Vec<_>) = self
+            .outcomes
+            .iter()
+            .cloned()
+            .partition(|(outcome, _)| outcome == "other" || outcome == "unsure");
+        let sum = |of: &[(String, u64)]| of.iter().map(|(_, posts)| posts).sum::<u64>();
+        let labelled = ("labelled".to_owned(), sum(&labels));
+        let waiting = self.posts.saturating_sub(sum(&self.outcomes));
+        let waiting = ("unlabelled".to_owned(), waiting);
+        let all = [labelled].into_iter().chain(labels).chain(none);
+        all.chain([waiting])
+            .filter(|(_, posts)| *posts > 0)
+            .collect()
+    }
+}
+
 /// A post as an entry in a list.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PostSummary {
     pub fullname: Fullname,
     pub subreddit: String,
@@ -30,10 +98,9 @@ pub struct PostSummary {
 }
 
 /// A post with everything that is stored about it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PostDetails {
     /// The entry in a list.
-    #[serde(flatten)]
     pub listed: PostSummary,
     /// Body.
     pub selftext: String,
@@ -61,7 +128,7 @@ pub struct PostDetails {
 }
 
 /// The label of a post under a target.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub label_set: String,
     pub version: String,
@@ -76,7 +143,6 @@ pub struct Verdict {
     pub margin: f64,
     /// True if the scored text is the current one.
     pub is_of_this_text: bool,
-    pub run: Option<i64>,
     pub classified_at: Timestamp,
     /// The score below which the label set abstains.
     pub threshold: f64,
@@ -85,7 +151,7 @@ pub struct Verdict {
 }
 
 /// The score of a label.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LabelScore {
     pub label: String,
     pub label_name: String,
@@ -93,9 +159,8 @@ pub struct LabelScore {
 }
 
 /// A record that a run saw a post.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sighting {
-    pub run: i64,
     pub at: Timestamp,
     pub topic: String,
     pub listing: Option<String>,

@@ -7,6 +7,7 @@ mod postgres;
 mod sqlite;
 
 use serde_json::Value;
+use sqlx::database::HasStatementCache;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
@@ -56,6 +57,7 @@ impl<DB: Database, T: Bind<DB> + for<'r> Decode<'r, DB>> Cell<DB> for T {}
 /// A database that the statements in `sql/` run on.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
+    + HasStatementCache
     + for<'c> Implies<&'c mut Self::Connection, Is: Executor<'c, Database = Self>>
     + Implies<usize, Is: ColumnIndex<Self::Row>>
     + Implies<bool, Is: Cell<Self>>
@@ -123,6 +125,8 @@ pub trait Dialect:
     /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
     /// planner would read the whole backlog for each post in a claim.
     const ANALYZE_BACKLOG: Option<&'static str>;
+    /// The operator LIKE, for a column on its left. Ignores the case of ASCII letters.
+    const LIKE: &'static str;
     /// Expression for the database's time.
     const NOW: &'static str;
     /// Query that returns 1 if the table of applied migrations exists, otherwise 0.

@@ -149,9 +149,6 @@ pub enum StoreError {
          tables, then run the command again"
     )]
     NotResponding,
-    /// The index of posts for the web pages could not be built, and no earlier one is available.
-    #[error("the list of posts is not available: {0}")]
-    ListsUnavailable(String),
     /// Databases are copied only from SQLite to PostgreSQL.
     #[error(
         "cannot copy the database: FROM has to be a SQLite database and TO a PostgreSQL database; docs/retention.md \
@@ -251,7 +248,6 @@ impl StoreError {
             | Self::Cancelled { .. }
             | Self::OpenCancelled(_)
             | Self::NotResponding
-            | Self::ListsUnavailable(_)
             | Self::NotCopyable { .. }
             | Self::CopyMismatch { .. }
             | Self::Corrupt { .. }

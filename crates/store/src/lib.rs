@@ -49,7 +49,7 @@ pub use self::lock_wait::{Cancelled, is_cancelled};
 pub use self::maintenance::{OnBytes, Rewritten};
 pub use self::query::{
     BatchReceiver, BatchSender, ColumnBatch, ColumnQuery, ColumnStatement, Part, PartSender,
-    QueryEnd, QueryRequest, Table, batch_channel, part_channel, value_bytes,
+    QueryEnd, QueryRequest, Table, batch_channel, part_channel,
 };
 pub use self::report::{
     PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,

@@ -47,9 +47,6 @@ pub struct QueryRequest {
     /// Time limit for the receiver to take a part. After this time, the statement is cancelled on a PostgreSQL server,
     /// because a running statement blocks others.
     pub receive_timeout: Option<Duration>,
-    /// Maximum size of a row in bytes. SQLite then also limits a value to a sixteenth of that and a row to 256 columns,
-    /// so that a statement cannot exhaust memory before its first row is checked.
-    pub max_row_bytes: Option<usize>,
     /// True to accept a database user with privileges beyond reading and writing tables.
     pub allow_superuser: bool,
     /// Cancels the statement, on the server too.
@@ -85,7 +82,7 @@ pub fn part_channel() -> (PartSender, mpsc::Receiver<Part>) {
 }
 
 /// Returns the approximate size of a value in memory, in bytes.
-pub fn value_bytes(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Array(values) => 16 + values.iter().map(value_bytes).sum::<usize>(),

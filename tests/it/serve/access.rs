@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use super::{Served, labelled, posts};
-use crate::support::postgres::{databases, sqlite};
+use crate::support::postgres::sqlite;
 use crate::support::program::Program;
 
 const TOKEN: &str = "a-token-of-the-test-0123";
@@ -54,28 +54,19 @@ fn requests_must_be_local_and_name_a_local_host() {
 fn cross_site_requests_can_open_pages_but_change_nothing() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
-    let served = Served::start(&program);
+    let served = Served::with(&program, &["--review"]);
     let from = |site: &str, path: &str| {
         let header = format!("Sec-Fetch-Site: {site}\r\n");
         served.ask("GET", path, &header).status
     };
     for site in ["cross-site", "same-site"] {
-        for path in ["/", "/posts", "/posts/t3_k00001", "/sql", "/style.css"] {
+        for path in ["/", "/posts", "/posts/t3_k00001", "/style.css"] {
             assert_eq!(from(site, path), 200, "{site} {path}");
         }
-        for path in [
-            "/api/posts",
-            "/api/sql?query=SELECT%201",
-            "/sql?query=SELECT%201",
-            "/review",
-        ] {
-            assert_eq!(from(site, path), 403, "{site} {path}");
-        }
+        assert_eq!(from(site, "/review"), 403, "{site}");
     }
     for site in ["same-origin", "none"] {
-        for path in ["/api/posts", "/sql?query=SELECT%201"] {
-            assert_eq!(from(site, path), 200, "{site} {path}");
-        }
+        assert_eq!(from(site, "/review"), 200, "{site}");
     }
 }
 
@@ -99,29 +90,16 @@ fn remote_requests_need_the_token() {
     let refused = served.get("/posts");
     assert_eq!(refused.status, 401);
     assert!(refused.body.contains("name=\"token\""), "{}", refused.body);
-    assert_eq!(served.get("/api/posts").status, 401);
     assert_eq!(served.get("/nothing").status, 401);
     assert_eq!(served.get("/healthz").status, 200);
     assert_eq!(served.get("/style.css").status, 200);
-    let with = |header: &str| {
-        served
-            .ask("GET", "/api/posts", &format!("{header}\r\n"))
-            .status
-    };
+    let with = |header: &str| served.ask("GET", "/posts", &format!("{header}\r\n")).status;
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}")), 200);
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}x")), 401);
     assert_eq!(with(&format!("Cookie: topicmill_token={TOKEN}")), 401);
     // The form takes the token once; then the cookie suffices.
-    let login = |body: &str, header: &str| {
-        let headers = "Content-Type: application/x-www-form-urlencoded\r\n";
-        let length = body.len();
-        let host = served.address;
-        served.raw(&format!(
-            "POST /login HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
-                {headers}{header}Content-Length: {length}\r\n\r\n{body}"
-        ))
-    };
-    let let_in = login(&format!("token={TOKEN}"), "");
+    let login = |token: &str, header: &str| served.send("/login", &[("token", token)], header);
+    let let_in = login(TOKEN, "");
     assert_eq!(let_in.status, 303, "{}", let_in.body);
     let cookie = let_in.head.split("set-cookie: ").nth(1).unwrap();
     assert!(cookie.contains("httponly; samesite=strict"), "{cookie}");
@@ -130,19 +108,14 @@ fn remote_requests_need_the_token() {
         with(&format!("Cookie: {}", cookie.split(';').next().unwrap())),
         200
     );
-    assert_eq!(login("token=wrong", "").status, 401);
-    assert_eq!(
-        login(&format!("token={TOKEN}"), "Origin: http://evil.example\r\n").status,
-        403
-    );
-    assert_eq!(
-        login(&format!("token={TOKEN}"), "Sec-Fetch-Site: cross-site\r\n").status,
-        403
-    );
-    assert_eq!(
-        login(&format!("token={}", "x".repeat(100_000)), "").status,
-        413
-    );
+    assert_eq!(login("wrong", "").status, 401);
+    for foreign in [
+        "Origin: http://evil.example\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+    ] {
+        assert_eq!(login(TOKEN, foreign).status, 403);
+    }
+    assert_eq!(login(&"x".repeat(30_000), "").status, 413);
 }
 
 #[test]
@@ -154,7 +127,7 @@ fn unknown_paths_and_methods_are_reported() {
         "/nothing",
         "/posts/",
         "/..%2f..%2fetc%2fpasswd",
-        "/api/nothing",
+        "/sql",
         "/style.css/x",
     ] {
         assert_eq!(served.get(path).status, 404, "{path}");
@@ -162,8 +135,6 @@ fn unknown_paths_and_methods_are_reported() {
     for (method, path) in [
         ("POST", "/posts"),
         ("DELETE", "/posts/t3_k00001"),
-        ("PUT", "/api/posts"),
-        ("POST", "/sql"),
         ("TRACE", "/"),
     ] {
         let answer = served.ask(method, path, "");
@@ -171,22 +142,22 @@ fn unknown_paths_and_methods_are_reported() {
         assert!(answer.head.contains("allow: get"), "{}", answer.head);
         assert!(!answer.body.is_empty() || method == "HEAD");
     }
-    for path in [
-        "/",
-        "/posts",
-        "/posts/t3_k00001",
-        "/sql",
-        "/api/posts",
-        "/healthz",
-        "/style.css",
-    ] {
+    for path in ["/", "/posts", "/posts/t3_k00001", "/healthz", "/style.css"] {
         let answer = served.ask("HEAD", path, "");
         assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{path}");
     }
-    let answer = served.get("/posts?limit=x");
-    assert_eq!(answer.status, 400);
-    let message = "Invalid request";
-    assert!(answer.body.contains(message), "{}", answer.body);
+    for wrong in [
+        "outcome=nope",
+        "since=yesterday",
+        "after=there",
+        "sort=score&after=x:t3_a",
+    ] {
+        assert_eq!(
+            served.get(&format!("/posts?{wrong}")).status,
+            400,
+            "{wrong}"
+        );
+    }
     assert_eq!(served.get("/posts?q=%FF%FE").status, 200);
     assert!(served.raw("nonsense\r\n\r\n").status >= 400);
     let long = served.get(&format!("/posts?q={}", "a".repeat(1_000_000)));
@@ -198,12 +169,12 @@ fn slow_clients_do_not_delay_others() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
     let served = Served::start(&program);
+    // Some send no complete head, and others do not read their response.
     let slow: Vec<TcpStream> = (0..100)
-        .map(|_| {
+        .map(|n| {
             let mut stream = TcpStream::connect(served.address).unwrap();
-            stream
-                .write_all(b"GET /posts HTTP/1.1\r\nHost: loc")
-                .unwrap();
+            let end = ["", "alhost\r\n\r\n"][n % 2];
+            write!(stream, "GET /posts HTTP/1.1\r\nHost: loc{end}").unwrap();
             stream
         })
         .collect();
@@ -232,26 +203,25 @@ fn a_signal_stops_the_server_despite_idle_clients() {
 
 #[test]
 fn a_missing_or_incompatible_database_is_reported() {
-    for database in databases() {
-        let program = labelled(&database, &posts(4));
-        let served = Served::start(&program);
-        assert_eq!(served.get("/healthz").status, 200);
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-                     VALUES (9999, 'later', TRUE, '', 0)";
-        runtime.block_on(database.run(later));
-        let health = served.get("/healthz");
-        assert_eq!(health.status, 503, "{}", health.body);
-        assert!(!health.body.contains(&database.url), "{}", health.body);
-        let newer = program.run(&["serve", "--listen", "127.0.0.1:0"]);
-        assert_eq!(newer.code, 4, "{}", newer.stderr);
-        runtime.block_on(database.run("DELETE FROM _sqlx_migrations WHERE version = 9999"));
-        assert_eq!(served.get("/healthz").status, 200);
-        if let Some(path) = database.url.strip_prefix("sqlite:") {
-            std::fs::remove_file(path).unwrap();
-            assert_eq!(served.get("/healthz").status, 503);
-            let missing = program.run(&["serve"]);
-            assert_eq!(missing.code, 4, "{}", missing.stderr);
-        }
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let served = Served::start(&program);
+    assert_eq!(served.get("/healthz").status, 200);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                 VALUES (9999, 'later', TRUE, '', 0)";
+    runtime.block_on(database.run(later));
+    let health = served.get("/healthz");
+    assert_eq!(health.status, 503, "{}", health.body);
+    assert!(!health.body.contains(&database.url), "{}", health.body);
+    let newer = program.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(newer.code, 4, "{}", newer.stderr);
+    runtime.block_on(database.run("DELETE FROM _sqlx_migrations WHERE version = 9999"));
+    assert_eq!(served.get("/healthz").status, 200);
+    if let Some(path) = database.url.strip_prefix("sqlite:") {
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(served.get("/healthz").status, 503);
+        let missing = program.run(&["serve"]);
+        assert_eq!(missing.code, 4, "{}", missing.stderr);
     }
 }

@@ -14,27 +14,23 @@ async fn every_page_fits_its_viewport_and_loads_nothing_external() {
     let database = sqlite();
     let program = labelled(&database, &(posts(80) + evil().as_str()));
     let served = Served::start(&program);
-    served.searched(86);
-    let query = "/sql?query=SELECT%20*%20FROM%20labeled_posts%20ORDER%20BY%20fullname";
     for (name, path) in [
         ("overview", "/"),
         ("posts", "/posts"),
         (
             "posts-filtered",
-            "/posts?q=boss&outcome=gaming&sort=surest&min_score=0.2",
+            "/posts?q=boss&outcome=gaming&sort=score&since=2023-01-01",
         ),
         ("post", "/posts/t3_k00003"),
         ("post-evil", "/posts/t3_e2"),
         ("post-long", "/posts/t3_e3"),
         ("post-script", "/posts/t3_e0"),
-        ("sql", query),
-        ("sql-wrong", "/sql?query=DELETE%20FROM%20posts"),
         ("missing", "/posts/t3_zz"),
         ("login", "/login"),
     ] {
         for width in WIDTHS {
             for scheme in Scheme::BOTH {
-                let wrong = ["sql-wrong", "missing"].contains(&name);
+                let wrong = name == "missing";
                 browser.go(&served.url(path), width, scheme).await;
                 let mut faults = browser.problems().await;
                 // The console reports the expected 400 or 404.
@@ -49,14 +45,13 @@ async fn every_page_fits_its_viewport_and_loads_nothing_external() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_can_search_filter_page_and_query() {
+async fn a_user_can_search_filter_and_page() {
     let Some(browser) = Browser::start().await else {
         return;
     };
     let database = sqlite();
     let program = labelled(&database, &posts(130));
     let served = Served::start(&program);
-    served.searched(130);
     browser.open(&served.url("/"), 1400, Scheme::Light).await;
     browser.click(".outcomes a").await;
     browser.until("location.pathname === '/posts'").await;
@@ -67,13 +62,7 @@ async fn a_user_can_search_filter_page_and_query() {
     assert_eq!(browser.count(".posts li").await, 50);
     browser.click("a[rel=next]").await;
     browser.until("location.search.includes('after=')").await;
-    assert!(
-        browser
-            .text(".posts li")
-            .await
-            .contains("Speedrun of an old game 79")
-            || browser.count(".posts li").await == 50
-    );
+    assert_eq!(browser.count(".posts li").await, 50);
     browser.click("a[rel=next]").await;
     browser
         .until("document.querySelectorAll('.posts li').length === 30")
@@ -86,14 +75,11 @@ async fn a_user_can_search_filter_page_and_query() {
     browser.press("\u{e007}").await;
     browser.until("location.search.includes('q=chicken')").await;
     browser.check().await;
-    let found = browser.text(".count strong").await;
-    assert_eq!(found, "22");
+    assert_eq!(browser.count(".posts li").await, 22);
     browser.click("summary").await;
     browser.type_into("input[name=subreddit]", "gaming").await;
     browser.click("button.first").await;
-    browser
-        .until("document.querySelector('.count strong').textContent === '0'")
-        .await;
+    browser.until("!document.querySelector('.posts li')").await;
     browser.check().await;
 
     browser
@@ -106,14 +92,4 @@ async fn a_user_can_search_filter_page_and_query() {
     browser.check().await;
     assert!(browser.text("h1").await.contains("roast a chicken"));
     assert_eq!(browser.count(".scores tbody tr").await, 2);
-
-    browser.click("nav a[href='/sql']").await;
-    browser.until("location.pathname === '/sql'").await;
-    browser
-        .type_into("#query", "SELECT COUNT(*) AS n FROM posts")
-        .await;
-    browser.click("button.first").await;
-    browser.until("document.querySelector('.answer td')").await;
-    assert_eq!(browser.text(".answer td").await, "130");
-    browser.check().await;
 }

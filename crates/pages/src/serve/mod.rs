@@ -1,15 +1,11 @@
-//! A web server that shows what is stored, as HTML pages and as JSON.
+//! A web server that shows what is stored as HTML pages.
 //!
-//! Requests come from this machine or from clients with the token. `guard` authorises them, `index` keeps the columns
-//! and the full-text index of lists in memory, and `pages` and `api` respond. Only `review` writes to the database: it
-//! stores answers through a read-write connection, and starts fits that the main program runs.
+//! Requests come from this machine or from clients with the token. `guard` authorises them, and `pages` responds with
+//! what the database contains at that moment. Only `review` writes to the database: it stores answers through a
+//! read-write connection, and starts fits that the main program runs.
 
-mod api;
 mod guard;
-mod index;
-mod listing;
 mod pages;
-mod query;
 mod review;
 
 use std::net::SocketAddr;
@@ -20,31 +16,25 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Extension, Router};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use self::guard::Guard;
-use self::index::Index;
 pub use self::review::{FitOutcome, Fitter, ReviewOptions};
-use crate::listener::{BindError, LimitedListener};
+use crate::listener::{self, BindError};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_score::Label;
-use topicmill_store::{Store, StoreError};
+use topicmill_store::{Store, StoreError, Target};
 
 /// The largest request body in bytes; forms are much smaller.
 const BODY: usize = 64 * 1024;
 /// Time limit for pending responses after a shutdown signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of concurrent user queries, which keeps pages responsive.
-const QUERIES: usize = 2;
-/// Maximum total size, in KiB, of query results that clients have not read yet.
-const UNREAD_KIB: usize = 256 * 1024;
 /// Minimum number of characters in a token: a token of 16 random characters cannot be guessed.
 const SHORTEST_TOKEN: usize = 16;
-/// The default number of posts in the full-text index, newest first. A million posts take half a gigabyte of memory.
-pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;
 
 /// An error that ends the server.
 #[derive(Debug, thiserror::Error)]
@@ -63,12 +53,6 @@ pub enum ServeError {
         "the token has {0} characters, but needs at least {SHORTEST_TOKEN}: generate one with `openssl rand -hex 16`"
     )]
     ShortToken(usize),
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The HTTP server failed.
-    #[error("cannot serve pages: {0}")]
-    Ended(#[source] std::io::Error),
 }
 
 impl ServeError {
@@ -76,8 +60,6 @@ impl ServeError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Bind(_) | Self::NoToken(_) | Self::ShortToken(_) => FailureKind::Usage,
-            Self::Store(error) => error.kind(),
-            Self::Ended(_) => FailureKind::Unfinished,
         }
     }
 }
@@ -91,10 +73,6 @@ pub struct ServeOptions {
     pub token: Option<String>,
     /// Display name for the database, without a password.
     pub database: String,
-    /// True if user queries may run as a PostgreSQL superuser.
-    pub any_user: bool,
-    /// Maximum number of posts in the full-text index, newest first.
-    pub searched: usize,
     /// Options for the review page; `None` disables it.
     pub review: Option<ReviewOptions>,
 }
@@ -105,24 +83,20 @@ pub struct Serving {
     pub store: Store,
     /// Source of the current time.
     pub clock: SharedClock,
-    /// In-memory columns and full-text index.
-    index: Arc<Index>,
     database: String,
-    any_user: bool,
-    queries: Semaphore,
-    /// Number of KiB that unread query results may still use.
-    unread: Arc<Semaphore>,
-    overview: pages::overview::RenderedReport,
-    stop: CancellationToken,
+    overview: Mutex<Option<Arc<pages::overview::RenderedReport>>>,
 }
 
 impl Serving {
-    /// Returns the labels in the current label set; empty if no label set is current.
-    async fn current_labels(&self) -> Result<Vec<Label>, StoreError> {
+    /// Returns the current target and the labels in its label set; no labels if no label set is current.
+    async fn current_labels(&self) -> Result<(Option<Target>, Vec<Label>), StoreError> {
         let labels = self.store.labels();
         Ok(match labels.current_target().await? {
-            Some(target) => labels.label_set(target.label_set).await?.labels,
-            None => Vec::new(),
+            Some(target) => (
+                Some(target),
+                labels.label_set(target.label_set).await?.labels,
+            ),
+            None => (None, Vec::new()),
         })
     }
 }
@@ -132,11 +106,12 @@ pub type Shared = Arc<Serving>;
 
 /// A server that is bound to an address.
 pub struct Server {
-    listener: LimitedListener,
+    listener: TcpListener,
     address: SocketAddr,
     serving: Shared,
     guard: Arc<Guard>,
     review: Option<ReviewOptions>,
+    stop: CancellationToken,
 }
 
 impl Server {
@@ -159,17 +134,12 @@ impl Server {
         {
             return Err(ServeError::ShortToken(token.chars().count()));
         }
-        let (listener, address) = LimitedListener::bind(listen, "--listen").await?;
+        let (listener, address) = listener::bind(listen, "--listen").await?;
         let serving = Serving {
-            index: Arc::new(Index::new(options.searched)?),
             store,
             clock,
             database: options.database,
-            any_user: options.any_user,
-            queries: Semaphore::new(QUERIES),
-            unread: Arc::new(Semaphore::new(UNREAD_KIB)),
-            overview: watch::Sender::new(None),
-            stop,
+            overview: Mutex::default(),
         };
         Ok(Self {
             listener,
@@ -177,6 +147,7 @@ impl Server {
             serving: Arc::new(serving),
             guard: Arc::new(Guard::new(token)),
             review: options.review,
+            stop,
         })
     }
 
@@ -186,42 +157,22 @@ impl Server {
     }
 
     /// Serves requests until cancelled, then finishes pending responses for a few seconds.
-    ///
-    /// # Errors
-    /// Returns [`ServeError::Ended`] if the HTTP server fails.
-    pub async fn run(self) -> Result<(), ServeError> {
-        let stop = self.serving.stop.clone();
-        let clock = Arc::clone(&self.serving.clock);
-        // These are separate tasks so that a long search delays neither connections nor shutdown.
-        let index = Arc::clone(&self.serving.index);
-        let refreshing =
-            tokio::spawn(index.refresh_forever(self.serving.store.clone(), Arc::clone(&clock)));
-        let refreshing = AbortOnDropHandle::new(refreshing);
-        let rendering = tokio::spawn(pages::overview::render_forever(Arc::clone(&self.serving)));
-        let rendering = AbortOnDropHandle::new(rendering);
+    pub async fn run(self) {
+        let (stop, clock) = (self.stop, Arc::clone(&self.serving.clock));
         let fits = TaskTracker::new();
-        let review = review::router(self.review, &self.serving.clock, fits.clone());
-        let router = router(Arc::clone(&self.serving), self.guard, review);
+        let review = review::router(self.review, &clock, fits.clone());
+        let router = router(self.serving, self.guard, review);
         let stopped = stop.clone().cancelled_owned();
-        let serving = axum::serve(self.listener, router)
-            .with_graceful_shutdown(stopped)
-            .into_future();
-        let late = async {
-            stop.cancelled().await;
-            clock.sleep(SHUTDOWN_TIMEOUT).await;
-        };
-        let ended = tokio::select! {
-            ended = serving => ended.map_err(ServeError::Ended),
-            ended = refreshing => unreachable!("the index task never ends: {ended:?}"),
-            ended = rendering => unreachable!("the overview task never ends: {ended:?}"),
-            () = late => Ok(()),
-        };
-        // The server waits because a cancelled fit still stores its work in progress.
-        if stop.is_cancelled() {
-            fits.close();
-            fits.wait().await;
+        tokio::select! {
+            () = listener::serve(self.listener, router, stopped) => {}
+            () = async {
+                stop.cancelled().await;
+                clock.sleep(SHUTDOWN_TIMEOUT).await;
+            } => {}
         }
-        ended
+        // The server waits because a cancelled fit still stores its work in progress.
+        fits.close();
+        fits.wait().await;
     }
 }
 
@@ -234,8 +185,6 @@ fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router 
         .route("/", get(pages::overview::page))
         .route("/posts", get(pages::posts::page))
         .route("/posts/{fullname}", get(pages::post::page))
-        .route("/sql", get(pages::sql::page))
-        .merge(api::router())
         .merge(review)
         .fallback(pages::nothing_here)
         .method_not_allowed_fallback(pages::wrong_method);

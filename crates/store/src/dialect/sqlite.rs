@@ -49,6 +49,7 @@ impl Dialect for Sqlite {
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
     const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
+    const LIKE: &'static str = "LIKE";
     // The format that sqlx uses for times. It sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
@@ -133,11 +134,12 @@ impl Dialect for Sqlite {
         // Statements are not logged, because they contain users' text and long lists of parameters.
         let options = options.disable_statement_logging();
         let options = match access {
-            // A large cache, because the views read pages of all tables.
+            // `serve` keeps several connections. A larger cache makes none of its pages faster, since the operating system
+            // caches the file.
             Access::ReadOnly => options
                 .read_only(true)
                 .pragma("query_only", "ON")
-                .pragma("cache_size", READER_CACHE),
+                .pragma("cache_size", "-4096"),
             // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
             _ if url.contains("mode=ro") => options.read_only(true),
             Access::Create | Access::Existing | Access::AnySchema => with_wal(options)

@@ -13,7 +13,7 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
-use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement, ffi};
+use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement};
 use serde_json::Value;
 use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
@@ -24,17 +24,11 @@ use super::batch_builder::{BatchBuilder, millis};
 use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
     Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table,
-    check, collect_table, names, query_error, value_bytes,
+    check, collect_table, names, query_error,
 };
 
-/// Maximum size of a value in bytes, if the size of rows is not limited. SQLite's own limit is a gigabyte, and a
-/// statement may hold several values.
+/// Maximum size of a value in bytes. SQLite's own limit is a gigabyte, and a statement may hold several values.
 const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
-/// Maximum number of columns, if the size of rows is limited. With [`VALUES_PER_ROW`], it bounds a row to sixteen times
-/// the size limit before the row is checked.
-const MAX_COLUMNS: i32 = 256;
-/// The size limit of a row, divided by this number, is the size limit of a value.
-const VALUES_PER_ROW: usize = 16;
 /// SQLite instructions between two checks for cancellation: well under a millisecond.
 const PROGRESS_INTERVAL: i32 = 20_000;
 /// Pragmas that read. A pragma in [`SETTABLE_PRAGMAS`] reads only if it has no value; the others read with any
@@ -83,8 +77,7 @@ impl SqlStore<Sqlite> {
 fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<QueryEnd> {
     check(&request.sql)?;
     let connection = open(path).map_err(|error| statement_error(&error))?;
-    lock(&connection, &request.stop, request.max_row_bytes)
-        .map_err(|error| statement_error(&error))?;
+    lock(&connection, &request.stop).map_err(|error| statement_error(&error))?;
     // The restrictions are set before the statement is compiled, because that is when the authorizer runs.
     let mut statement = the_only_one(&connection, &request.sql)?;
     match rows(&mut statement, request, into) {
@@ -100,7 +93,7 @@ fn read(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryE
     // One transaction, so that all statements see the same rows. The restrictions would reject BEGIN.
     let begun = connection.execute_batch("BEGIN");
     begun.map_err(|error| statement_error(&error))?;
-    lock(&connection, &reading.stop, None).map_err(|error| statement_error(&error))?;
+    lock(&connection, &reading.stop).map_err(|error| statement_error(&error))?;
     for (i, asked) in reading.statements.iter().enumerate() {
         check(&asked.sql)?;
         let mut statement = the_only_one(&connection, &asked.sql)?;
@@ -216,23 +209,14 @@ fn escaped(path: &Path) -> String {
         .collect()
 }
 
-fn lock(
-    connection: &Connection,
-    stop: &CancellationToken,
-    max_row_bytes: Option<usize>,
-) -> rusqlite::Result<()> {
-    let longest_value = max_row_bytes.and_then(|bytes| i32::try_from(bytes / VALUES_PER_ROW).ok());
-    let longest_value = longest_value.map_or(MAX_VALUE_BYTES, |bytes| bytes.min(MAX_VALUE_BYTES));
-    if max_row_bytes.is_some() {
-        connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, MAX_COLUMNS)?;
-    }
+fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
     connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     // `query_only` does not prevent ATTACH, which could open any of the user's other files.
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     let stop = stop.clone();
     connection.progress_handler(PROGRESS_INTERVAL, Some(move || stop.is_cancelled()))?;
     // Last, because the authorizer would reject the settings above.
@@ -314,13 +298,7 @@ fn rows(
             break QueryEnd::Truncated;
         }
         n += 1;
-        let values = values(row, width)?;
-        if request.max_row_bytes.is_some_and(|max_row_bytes| {
-            values.iter().map(value_bytes).sum::<usize>() > max_row_bytes
-        }) {
-            return Err(too_long());
-        }
-        let part = builder.add(values);
+        let part = builder.add(values(row, width)?);
         if part.is_some_and(|part| into.blocking_send(part).is_err()) {
             return Ok(QueryEnd::Cancelled);
         }
@@ -328,11 +306,6 @@ fn rows(
     // A dropped receiver is not an error here.
     drop(into.blocking_send(builder.rest()));
     Ok(ended)
-}
-
-fn too_long() -> Error {
-    let text = "a row of the result is too long for a page; select fewer columns, or parts of them with substr()";
-    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), Some(text.to_owned()))
 }
 
 fn values(row: &Row<'_>, width: usize) -> rusqlite::Result<Vec<Value>> {

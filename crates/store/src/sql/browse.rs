@@ -1,11 +1,14 @@
-//! SQL statements for the browse pages: summaries of posts, and the details of one post.
+//! SQL statements for the browse pages: lists of posts, and the details of one post.
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::browse::{ChangeMarker, LabelScore, PostDetails, PostSummary, Sighting, Verdict};
+use super::super::browse::{
+    ChangeMarker, LabelScore, OutcomeFilter, PostCounts, PostDetails, PostFilter, PostOrder,
+    PostSummary, Sighting, Verdict,
+};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
-use super::{ErrorContext, SqlStore, is_forbidden, push_list};
+use super::{ErrorContext, SqlStore, is_forbidden};
 use topicmill_core::Fullname;
 
 /// A key that matches no row.
@@ -27,20 +30,166 @@ fn keys(target: Option<Target>) -> (i64, i64) {
     target.map_or((NO_ROW, NO_ROW), |target| (target.model, target.label_set))
 }
 
+/// Pushes the SELECT of a list's fullnames, without its order.
+fn push_filter<DB: Dialect>(
+    select: &mut QueryBuilder<DB>,
+    target: Option<Target>,
+    filter: &PostFilter,
+) {
+    let (model, set) = keys(target);
+    let of_target = format!(
+        "c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+    );
+    let has_label = match &filter.outcome {
+        Some(OutcomeFilter::Label(_) | OutcomeFilter::Other | OutcomeFilter::Unsure) => true,
+        _ => matches!(filter.order, PostOrder::Score(_)),
+    };
+    // Reading labels first is fast for few matches; reading posts in order of time is fast for many.
+    if has_label {
+        select.push("SELECT p.fullname FROM classifications c CROSS JOIN posts p WHERE ");
+        select.push(&of_target);
+    } else {
+        select.push("SELECT p.fullname FROM posts p WHERE TRUE");
+    }
+    match &filter.outcome {
+        None => {}
+        Some(OutcomeFilter::Label(slug)) => {
+            select
+                .push(" AND NOT c.abstained AND c.label = ")
+                .push_bind(slug.clone());
+        }
+        Some(OutcomeFilter::Other) => drop(select.push(" AND c.other")),
+        Some(OutcomeFilter::Unsure) => drop(select.push(" AND c.abstained AND NOT c.other")),
+        Some(OutcomeFilter::Labelled) if has_label => drop(select.push(" AND NOT c.abstained")),
+        Some(OutcomeFilter::Labelled) => drop(select.push(format!(
+            " AND EXISTS (SELECT 1 FROM classifications c WHERE {of_target} AND NOT c.abstained)"
+        ))),
+        Some(OutcomeFilter::Unlabelled) => drop(select.push(format!(
+            " AND NOT EXISTS (SELECT 1 FROM classifications c WHERE {of_target})"
+        ))),
+    }
+    if let Some(topic) = &filter.topic {
+        select.push(" AND p.topic = ").push_bind(topic.clone());
+    }
+    if let Some(subreddit) = &filter.subreddit {
+        let name = subreddit.to_ascii_lowercase();
+        select.push(" AND lower(p.subreddit) = ").push_bind(name);
+    }
+    if let Some(since) = filter.since {
+        select.push(" AND p.created_at >= ").push_bind(since);
+    }
+    if let Some(until) = filter.until {
+        select.push(" AND p.created_at < ").push_bind(until);
+    }
+    for word in &filter.words {
+        let mut either = " AND (";
+        for form in forms(word) {
+            for column in ["title", "selftext"] {
+                select
+                    .push(either)
+                    .push(format!("p.{column} {} ", DB::LIKE));
+                select.push_bind(like_pattern(&form)).push(" ESCAPE '~'");
+                either = " OR ";
+            }
+        }
+        select.push(")");
+    }
+    match &filter.order {
+        PostOrder::Newest(Some((time, name))) => {
+            select.push(" AND (p.created_at, p.fullname) < (");
+            select
+                .push_bind(*time)
+                .push(", ")
+                .push_bind(name.to_string())
+                .push(")");
+        }
+        PostOrder::Score(Some((score, name))) => {
+            select.push(" AND (c.score, c.fullname) < (");
+            select
+                .push_bind(*score)
+                .push(", ")
+                .push_bind(name.to_string())
+                .push(")");
+        }
+        PostOrder::Newest(None) | PostOrder::Score(None) => {}
+    }
+}
+
+/// Returns the forms of a word to search for. Databases ignore the case of ASCII letters only.
+fn forms(word: &str) -> Vec<String> {
+    if word.is_ascii() {
+        return vec![word.to_owned()];
+    }
+    let mut letters = word.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    let capital = first.chain(letters.flat_map(char::to_lowercase)).collect();
+    vec![
+        word.to_owned(),
+        word.to_lowercase(),
+        word.to_uppercase(),
+        capital,
+    ]
+}
+
+/// Returns a LIKE pattern for texts that contain a string.
+fn like_pattern(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in text.chars() {
+        if matches!(c, '%' | '_' | '~') {
+            pattern.push('~');
+        }
+        pattern.push(c);
+    }
+    pattern + "%"
+}
+
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn post_summaries(
+    pub async fn list_posts(
         &self,
         target: Option<Target>,
-        posts: &[Fullname],
+        filter: &PostFilter,
+        limit: u32,
     ) -> Result<Vec<PostSummary>> {
         let mut select = Self::select_listed(target);
         select.push(" WHERE p.fullname IN (");
-        push_list(&mut select, posts.iter().map(Fullname::as_str));
-        let posts = select.build().try_map(Self::decode_listed);
+        push_filter(&mut select, target, filter);
+        let order = match filter.order {
+            PostOrder::Newest(_) => "p.created_at DESC, p.fullname DESC",
+            PostOrder::Score(_) => "c.score DESC, c.fullname DESC",
+        };
+        select.push(" ORDER BY ").push(order).push(" LIMIT ");
+        select.push_bind(i64::from(limit));
+        select.push(") ORDER BY ").push(order);
+        // With `persistent(false)`, PostgreSQL plans each list for its own filter.
+        let posts = select.build().persistent(false);
         posts
+            .try_map(Self::decode_listed)
             .fetch_all(&self.pool)
             .await
-            .context("read a page of posts")
+            .context("list posts")
+    }
+
+    pub async fn count_posts(&self) -> Result<PostCounts> {
+        let posts = self.number("SELECT COUNT(*) FROM posts", "count posts");
+        Ok(PostCounts {
+            posts: posts.await?.cast_unsigned(),
+            outcomes: self
+                .counts("SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1")
+                .await?,
+            // With the condition, an index on topics suffices.
+            topics: self
+                .counts("SELECT topic, COUNT(*) FROM posts WHERE topic >= '' GROUP BY topic ORDER BY 2 DESC, 1")
+                .await?,
+        })
+    }
+
+    async fn counts(&self, sql: &'static str) -> Result<Vec<(String, u64)>> {
+        let decode = |row: DB::Row| {
+            let posts: i64 = row.try_get(1)?;
+            Ok((row.try_get(0)?, posts.cast_unsigned()))
+        };
+        let counts = sqlx::query::<DB>(sql).try_map(decode);
+        counts.fetch_all(&self.pool).await.context("count posts")
     }
 
     fn select_listed(target: Option<Target>) -> QueryBuilder<DB> {
@@ -68,8 +217,12 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn post_details(&self, fullname: &Fullname) -> Result<Option<PostDetails>> {
         let current = self.current_target().await?;
-        let (name, fullname) = ([fullname.clone()], fullname.as_str());
-        let Some(listed) = self.post_summaries(current, &name).await?.pop() else {
+        let fullname = fullname.as_str();
+        let mut select = Self::select_listed(current);
+        select.push(" WHERE p.fullname = ").push_bind(fullname);
+        let listed = select.build().try_map(Self::decode_listed);
+        let listed = listed.fetch_optional(&self.pool).await;
+        let Some(listed) = listed.context("read a post")? else {
             return Ok(None);
         };
         let mut hash: Vec<u8> = Vec::new();
@@ -110,15 +263,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<Verdict>> {
         let sql = format!(
             "SELECT s.name, substr(s.hash, 1, 12), m.name, m.number_format, {OUTCOME}, c.label, c.score, c.margin, \
-                    c.text_hash = $2, c.run_id, c.classified_at, s.threshold, c.model_id, c.label_set_id \
+                    c.text_hash = $2, c.classified_at, s.threshold, c.model_id, c.label_set_id \
                FROM classifications c JOIN models m ON m.id = c.model_id JOIN label_sets s ON s.id = c.label_set_id \
               WHERE c.fullname = $1 ORDER BY c.label_set_id DESC, c.model_id DESC"
         );
         let decode = |row: DB::Row| {
-            let (model, label_set) = (row.try_get(12)?, row.try_get(13)?);
+            let (model, label_set) = (row.try_get(11)?, row.try_get(12)?);
             let target = Target { model, label_set };
             let verdict = row_as!(Verdict: label_set, version, model, precision, outcome, best, score, margin,
-                is_of_this_text, run, classified_at, threshold; is_current = current == Some(target);
+                is_of_this_text, classified_at, threshold; is_current = current == Some(target);
                 scores = Vec::new())(row)?;
             Ok((target, verdict))
         };
@@ -156,13 +309,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn sightings(&self, fullname: &str) -> Result<Vec<Sighting>> {
         sqlx::query::<DB>(
-            "SELECT s.run_id, r.started_at, s.topic, s.listing, CAST(s.rank AS BIGINT), s.reddit_score \
+            "SELECT r.started_at, s.topic, s.listing, CAST(s.rank AS BIGINT), s.reddit_score \
                FROM sightings s JOIN runs r ON r.id = s.run_id \
               WHERE s.fullname = $1 ORDER BY s.run_id DESC, s.topic LIMIT $2",
         )
         .bind(fullname)
         .bind(SIGHTINGS)
-        .try_map(row_as!(Sighting: run, at, topic, listing, rank, reddit_score))
+        .try_map(row_as!(Sighting: at, topic, listing, rank, reddit_score))
         .fetch_all(&self.pool)
         .await
         .context("read the sightings of a post")

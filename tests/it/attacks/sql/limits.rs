@@ -151,7 +151,6 @@ async fn a_cancelled_query_leaves_no_thread_running() {
         limit: None,
         timeout: None,
         receive_timeout: None,
-        max_row_bytes: None,
         allow_superuser: false,
         stop: stop.clone(),
     };
@@ -178,7 +177,6 @@ async fn unread_rows_cancel_the_query_on_the_server() {
         limit: None,
         timeout: None,
         receive_timeout: Some(Duration::from_secs(1)),
-        max_row_bytes: None,
         allow_superuser: true,
         stop: CancellationToken::new(),
     };

@@ -4,7 +4,6 @@ pub mod line;
 pub mod overview;
 pub mod post;
 pub mod posts;
-pub mod sql;
 
 use askama::Template;
 use axum::Json;
@@ -16,6 +15,7 @@ use serde_json::json;
 
 use super::Shared;
 use crate::display;
+use topicmill_score::Label;
 use topicmill_store::StoreError;
 
 /// The style sheet for the served pages, in addition to the shared one.
@@ -35,6 +35,34 @@ pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
     }
 }
 
+/// Builds a URL from a path and query parameters.
+pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a str)>) -> String {
+    let mut url = url::Url::parse("http://localhost").expect("the address is well formed");
+    url.set_path(path);
+    let pairs: Vec<_> = pairs.collect();
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    let query = url.query().map(|query| format!("?{query}"));
+    format!("{}{}", url.path(), query.unwrap_or_default())
+}
+
+/// Returns the display name of an outcome in a list.
+pub fn outcome_name(outcome: &str, labels: &[Label]) -> String {
+    let label = labels.iter().find(|label| label.slug == outcome);
+    match (label, outcome) {
+        (Some(label), _) => label.label.clone(),
+        (None, "labelled") => "any label".to_owned(),
+        (None, "unlabelled") => "not labelled yet".to_owned(),
+        (None, slug) => slug.to_owned(),
+    }
+}
+
+/// Truncates user input for an error message.
+pub fn head(text: &str) -> String {
+    display::single_line(text, 60)
+}
+
 /// The login form.
 #[derive(Template)]
 #[template(path = "serve/login.html")]
@@ -50,9 +78,9 @@ struct MessagePage<'m> {
     message: &'m str,
 }
 
-/// Returns an error response: JSON for API paths, HTML for other paths.
+/// Returns an error response: JSON for health checks, HTML for other paths.
 pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response {
-    let mut response = if path == "/api" || path.starts_with("/api/") || path == "/healthz" {
+    let mut response = if path == "/healthz" {
         (status, Json(json!({ "error": message }))).into_response()
     } else {
         let title = match status {
@@ -105,7 +133,6 @@ impl From<StoreError> for PageError {
             | StoreError::NoTables(_)
             | StoreError::NotMigrated(_)
             | StoreError::Open { .. }
-            | StoreError::ListsUnavailable(_)
             | StoreError::NotResponding => StatusCode::SERVICE_UNAVAILABLE,
             error if error.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

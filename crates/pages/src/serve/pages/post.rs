@@ -7,10 +7,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::{PostLine, percent, signed_thousands};
-use super::{PageError, html};
+use super::{PageError, address, head, html};
 use crate::display;
-use crate::serve::listing::{address, head};
-use crate::serve::{Serving, Shared};
+use crate::serve::Shared;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
@@ -70,28 +69,24 @@ struct Seen {
     reddit_score: String,
 }
 
-/// The fullname in a URL; a path that is not valid UTF-8 counts as unknown.
-pub type PostName = Result<Path<String>, PathRejection>;
-
-/// Renders the page.
-pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Response, PageError> {
-    Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
-}
-
-/// Reads a post; returns a 404 error if it is not stored.
-pub async fn find(serving: &Serving, named: PostName) -> Result<PostDetails, PageError> {
+/// Renders the page; returns a 404 error if the post is not stored. A path that is not valid UTF-8 counts as unknown.
+pub async fn page(
+    State(serving): State<Shared>,
+    named: Result<Path<String>, PathRejection>,
+) -> Result<Response, PageError> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
         Ok(name) => serving.store.posts().post_details(&name).await?,
         Err(_) => None,
     };
-    post.ok_or_else(|| {
+    let post = post.ok_or_else(|| {
         let name = head(&fullname);
         let message = format!(
             "post `{name}` is not stored; it may have been purged after it was deleted on Reddit"
         );
         PageError(StatusCode::NOT_FOUND, message)
-    })
+    })?;
+    Ok(html(StatusCode::OK, &shown(&post)))
 }
 
 fn shown(post: &PostDetails) -> PostPage {

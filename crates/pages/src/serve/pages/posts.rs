@@ -1,53 +1,201 @@
-//! The page with the list of posts: search, facets, filters, sorting and pagination.
+//! The page with the list of posts: search, filters, sorting and pagination.
+
+use std::collections::HashMap;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use chrono::{Days, Months, NaiveDate};
+use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Utc};
 
 use super::line::PostLine;
-use super::{PageError, html};
+use super::{PageError, address, head, html, outcome_name};
 use crate::display;
 use crate::serve::Shared;
-use crate::serve::index::{FacetCount, Facets, SearchProgress, Sort, has_words};
-use crate::serve::listing::{self, Parameters};
+use topicmill_core::{Fullname, Timestamp};
+use topicmill_score::Label;
+use topicmill_store::browse::{OutcomeFilter, PostFilter, PostOrder, PostSummary};
 
+/// Number of posts per page.
+const PAGE: usize = 50;
+/// Maximum number of characters in a search.
+const LONGEST_SEARCH: usize = 1_000;
 /// Maximum number of values in a facet.
-const FACET_VALUES: usize = 20;
-/// Maximum number of topics and subreddits that the form offers.
-const OFFERED: usize = 300;
+const FACET_VALUES: usize = 100;
+/// The query parameters, except `after`, the position of the previous page's last post.
+const NAMES: [&str; 7] = [
+    "q",
+    "outcome",
+    "topic",
+    "subreddit",
+    "since",
+    "until",
+    "sort",
+];
+/// The value of `sort` for the highest score first.
+const BY_SCORE: &str = "score";
+
+/// The query parameters. Empty parameters are ignored.
+pub struct Parameters(HashMap<String, String>);
+
+impl Parameters {
+    fn get(&self, name: &str) -> Option<&str> {
+        let word = self.0.get(name)?.trim();
+        Some(word).filter(|word| !word.is_empty())
+    }
+
+    /// Returns the value of a parameter, or an empty string.
+    fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    fn is_by_score(&self) -> bool {
+        self.get("sort") == Some(BY_SCORE)
+    }
+
+    /// Returns the URL of the list with one parameter replaced or removed.
+    fn link(&self, name: &'static str, value: Option<&str>) -> String {
+        let others = NAMES.into_iter().filter(|other| *other != name);
+        let kept = others.filter_map(|other| Some((other, self.get(other)?)));
+        address("/posts", kept.chain(value.map(|value| (name, value))))
+    }
+
+    fn facet(
+        &self,
+        name: &'static str,
+        counts: impl IntoIterator<Item = (String, String, u64)>,
+    ) -> Facet {
+        let values = counts.into_iter().map(|(value, words, posts)| {
+            let chosen = self.get(name) == Some(value.as_str());
+            FacetValue {
+                words: display::single_line(&words, 60),
+                posts: display::thousands(posts),
+                href: self.link(name, Some(value.as_str()).filter(|_| !chosen)),
+                chosen,
+            }
+        });
+        Facet {
+            name,
+            values: values.take(FACET_VALUES).collect(),
+        }
+    }
+
+    /// Returns the filter, or a message about an invalid parameter.
+    fn filter(&self, labels: &[Label]) -> Result<PostFilter, String> {
+        let search = self.text("q");
+        if search.chars().count() > LONGEST_SEARCH {
+            return Err(format!(
+                "the search is longer than {LONGEST_SEARCH} characters; shorten it"
+            ));
+        }
+        let is_space = |c: char| c.is_whitespace() || c.is_control();
+        let words = search.split(is_space).filter(|word| !word.is_empty());
+        let subreddit = self.get("subreddit").map(|name| {
+            let name = name.trim_start_matches('/');
+            name.strip_prefix("r/").unwrap_or(name).to_owned()
+        });
+        let known: Vec<&str> = labels.iter().map(|label| label.slug.as_str()).collect();
+        let outcomes = format!(
+            "an outcome: {}, other, unsure, labelled or unlabelled",
+            known.join(", ")
+        );
+        let outcome = |word: &str| match word {
+            "labelled" => Some(OutcomeFilter::Labelled),
+            "unlabelled" => Some(OutcomeFilter::Unlabelled),
+            "other" => Some(OutcomeFilter::Other),
+            "unsure" => Some(OutcomeFilter::Unsure),
+            slug => known
+                .contains(&slug)
+                .then(|| OutcomeFilter::Label(slug.to_owned())),
+        };
+        let time = "a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
+        let cursor = "a link from the previous page";
+        Ok(PostFilter {
+            outcome: self.parse("outcome", &outcomes, outcome)?,
+            topic: self.get("topic").map(str::to_owned),
+            subreddit,
+            since: self.parse("since", time, |text| moment(text, 0))?,
+            // If `until` is a date, the whole day is included.
+            until: self.parse("until", time, |text| moment(text, 1))?,
+            words: words.map(str::to_owned).collect(),
+            order: if self.is_by_score() {
+                PostOrder::Score(self.parse("after", cursor, |text| {
+                    let (score, name) = text.split_once(':')?;
+                    Some((score.parse().ok()?, name.parse().ok()?))
+                })?)
+            } else {
+                PostOrder::Newest(self.parse("after", cursor, |text| {
+                    let (secs, name) = text.split_once(':')?;
+                    let time = Timestamp::from_epoch_secs(secs.parse().ok()?)?;
+                    Some((storable(time)?, name.parse().ok()?))
+                })?)
+            },
+        })
+    }
+
+    /// Parses a parameter; returns an error message if it is not `what`.
+    fn parse<T>(
+        &self,
+        name: &str,
+        what: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let parsed = self.get(name).map(|text| {
+            parse(text).ok_or_else(|| format!("`{name}={}` is not {what}", head(text)))
+        });
+        parsed.transpose()
+    }
+
+    /// Returns the URL of the page after a post.
+    fn next(&self, last: &PostSummary) -> String {
+        let name: &Fullname = &last.fullname;
+        let after = if self.is_by_score() {
+            format!("{}:{name}", last.score.unwrap_or_default())
+        } else {
+            format!("{}:{name}", last.created_at.as_datetime().timestamp())
+        };
+        self.link("after", Some(&after))
+    }
+}
+
+/// Parses a date or a time; `days` are added to a date.
+fn moment(text: &str, days: u64) -> Option<Timestamp> {
+    let time = match text.parse::<NaiveDate>() {
+        Ok(day) => {
+            let day = day.checked_add_days(Days::new(days))?;
+            day.and_time(NaiveTime::MIN).and_utc()
+        }
+        Err(_) => DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc),
+    };
+    storable(time.into())
+}
+
+/// Returns a time that both databases can store: years have four digits.
+fn storable(time: Timestamp) -> Option<Timestamp> {
+    let years = 0..=9_999;
+    Some(time).filter(|time| years.contains(&time.as_datetime().year()))
+}
 
 #[derive(Template)]
 #[template(path = "serve/posts.html")]
 struct Posts {
     parameters: Parameters,
-    /// True if the filters are expanded.
     is_open: bool,
-    outcomes: Vec<Choice>,
-    topics: Vec<Choice>,
-    subreddits: Vec<String>,
+    is_filtered: bool,
     facets: Vec<Facet>,
-    sorts: Vec<Choice>,
-    total: String,
     all: String,
-    hint: Option<String>,
     lines: Vec<PostLine>,
     next: Option<String>,
-    is_first: bool,
-    is_filtered: bool,
-    first: String,
+    first: Option<String>,
 }
 
-/// A facet with its most frequent values.
+/// A parameter with its most frequent values.
 struct Facet {
     name: &'static str,
     values: Vec<FacetValue>,
-    /// Number of values left out.
-    more: usize,
 }
 
-/// A value, and the URL for the list filtered by it.
+/// A value with its number of posts among all posts, and the URL for the list filtered by it.
 struct FacetValue {
     words: String,
     posts: String,
@@ -56,225 +204,48 @@ struct FacetValue {
     chosen: bool,
 }
 
-struct Choice {
-    value: String,
-    words: String,
-    chosen: bool,
-}
-
 /// Renders the page.
 pub async fn page(
     State(serving): State<Shared>,
-    parameters: Parameters,
+    Query(parameters): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
-    let listed = listing::list(&serving, &parameters).await?;
-    // `list` does not wait for the index if the search has no words.
-    serving.index.ready().await?;
-    let progress = serving.index.progress();
-    let is_filtered = parameters
-        .pairs()
-        .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // The default sort order does not expand the filters: forms always send the order.
-    let is_open = parameters.pairs().any(|(name, word)| {
-        !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
+    let parameters = Parameters(parameters);
+    let (target, labels) = serving.current_labels().await?;
+    let filter = parameters.filter(&labels).map_err(PageError::bad_request)?;
+    let store = serving.store.posts();
+    // One more post shows whether there is a next page.
+    let limit = u32::try_from(PAGE + 1).expect("a page is small");
+    let mut posts = store.list_posts(target, &filter, limit).await?;
+    let has_more = posts.len() > PAGE;
+    posts.truncate(PAGE);
+    let counts = store.count_posts().await?;
+    let outcomes = counts.all_outcomes();
+    let outcomes = outcomes.into_iter().map(|(outcome, posts)| {
+        let name = outcome_name(&outcome, &labels);
+        (outcome, name, posts)
     });
-    let hint = hint(parameters.text("q"), progress, listed.total_is_cut);
-    let columns = serving.index.columns();
-    let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
-    subreddits.sort_unstable();
-    subreddits.truncate(OFFERED);
-    let page = Posts {
-        outcomes: outcomes(&serving, &parameters).await?,
-        topics: choices(columns.topics.texts(), parameters.get("topic")),
-        subreddits,
-        facets: facets(&serving, &parameters).await?,
-        sorts: sorts(&parameters),
-        total: display::thousands(listed.total),
-        all: display::thousands(progress.posts as u64),
-        hint,
-        lines: listed.posts.iter().map(PostLine::new).collect(),
-        next: listed
-            .next
-            .map(|next| parameters.address("/posts", Some(&next))),
-        is_first: parameters.get("after").is_none(),
-        is_filtered,
-        first: parameters.address("/posts", None),
-        is_open,
-        parameters,
-    };
-    Ok(html(StatusCode::OK, &page))
-}
-
-/// Returns a hint about the search; `None` if there is none.
-fn hint(q: &str, progress: SearchProgress, is_cut: bool) -> Option<String> {
-    if q.is_empty() {
-        return None;
-    }
-    if !has_words(q) {
-        return Some("The search has no words. Punctuation alone is ignored.".into());
-    }
-    let SearchProgress {
-        posts,
-        searched,
-        to_search,
-    } = progress;
-    if searched < posts {
-        let (shown, all) = (
-            display::thousands(searched as u64),
-            display::thousands(posts as u64),
-        );
-        let status = if searched < to_search {
-            "so far; indexing continues"
-        } else {
-            "; raise the limit with `--search-posts`"
-        };
-        return Some(
-            format!("The newest {shown} of {all} posts are searched {status}.").replace(" ;", ";"),
-        );
-    }
-    is_cut.then(|| {
-        "More posts match than are listed. These are the newest; add words to narrow the search.".into()
-    })
-}
-
-/// Returns the facets with at least two values or with a value that filters the list.
-async fn facets(serving: &Shared, parameters: &Parameters) -> Result<Vec<Facet>, PageError> {
-    let Facets {
-        outcomes,
-        topics,
-        subreddits,
-        months,
-    } = listing::facets(serving, parameters).await?;
-    let labels = serving.current_labels().await?;
-    let words = |outcome: &str| {
-        let label = labels.iter().find(|label| label.slug == outcome);
-        match (outcome, label) {
-            (_, Some(label)) => label.label.clone(),
-            ("unlabelled", None) => "not labelled yet".to_owned(),
-            (slug, None) => slug.to_owned(),
-        }
-    };
-    let outcome = parameters.get("label").or(parameters.get("outcome"));
-    let is_chosen = |name, value: &str| {
-        let chosen = parameters.get(name);
-        chosen.is_some_and(|chosen| chosen.eq_ignore_ascii_case(value))
-    };
-    let facet = |name, counts: Vec<FacetCount>, value: &dyn Fn(&FacetCount) -> FacetValue| {
-        let mut values: Vec<FacetValue> = counts.iter().map(value).collect();
-        let (all, mut seen) = (values.len(), 0);
-        values.retain(|value| {
-            seen += 1;
-            // A value that filters the list is always shown.
-            seen <= FACET_VALUES || value.chosen
-        });
-        let more = all - values.len();
-        Facet { name, values, more }
-    };
-    let link = |name: &'static str, value: &str, chosen: bool| {
-        let value = Some(value).filter(|_| !chosen);
-        parameters.changed("/posts", &[(name, value)])
-    };
-    let all = [
-        facet("label", outcomes, &|one| {
-            let chosen = outcome == Some(one.value.as_str());
-            let value = Some(one.value.as_str()).filter(|_| !chosen);
-            FacetValue {
-                words: display::single_line(&words(&one.value), 60),
-                posts: display::thousands(one.posts),
-                href: parameters.changed("/posts", &[("label", None), ("outcome", value)]),
-                chosen,
-            }
-        }),
-        facet("topic", topics, &|one| {
-            let chosen = parameters.get("topic") == Some(one.value.as_str());
-            FacetValue {
-                words: display::single_line(&one.value, 60),
-                posts: display::thousands(one.posts),
-                href: link("topic", &one.value, chosen),
-                chosen,
-            }
-        }),
-        facet("subreddit", subreddits, &|one| {
-            let chosen = is_chosen("subreddit", &one.value)
-                || is_chosen("subreddit", &format!("r/{}", one.value));
-            FacetValue {
-                words: format!("r/{}", display::single_line(&one.value, 40)),
-                posts: display::thousands(one.posts),
-                href: link("subreddit", &one.value, chosen),
-                chosen,
-            }
-        }),
-        facet("month", months, &|one| month(parameters, one)),
+    let topics = counts.topics.into_iter();
+    let topics = topics.map(|(topic, posts)| (topic.clone(), topic, posts));
+    let facets = [
+        parameters.facet("outcome", outcomes),
+        parameters.facet("topic", topics),
     ];
     let is_useful =
         |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
-    Ok(all.into_iter().filter(is_useful).collect())
-}
-
-/// Returns a month as a filter from its first day to its last.
-fn month(parameters: &Parameters, count: &FacetCount) -> FacetValue {
-    let first = format!("{}-01", count.value).parse::<NaiveDate>();
-    let first = first.unwrap_or_default();
-    let last = first + Months::new(1) - Days::new(1);
-    let [since, until] = [first, last].map(|day| day.to_string());
-    let chosen = parameters.get("since") == Some(since.as_str())
-        && parameters.get("until") == Some(until.as_str());
-    let kept = |day| Some(day).filter(|_| !chosen);
-    FacetValue {
-        words: first.format("%b %Y").to_string(),
-        posts: display::thousands(count.posts),
-        href: parameters.changed(
-            "/posts",
-            &[
-                ("since", kept(since.as_str())),
-                ("until", kept(until.as_str())),
-            ],
-        ),
-        chosen,
-    }
-}
-
-fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {
-    let mut texts: Vec<&String> = texts.iter().collect();
-    texts.sort_unstable();
-    let choices = texts.into_iter().take(OFFERED).map(|text| Choice {
-        value: text.clone(),
-        words: display::single_line(text, 60),
-        chosen: chosen == Some(text),
-    });
-    choices.collect()
-}
-
-fn sorts(parameters: &Parameters) -> Vec<Choice> {
-    let chosen = listing::sort(parameters).unwrap_or_default();
-    let choices = Sort::ALL.iter().map(|(sort, value, words)| Choice {
-        value: (*value).to_owned(),
-        words: (*words).to_owned(),
-        chosen: *sort == chosen,
-    });
-    choices.collect()
-}
-
-async fn outcomes(serving: &Shared, parameters: &Parameters) -> Result<Vec<Choice>, PageError> {
-    let chosen = parameters.get("label").or(parameters.get("outcome"));
-    let choice = |value: &str, words: &str| Choice {
-        value: value.to_owned(),
-        words: display::single_line(words, 60),
-        chosen: chosen == Some(value),
+    let last = posts.last().filter(|_| has_more);
+    let is_set = |names: &[&str]| names.iter().any(|name| parameters.get(name).is_some());
+    let page = Posts {
+        // Forms always send the order.
+        is_open: is_set(&["subreddit", "since", "until"]) || parameters.is_by_score(),
+        is_filtered: is_set(&NAMES[..6]),
+        facets: facets.into_iter().filter(is_useful).collect(),
+        all: display::thousands(counts.posts),
+        next: last.map(|last| parameters.next(last)),
+        lines: posts.iter().map(PostLine::new).collect(),
+        first: parameters
+            .get("after")
+            .map(|_| parameters.link("after", None)),
+        parameters,
     };
-    let mut all = vec![choice("labelled", "any label")];
-    if let Some(target) = serving.store.labels().current_target().await? {
-        let set = serving.store.labels().label_set(target.label_set).await?;
-        all.extend(
-            set.labels
-                .iter()
-                .map(|label| choice(&label.slug, &label.label)),
-        );
-    }
-    all.extend([
-        choice("other", "other"),
-        choice("unsure", "unsure"),
-        choice("unlabelled", "not labelled yet"),
-    ]);
-    Ok(all)
+    Ok(html(StatusCode::OK, &page))
 }

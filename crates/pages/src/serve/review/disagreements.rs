@@ -8,8 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::super::listing::address;
-use super::super::pages::{PageError, html};
+use super::super::pages::{PageError, address, html};
 use super::notice::{label_words, model_words};
 use super::progress::agreement_view;
 use super::{SHORT_TITLE, Shared, name};

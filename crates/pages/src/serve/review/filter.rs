@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::super::listing::address;
+use super::super::pages::address;
 use crate::display;
 use topicmill_score::LabelSet;
 use topicmill_store::{FilterLabel, ReviewFilter};

@@ -7,8 +7,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::super::listing::address;
-use super::super::pages::PageError;
+use super::super::pages::{PageError, address};
 use super::filter::FilterQuery;
 use super::{Shared, name, offered};
 use topicmill_core::{Fullname, GoldSource, SampleReason};

@@ -6,8 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::super::listing::address;
-use super::super::pages::{PageError, html};
+use super::super::pages::{PageError, address, html};
 use super::filter::{FilterQuery, UNLABELLED, describe};
 use super::fitting::{FitOutcome, FitView};
 use super::notice::Notice;

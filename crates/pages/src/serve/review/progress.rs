@@ -1,6 +1,6 @@
 //! The review's progress: the number of answers, the measured quality, and the agreement between annotators.
 
-use super::super::listing::address;
+use super::super::pages::address;
 use super::queue::ReviewQueue;
 use crate::display;
 use topicmill_review::calibrate::Proportion;
