@@ -4,99 +4,21 @@
 mod fitting;
 mod forms;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-
 use serde_json::{Value, json};
-use topicmill_core::clock::SystemClock;
 
 use crate::gold::Scene;
+use crate::serve::Served;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::builders::{self, LABELS, pipeline};
-use crate::support::postgres::{databases, sqlite};
+use crate::support::golden::assert_golden;
+use crate::support::postgres::sqlite;
 use crate::support::program::Program;
 
-/// A server with the review page.
-struct Served {
-    child: Child,
-    url: String,
-}
-
-impl Served {
-    fn start(scene: &Scene, more: &[&str]) -> Self {
-        let base = [
-            "serve",
-            "--review",
-            "--listen",
-            "127.0.0.1:0",
-            "--annotator",
-            "ada",
-        ];
-        // Forms are also sent without a browser.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut command = scene.program.command(&[&base[..], more].concat());
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let url = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let (_, rest) = line.split_once("http://")?;
-                let address = rest.split(['/', ' ']).next()?;
-                Some(format!("http://{address}"))
-            })
-            .expect("the server prints its address");
-        // Keep reading, so that its log does not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, url }
-    }
-
-    async fn get(&self, path: &str) -> String {
-        let got = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
-        assert_eq!(got.status(), 200, "{path}");
-        got.text().await.unwrap()
-    }
-
-    /// Sends a form as a browser without JavaScript does; returns the status and the next page.
-    async fn post(&self, path: &str, form: &[(&str, &str)], origin: Option<&str>) -> (u16, String) {
-        let form: Vec<String> = form
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let mut request = reqwest::Client::new()
-            .post(format!("{}{path}", self.url))
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(form.join("&"));
-        if let Some(origin) = origin {
-            request = request.header("origin", origin);
-        }
-        let got = request.send().await.unwrap();
-        (got.status().as_u16(), got.text().await.unwrap())
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// Returns the value of a hidden field.
-fn field(page: &str, name: &str) -> String {
-    let (_, rest) = page
-        .split_once(&format!("name=\"{name}\" value=\""))
-        .unwrap_or_else(|| panic!("{name}: {page}"));
-    rest.split('"').next().unwrap().to_owned()
+/// Returns the value of a hidden field, or an empty string.
+fn field<'p>(page: &'p str, name: &str) -> &'p str {
+    let start = format!("name=\"{name}\" value=\"");
+    let rest = page.split_once(&start).map_or("\"", |(_, rest)| rest);
+    rest.split('"').next().unwrap()
 }
 
 /// Returns the key of the right label for a post's title.
@@ -127,8 +49,8 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         return;
     };
     let scene = Scene::new(&database, 40).await;
-    let served = Served::start(&scene, &[]);
-    let url = format!("{}/review", served.url);
+    let served = Served::review(&scene, &[]);
+    let url = served.url("/review");
     browser.open(&url, 1400, Scheme::Light).await;
     assert_eq!(browser.count(".choices button").await, 4);
     let (mut answered, mut random) = (0, 0);
@@ -227,12 +149,10 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     database
         .run("UPDATE classifications SET margin = 0.0 WHERE fullname = 't3_k00000'")
         .await;
-    let served = Served::start(&scene, &["--random-share", "0"]);
+    let served = Served::review(&scene, &["--random-share", "0"]);
     for scheme in Scheme::BOTH {
         for width in WIDTHS {
-            browser
-                .open(&format!("{}/review", served.url), width, scheme)
-                .await;
+            browser.open(&served.url("/review"), width, scheme).await;
             browser
                 .screenshot(&format!("review-odd-{width}-{}", scheme.as_str()))
                 .await;
@@ -255,7 +175,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
         for width in WIDTHS {
             let who = if width == 380 { "ben" } else { "ada" };
             browser
-                .open(&format!("{}/review?as={who}", served.url), width, scheme)
+                .open(&served.url(&format!("/review?as={who}")), width, scheme)
                 .await;
             browser
                 .screenshot(&format!("review-{width}-{}", scheme.as_str()))
@@ -266,96 +186,68 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_annotators_get_different_posts_and_may_both_answer_one() {
-    for database in databases() {
-        let scene = Scene::new(&database, 6).await;
-        let served = Served::start(&scene, &[]);
-        let mut seen: Vec<String> = Vec::new();
-        for who in ["ada", "ben", "carl"] {
-            let page = served.get(&format!("/review?as={who}")).await;
-            seen.push(field(&page, "post"));
-            // The same post, however often the page is loaded.
-            let again = served.get(&format!("/review?as={who}")).await;
-            assert_eq!(seen.last(), Some(&field(&again, "post")));
-        }
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), 3, "{seen:?}");
-        // First every post gets an answer from either annotator, then a second opinion.
-        let mut answers = 0;
-        for round in 0..20 {
-            let who = ["ada", "ben"][round % 2];
-            let page = served.get(&format!("/review?as={who}")).await;
-            if page.contains("All labelled posts are reviewed") {
-                continue;
-            }
-            let (post, token) = (field(&page, "post"), field(&page, "token"));
-            let (text, set) = (field(&page, "text"), field(&page, "set"));
-            let label = if who == "ada" {
-                ("none", "1")
-            } else {
-                ("label", "food")
-            };
-            let form = [
-                ("token", &*token),
-                ("who", who),
-                ("post", &*post),
-                ("text", &*text),
-                ("set", &*set),
-                label,
-            ];
-            let (status, page) = served.post("/review/answer", &form, None).await;
-            assert_eq!(status, 200, "{page}");
-            answers += 1;
-        }
-        assert_eq!(answers, 12, "two annotators answered each post");
-        let listed = scene.json(&["labels", "gold", "list"]);
-        assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
-        let page = served.get("/review?as=ada").await;
-        assert!(page.contains("disagree on 6 posts"), "{page}");
+    let database = sqlite();
+    let scene = Scene::new(&database, 6).await;
+    let served = Served::review(&scene, &[]);
+    let mut seen: Vec<String> = Vec::new();
+    for who in ["ada", "ben", "carl"] {
+        let page = served.page(&format!("/review?as={who}"));
+        seen.push(field(&page, "post").to_owned());
+        // The same post, however often the page is loaded.
+        let again = served.page(&format!("/review?as={who}"));
+        assert_eq!(seen.last().unwrap(), field(&again, "post"));
     }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    // First every post gets an answer from either annotator, then a second opinion.
+    let mut answers = 0;
+    for round in 0..20 {
+        let who = ["ada", "ben"][round % 2];
+        let page = served.page(&format!("/review?as={who}"));
+        if page.contains("All labelled posts are reviewed") {
+            continue;
+        }
+        let label = [("label", "food"), ("none", "1")][usize::from(who == "ada")];
+        served.answer(&page, "", &[label]);
+        answers += 1;
+    }
+    assert_eq!(answers, 12, "two annotators answered each post");
+    let listed = scene.json(&["labels", "gold", "list"]);
+    assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
+    let page = served.page("/review?as=ada");
+    assert!(page.contains("disagree on 6 posts"), "{page}");
 }
 
-/// Checks that the page reports when only skipped posts are left, and offers them again.
-async fn skipped_posts_are_offered_again(served: &Served) {
-    let mut page = served.get("/review").await;
-    let token = field(&page, "token");
-    while page.contains("name=\"text\"") {
-        let post = field(&page, "post");
-        page = served
-            .post(
-                "/review/skip",
-                &[("token", &*token), ("who", "ada"), ("post", &*post)],
-                None,
-            )
-            .await
-            .1;
+/// Checks that skipped posts are offered again only on request.
+fn skipped_posts_are_offered_again(served: &Served) {
+    let mut page = served.page("/review");
+    while !field(&page, "post").is_empty() {
+        page = served.press(&page, "skip");
     }
-    assert!(page.contains("Only skipped posts are left"), "{page}");
-    let (_, page) = served
-        .post("/review/again", &[("token", &*token), ("who", "ada")], None)
-        .await;
-    assert!(page.contains("name=\"text\""), "{page}");
+    assert_eq!(field(&served.page("/review"), "post"), "");
+    assert_ne!(field(&served.press(&page, "again"), "post"), "");
 }
 
 /// Returns the hidden fields of a page's form, and `more`.
-fn answer_form(page: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+fn answer_form<'p>(page: &'p str, more: &[(&'p str, &'p str)]) -> Vec<(&'p str, &'p str)> {
     let hidden = ["token", "who", "post", "text", "set"];
-    let mut form = hidden.map(|name| (name, field(page, name))).to_vec();
-    form.extend(
-        more.iter()
-            .map(|(name, value)| (*name, (*value).to_owned())),
-    );
-    form
+    let hidden = hidden.map(|name| (name, field(page, name)));
+    hidden.into_iter().chain(more.iter().copied()).collect()
 }
 
 impl Served {
     /// Sends an answer to the post on a page; returns the next page.
-    async fn answer(&self, page: &str, query: &str, more: &[(&'static str, &str)]) -> String {
-        let form = answer_form(page, more);
-        let form: Vec<(&str, &str)> = form.iter().map(|(n, v)| (*n, v.as_str())).collect();
-        let (status, page) = self
-            .post(&format!("/review/answer{query}"), &form, None)
-            .await;
+    fn answer(&self, page: &str, query: &str, more: &[(&str, &str)]) -> String {
+        let path = format!("/review/answer{query}");
+        let (status, page) = self.post(&path, &answer_form(page, more), "");
+        assert_eq!(status, 200, "{page}");
+        page
+    }
+
+    /// Presses another button than an answer; returns the next page.
+    fn press(&self, page: &str, action: &str) -> String {
+        let (status, page) = self.post(&format!("/review/{action}"), &answer_form(page, &[]), "");
         assert_eq!(status, 200, "{page}");
         page
     }
@@ -363,129 +255,99 @@ impl Served {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
-    for database in databases() {
-        let scene = Scene::new(&database, 20).await;
-        let close: String = (0..8)
-            .map(|i| format!("k{i:05},food,ada,closest,review\n"))
-            .collect();
-        let close = format!("id,label,annotator,chosen,source\n{close}");
-        let close = scene.program.write("close.csv", close);
-        scene.ok(&["labels", "gold", "import", &close]);
-        let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
-        let random = format!("id,label,annotator\n{random}");
-        let random = scene.program.write("random.csv", random);
-        scene.ok(&["labels", "gold", "import", &random, "--random"]);
-        let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
-        assert_eq!(in_sample(), 8);
-        let served = Served::start(&scene, &["--random-share", "0"]);
-        // A close call answered here does not reduce the weight of the random ones.
-        let page = served.get("/review?as=carl").await;
-        let page = served.answer(&page, "", &[("none", "1")]).await;
-        let shown = "<dd>8</dd><dt>random posts that count</dt>";
-        assert!(page.contains(shown), "{page}");
-        for i in 8..16 {
-            let page = served.get("/review?as=ben").await;
-            let (token, post) = (field(&page, "token"), format!("t3_k{i:05}"));
-            let form = [("token", &*token), ("who", "ben"), ("post", &*post)];
-            let (status, page) = served.post("/review/reopen", &form, None).await;
-            assert_eq!(status, 200);
-            assert!(page.contains("will replace the earlier one"), "{page}");
-            assert_eq!(field(&page, "post"), post);
-            served.answer(&page, "", &[("label", "music")]).await;
-        }
-        assert_eq!(in_sample(), 8, "the close calls are kept out of the sample");
-        let labels = scene.json(&["labels", "gold", "list"])["labels"].clone();
-        assert_eq!(labels["music"], 8);
+    let database = sqlite();
+    let scene = Scene::new(&database, 20).await;
+    let close: String = (0..8)
+        .map(|i| format!("k{i:05},food,ada,closest,review\n"))
+        .collect();
+    let close = format!("id,label,annotator,chosen,source\n{close}");
+    let close = scene.program.write("close.csv", close);
+    scene.ok(&["labels", "gold", "import", &close]);
+    let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
+    let random = format!("id,label,annotator\n{random}");
+    let random = scene.program.write("random.csv", random);
+    scene.ok(&["labels", "gold", "import", &random, "--random"]);
+    let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
+    assert_eq!(in_sample(), 8);
+    let served = Served::review(&scene, &["--random-share", "0"]);
+    // A close call answered here does not reduce the weight of the random ones.
+    let page = served.page("/review?as=carl");
+    let page = served.answer(&page, "", &[("none", "1")]);
+    let shown = "<dd>8</dd><dt>random posts that count</dt>";
+    assert!(page.contains(shown), "{page}");
+    for i in 8..16 {
+        let page = served.page("/review?as=ben");
+        let post = format!("t3_k{i:05}");
+        let form = [
+            ("token", field(&page, "token")),
+            ("who", "ben"),
+            ("post", &post),
+        ];
+        let (_, page) = served.post("/review/reopen", &form, "");
+        assert_eq!(field(&page, "post"), post);
+        served.answer(&page, "", &[("label", "music")]);
     }
+    assert_eq!(in_sample(), 8, "the close calls are kept out of the sample");
+    let labels = scene.json(&["labels", "gold", "list"])["labels"].clone();
+    assert_eq!(labels["music"], 8);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
-        database
-            .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'")
-            .await;
-        let served = Served::start(&scene, &["--random-share", "0"]);
-        let notice = |page: &str| {
-            let (_, rest) = page.split_once("role=\"status\">").unwrap();
-            let text = rest.split("</p>").next().unwrap();
-            let mut notice = String::new();
-            let mut is_tag = false;
-            for c in text.chars() {
-                match c {
-                    '<' => is_tag = true,
-                    '>' => is_tag = false,
-                    c if !is_tag => notice.push(c),
-                    _ => {}
-                }
-            }
-            notice
-        };
-        let page = served.get("/review").await;
+    let database = sqlite();
+    let scene = Scene::new(&database, 12).await;
+    database
+        .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'")
+        .await;
+    let served = Served::review(&scene, &["--random-share", "0"]);
+    let mut page = served.page("/review");
+    assert!(
+        !page.contains("0.75"),
+        "the prediction is hidden before the answer"
+    );
+    for (answer, class) in [
+        (&[("label", "gaming")][..], "up"),
+        (&[("none", "1"), ("note", "a pan")], "down"),
+        (&[("none", "1")], "up"),
+    ] {
+        page = served.answer(&page, "", answer);
+        let (_, notice) = page.split_once("role=\"status\">").unwrap();
+        let (notice, _) = notice.split_once("</p>").unwrap();
         assert!(
-            !page.contains("0.75"),
-            "the prediction is hidden before the answer"
+            notice.contains(&format!("<strong class=\"{class}\">")),
+            "{notice}"
         );
-        let page = served.answer(&page, "", &[("label", "gaming")]).await;
-        assert!(
-            notice(&page)
-                .ends_with("you say video games; the model predicted video games, 0.75: right"),
-            "{}",
-            notice(&page)
-        );
-        let page = served
-            .answer(&page, "", &[("none", "1"), ("note", "a+pan")])
-            .await;
-        assert!(
-            notice(&page).ends_with(
-                "you say none of these; the model predicted food and cooking, 0.75: wrong"
-            ),
-            "{}",
-            notice(&page)
-        );
-        let page = served.answer(&page, "", &[("none", "1")]).await;
-        assert!(
-            notice(&page).ends_with("the model predicted no label; its best is music, 0.75: right"),
-            "{}",
-            notice(&page)
-        );
-        assert!(!page.contains("Agreement"), "{page}");
-        // Ben gives the same answer to two posts and a different one to the post with a note.
-        let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
-        let ben = scene.program.write("ben.csv", ben);
-        scene.ok(&["labels", "gold", "import", &ben]);
-        let page = served.get("/review").await;
-        // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.
-        let text = "<bdi>ada</bdi> and <bdi>ben</bdi>: Cohen\u{2019}s kappa 0.50, the same answer to 2 of 3 posts";
-        assert!(page.contains(text), "{page}");
-        let listed = scene.json(&["labels", "gold", "list"])["agreement"].clone();
-        let kappa = listed[0]["kappa"].as_f64().unwrap();
-        assert!((kappa - 0.5).abs() < 1e-12, "{listed}");
-        assert_eq!(listed[0]["annotators"], json!(["ada", "ben"]));
-        let page = served.get("/review/disagreements?as=ben&a=ada&b=ben").await;
-        for text in [
-            "/posts/t3_k00001",
-            "none of these",
-            "a pan",
-            "food and cooking",
-            "kappa 0.50",
-            "answer again",
-        ] {
-            assert!(page.contains(text), "{text}: {page}");
-        }
-        assert!(
-            !page.contains("t3_k00000") && !page.contains("t3_k00007"),
-            "{page}"
-        );
-        let others = served
-            .get("/review/disagreements?as=carl&a=ada&b=carl")
-            .await;
-        assert!(
-            others.contains("no posts with different answers"),
-            "{others}"
-        );
+        assert!(notice.contains("0.75"), "{notice}");
     }
+    assert!(!page.contains("Agreement"), "{page}");
+    // Ben gives the same answer to two posts and a different one to the post with a note.
+    let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
+    let ben = scene.program.write("ben.csv", ben);
+    scene.ok(&["labels", "gold", "import", &ben]);
+    let page = served.page("/review");
+    assert_golden("review.html", &page, &[("name=\"token\" value=\"", "\"")]);
+    // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.
+    let listed = scene.json(&["labels", "gold", "list"])["agreement"].clone();
+    let kappa = listed[0]["kappa"].as_f64().unwrap();
+    assert!((kappa - 0.5).abs() < 1e-12, "{listed}");
+    assert_eq!(listed[0]["annotators"], json!(["ada", "ben"]));
+    let page = served.page("/review/disagreements?as=ben&a=ada&b=ben");
+    for text in [
+        "/posts/t3_k00001",
+        "none of these",
+        "a pan",
+        "food and cooking",
+        "kappa 0.50",
+        "answer again",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(
+        !page.contains("t3_k00000") && !page.contains("t3_k00007"),
+        "{page}"
+    );
+    let others = served.page("/review/disagreements?as=carl&a=ada&b=carl");
+    assert!(!others.contains("/posts/t3_"), "{others}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -498,8 +360,8 @@ async fn each_label_has_its_descriptions_next_to_it() {
     );
     let described = scene.program.write("described.toml", described);
     scene.ok(&["classify", "--pipeline", &described, "--make-current"]);
-    let served = Served::start(&scene, &[]);
-    let page = served.get("/review").await;
+    let served = Served::review(&scene, &[]);
+    let page = served.page("/review");
     let about = "Songs &#38; bands. Concerts.";
     assert!(
         page.contains(&format!("<small><bdi>{about}</bdi></small>")),

@@ -9,8 +9,8 @@ async fn fit_scene(database: &crate::support::postgres::TestDatabase) -> Scene {
 }
 
 /// Answers this many posts: `none` for posts about games, and the right label for the others.
-async fn answer_posts(served: &Served, answers: usize) -> String {
-    let mut page = served.get("/review").await;
+fn answer_posts(served: &Served, answers: usize) -> String {
+    let mut page = served.page("/review");
     for _ in 0..answers {
         let (_, title) = page.split_once("<h1 class=\"post").unwrap();
         let title = title.split("</h1>").next().unwrap();
@@ -19,101 +19,97 @@ async fn answer_posts(served: &Served, answers: usize) -> String {
             "2" => ("label", "food"),
             _ => ("label", "music"),
         };
-        page = served.answer(&page, "", &[key]).await;
+        page = served.answer(&page, "", &[key]);
     }
     page
 }
 
 /// Waits until no fit is running and returns the page's fragment about the fit.
-async fn fit_result(served: &Served) -> String {
+fn fit_result(served: &Served) -> String {
     for _ in 0..600 {
-        let state = served.get("/review/fit").await;
+        let state = served.page("/review/fit");
         if !state.contains("data-poll") {
             return state;
         }
-        SystemClock::shared()
-            .sleep(std::time::Duration::from_millis(50))
-            .await;
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
     panic!("the fit did not end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
-    for database in databases() {
-        let scene = fit_scene(&database).await;
-        let served = Served::start(&scene, &[]);
-        let page = answer_posts(&served, 24).await;
-        assert!(!page.contains("fit now"), "{page}");
-        let page = served.answer(&page, "", &[("label", "food")]).await;
-        assert!(page.contains("fit now"), "{page}");
-        let token = field(&page, "token");
-        let form = [("token", &*token), ("who", "ada")];
-        let runs = || {
-            let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
-            scene.json(&["sql", runs])[0]["n"].clone()
-        };
-        let elsewhere = Some("http://evil.example");
-        assert_eq!(served.post("/review/fit", &form, elsewhere).await.0, 403);
-        let wrong = [("token", "0"), ("who", "ada")];
-        assert_eq!(served.post("/review/fit", &wrong, None).await.0, 403);
-        assert!(
-            !served.get("/review/fit").await.contains("data-poll"),
-            "no fit is running"
-        );
-        let (first, second) = tokio::join!(
-            served.post("/review/fit", &form, None),
-            served.post("/review/fit", &form, None)
-        );
-        assert_eq!((first.0, second.0), (200, 200));
-        let state = fit_result(&served).await;
-        assert!(state.contains("Learned from 25 answers"), "{state}");
-        // Five of the answers are about random posts.
-        assert!(state.contains("not a random sample"), "{state}");
-        assert!(
-            state.contains("All posts now have the labels of first-fit25"),
-            "{state}"
-        );
-        assert!(state.contains("<a href=\"/\">"), "{state}");
-        assert!(!state.contains("fit now"), "{state}");
-        assert_eq!(runs(), 2, "one run from the scene and one from the fit");
-        let current =
-            "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
-        assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
-        // The learned answers do not measure the fit.
-        let page = served.get("/review").await;
-        for part in [
-            "<dd>0</dd><dt>random posts that count</dt>",
-            "not measured since the fit, which may have used all 25 answered posts",
-            "The labels are fitted to 25 answers.",
-        ] {
-            assert!(page.contains(part), "{part}: {page}");
+    let database = sqlite();
+    let scene = fit_scene(&database).await;
+    let served = Served::review(&scene, &[]);
+    let page = answer_posts(&served, 24);
+    assert!(!page.contains("fit now"), "{page}");
+    let page = served.answer(&page, "", &[("label", "food")]);
+    assert!(page.contains("fit now"), "{page}");
+    let token = field(&page, "token");
+    let form = [("token", token), ("who", "ada")];
+    let runs = || {
+        let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
+        scene.json(&["sql", runs])[0]["n"].clone()
+    };
+    let elsewhere = "Origin: http://evil.example\r\n";
+    assert_eq!(served.post("/review/fit", &form, elsewhere).0, 403);
+    let wrong = [("token", "0"), ("who", "ada")];
+    assert_eq!(served.post("/review/fit", &wrong, "").0, 403);
+    assert!(
+        !served.page("/review/fit").contains("data-poll"),
+        "no fit is running"
+    );
+    std::thread::scope(|scope| {
+        for press in [0; 2].map(|_| scope.spawn(|| served.post("/review/fit", &form, "").0)) {
+            assert_eq!(press.join().unwrap(), 200);
         }
-        // A form from before the fit is still valid: the labels that it offers are the same.
-        let next = served.answer(&page, "", &[("label", "food")]).await;
-        assert!(!next.contains("changed in the meantime"), "{next}");
-        assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
+    });
+    let state = fit_result(&served);
+    assert!(state.contains("Learned from 25 answers"), "{state}");
+    // Five of the answers are about random posts.
+    assert!(state.contains("not a random sample"), "{state}");
+    assert!(
+        state.contains("All posts now have the labels of first-fit25"),
+        "{state}"
+    );
+    assert!(state.contains("<a href=\"/\">"), "{state}");
+    assert!(!state.contains("fit now"), "{state}");
+    assert_eq!(runs(), 2, "one run from the scene and one from the fit");
+    let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
+    assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
+    // The learned answers do not measure the fit.
+    let page = served.page("/review");
+    for part in [
+        "<dd>0</dd><dt>random posts that count</dt>",
+        "not measured since the fit, which may have used all 25 answered posts",
+        "The labels are fitted to 25 answers.",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
     }
+    // A form from before the fit is still valid: the labels that it offers are the same.
+    let next = served.answer(&page, "", &[("label", "food")]);
+    assert!(!next.contains("changed in the meantime"), "{next}");
+    assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fit_now_keeps_the_target_of_the_last_fit() {
     let database = sqlite();
     let scene = fit_scene(&database).await;
-    let served = Served::start(&scene, &["--random-share", "1"]);
-    answer_posts(&served, 10).await;
+    let served = Served::review(&scene, &["--random-share", "1"]);
+    answer_posts(&served, 10);
     scene.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
-    let page = answer_posts(&served, 25).await;
+    let page = answer_posts(&served, 25);
     assert!(
         page.contains("As in that fit, the threshold will be chosen for a recall of 0.5."),
         "{page}"
     );
     let token = field(&page, "token");
-    let form = [("token", &*token), ("who", "ada")];
-    served.post("/review/fit", &form, None).await;
-    let state = fit_result(&served).await;
+    let form = [("token", token), ("who", "ada")];
+    served.post("/review/fit", &form, "");
+    let state = fit_result(&served);
     assert!(state.contains("is chosen for a recall of 0.5."), "{state}");
-    let page = served.get("/review").await;
+    let page = served.page("/review");
     assert!(page.contains(" for a recall of 0.5."), "{page}");
 }
 
@@ -123,12 +119,12 @@ async fn a_failed_fit_reports_why_and_changes_nothing() {
     // The model's logits are deleted, so a fit has nothing to learn from.
     let scene = Scene::new(&database, 40).await;
     database.run("DELETE FROM pair_logits").await;
-    let served = Served::start(&scene, &[]);
-    let page = answer_posts(&served, 25).await;
+    let served = Served::review(&scene, &[]);
+    let page = answer_posts(&served, 25);
     let token = field(&page, "token");
-    let form = [("token", &*token), ("who", "ada")];
-    served.post("/review/fit", &form, None).await;
-    let state = fit_result(&served).await;
+    let form = [("token", token), ("who", "ada")];
+    served.post("/review/fit", &form, "");
+    let state = fit_result(&served);
     assert!(
         state.contains("The fit failed: none of the 25 gold posts can be used"),
         "{state}"
@@ -145,9 +141,9 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         return;
     };
     let scene = fit_scene(&database).await;
-    let served = Served::start(&scene, &[]);
-    answer_posts(&served, 24).await;
-    let url = format!("{}/review", served.url);
+    let served = Served::review(&scene, &[]);
+    answer_posts(&served, 24);
+    let url = served.url("/review");
     browser.open(&url, 1280, Scheme::Light).await;
     // Each label has its description next to it.
     assert_eq!(browser.count(".fit").await, 0);

@@ -20,6 +20,7 @@ pub mod browser;
 pub mod builders;
 pub mod engine;
 pub mod exposition;
+pub mod golden;
 pub mod hub;
 pub mod postgres;
 pub mod program;
