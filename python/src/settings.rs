@@ -56,8 +56,6 @@ impl Settings {
             library: self.library.clone(),
             engine,
             openvino: self.openvino.clone(),
-            // There is no other engine with these settings to share weights with.
-            weights: None,
         })
     }
 

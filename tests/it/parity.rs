@@ -13,13 +13,12 @@ use topicmill_score::EngineOptions;
 use topicmill_score::Labeler;
 use topicmill_score::OnnxEngine;
 use topicmill_score::OnnxError;
-use topicmill_score::SharedWeights;
 use topicmill_score::TextResult;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, labeler_with, repository};
+use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -206,51 +205,6 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
         bits(&mut labeler, &set, &shuffled(texts.clone(), seed))
     });
     assert_eq!(one, other, "int8");
-}
-
-#[test]
-fn engines_with_shared_weights_match_a_separate_engine() {
-    if !has_onnx_runtime("engines that share their weights") {
-        return;
-    }
-    let labels: Vec<String> = ["sports", "food and drink"].map(String::from).into();
-    let set = label_set(&labels, "This text is about {}.", Mode::Multi);
-    let texts = ["a goal in the last minute", "how to bake a cake", ""].map(String::from);
-    let made = repository("tests/it/fixtures/models/tiny-bart-made");
-    let of = |dir: &Path, precision| ModelFolder::open(dir, precision).unwrap();
-    let exported = repository("tests/it/fixtures/models/tiny-bart-mnli");
-    // The last folder's file stores its weights in a different layout, so nothing can be shared.
-    let folders = [
-        (of(&made, Some("int8")), true),
-        (of(&made, Some("fp32")), true),
-        (of(&exported, None), true),
-        (of(&repository("models/minilm-reddit-topics"), None), false),
-    ];
-    for (folder, shares) in &folders {
-        let alone = bits(&mut labeler_of(folder.clone(), 512), &set, &texts);
-        // The second engine reuses the weights that the first has packed; the third outlives both.
-        let weights = SharedWeights::default();
-        let sharing = || labeler_with(folder.clone(), 512, Some(weights.clone()));
-        let (mut first, mut second) = (sharing(), sharing());
-        assert_eq!(bits(&mut first, &set, &texts), alone, "{}", folder.name);
-        assert_eq!(bits(&mut second, &set, &texts), alone, "{}", folder.name);
-        assert_eq!(weights.matrices() > 10, *shares, "{}", folder.name);
-        let mut third = sharing();
-        drop((first, second));
-        third.restart().unwrap();
-        assert_eq!(bits(&mut third, &set, &texts), alone, "{}", folder.name);
-        // An engine with a different graph does not reuse the weights.
-        for (other, _) in &folders {
-            let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
-            let mut other_labeler = labeler_with(other.clone(), 512, Some(weights.clone()));
-            assert_eq!(
-                bits(&mut other_labeler, &set, &texts),
-                own,
-                "{}",
-                other.name
-            );
-        }
-    }
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub use self::folder::{
 };
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{CALIBRATED, Label, LabelSet, LabelSetError, Mode};
-pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
+pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
 pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};

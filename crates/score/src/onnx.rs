@@ -4,11 +4,9 @@
 //! search fails. A session computes one batch at a time.
 
 mod error;
-mod initializers;
 pub mod library;
 mod runtime;
 mod session;
-mod weights;
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +17,6 @@ pub use self::error::OnnxError;
 pub use self::library::{FoundBy, Library};
 pub use self::runtime::{Runtime, load_runtime};
 use self::session::{Source, ports_of};
-pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, EngineName, Logits};
@@ -40,8 +37,6 @@ pub struct EngineOptions {
     pub engine: EngineName,
     /// Path to the OpenVINO library; `None` to search for it.
     pub openvino: Option<PathBuf>,
-    /// On a CPU, weights that all engines for a graph share, so that memory holds only one copy.
-    pub weights: Option<SharedWeights>,
 }
 
 /// The device of a loaded model, and the reason why it was chosen.
@@ -121,7 +116,6 @@ impl OnnxEngine {
                 spec.graph.session.clone().into_iter().collect()
             }),
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
-            weights: options.weights.clone(),
             whole_on_gpu: spec.is_some_and(|spec| spec.graph.is_whole_on_gpu()),
         };
         let session = source.session(runtime, device)?;

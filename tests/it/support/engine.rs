@@ -10,7 +10,6 @@ use topicmill_score::EngineError;
 use topicmill_score::EngineOptions;
 use topicmill_score::Labeler;
 use topicmill_score::OnnxEngine;
-use topicmill_score::SharedWeights;
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
@@ -64,19 +63,9 @@ pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
 
 /// Loads a labeler from an opened model folder.
 pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
-    labeler_with(folder, batch_tokens, None)
-}
-
-/// Loads a labeler; its engine shares `weights` with other engines, if given.
-pub fn labeler_with(
-    folder: ModelFolder,
-    batch_tokens: usize,
-    weights: Option<SharedWeights>,
-) -> Labeler {
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
-        weights,
         ..EngineOptions::default()
     };
     let engine = OnnxEngine::load_unchecked(&folder, &options).unwrap();

@@ -1,5 +1,5 @@
-//! Reads the metadata of an ONNX graph without ONNX Runtime: its weights files, its operators, the shape of its
-//! `input_ids`, and the location of its matrices.
+//! Reads the metadata of an ONNX graph without ONNX Runtime: its weights files, its operators, and the shape of its
+//! `input_ids`.
 //!
 //! A graph names its weights files. These must be in its folder and are hashed along with it. Only the fields that are
 //! needed are decoded, and weights are skipped. See <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto> for the
@@ -40,7 +40,7 @@ const IDS: &str = "input_ids";
 const MAX_DIMENSIONS: usize = 64;
 /// Maximum number of tokens, including padding, in a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
-/// Nesting depth of the main graph's inputs, nodes and tensors: the model has depth 0, and its main graph has depth 1.
+/// Nesting depth of the main graph's inputs: the model has depth 0, and its main graph has depth 1.
 const OWN_DEPTH: u32 = 2;
 
 /// The fixed sizes of a batch; `None` for a dynamic size.
@@ -137,7 +137,7 @@ impl Message {
 /// Returns [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
 pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     let file = File::open(graph).map_err(ModelError::read(graph))?;
-    let reader = Reader::read(file, None).map_err(|error| ModelError::graph(graph, error))?;
+    let reader = Reader::read(file).map_err(|error| ModelError::graph(graph, error))?;
     let names = reader.found.into_iter();
     let weights = names
         .map(|name| {
@@ -160,57 +160,6 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     })
 }
 
-/// A graph's tensors, and the names of the tensors that are multiplied.
-#[derive(Debug, Default)]
-pub(crate) struct Tensors {
-    /// All tensors of the main graph.
-    pub(crate) all: Vec<StoredTensor>,
-    /// Names of matrix-product operands.
-    pub(crate) factors: BTreeSet<Vec<u8>>,
-}
-
-/// The location and type of a tensor's data.
-#[derive(Debug, Default)]
-pub(crate) struct StoredTensor {
-    pub(crate) name: Vec<u8>,
-    pub(crate) dims: Vec<i64>,
-    /// ONNX data type.
-    pub(crate) data_type: u64,
-    /// Offset and length of the tensor's data in the graph file.
-    pub(crate) raw: (u64, u64),
-    /// Key-value pairs that give the location of external data.
-    pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Reads a graph's tensors, and the names of the inputs to nodes with these operators.
-///
-/// # Errors
-/// Returns an I/O error if the file cannot be read or is not a graph.
-pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::Result<Tensors> {
-    let wanted = Wanted {
-        operators,
-        tensors: Tensors::default(),
-        tensor: StoredTensor::default(),
-        inputs: Vec::new(),
-        multiplies: false,
-    };
-    let read = Reader::read(File::open(graph)?, Some(wanted))?;
-    Ok(read
-        .wanted
-        .map_or_else(Tensors::default, |wanted| wanted.tensors))
-}
-
-/// Working state for [`tensors`].
-struct Wanted {
-    operators: &'static [&'static str],
-    tensors: Tensors,
-    /// The current tensor.
-    tensor: StoredTensor,
-    /// Input names of the current node.
-    inputs: Vec<Vec<u8>>,
-    multiplies: bool,
-}
-
 struct Reader {
     input: BufReader<File>,
     at: u64,
@@ -221,11 +170,10 @@ struct Reader {
     /// Name of the current input.
     name: Vec<u8>,
     shape: Vec<i64>,
-    wanted: Option<Wanted>,
 }
 
 impl Reader {
-    fn read(file: File, wanted: Option<Wanted>) -> io::Result<Self> {
+    fn read(file: File) -> io::Result<Self> {
         let end = file.metadata()?.len();
         let mut reader = Self {
             input: BufReader::new(file),
@@ -236,7 +184,6 @@ impl Reader {
             ids: Vec::new(),
             name: Vec::new(),
             shape: Vec::new(),
-            wanted,
         };
         reader.message(Message::Model, end, 0)?;
         Ok(reader)
@@ -258,18 +205,14 @@ impl Reader {
             match key & 7 {
                 0 => {
                     let number = self.varint()?;
-                    if (message, key >> 3) == (Message::Tensor, 2) {
-                        self.has_int8_weights |= EIGHT_BITS.contains(&number);
-                    }
-                    match (message, key >> 3, &mut self.wanted) {
-                        (Message::Tensor, 1, _) => self.dimension(number.cast_signed())?,
-                        (Message::Tensor, 2, Some(wanted)) => wanted.tensor.data_type = number,
+                    match (message, key >> 3, self.shape.last_mut()) {
+                        (Message::Tensor, 2, _) => {
+                            self.has_int8_weights |= EIGHT_BITS.contains(&number);
+                        }
+                        (Message::Dimension, 1, Some(size)) => {
+                            *size = i64::try_from(number).unwrap_or(-1);
+                        }
                         _ => {}
-                    }
-                    if let (Message::Dimension, 1, Some(size)) =
-                        (message, key >> 3, self.shape.last_mut())
-                    {
-                        *size = i64::try_from(number).unwrap_or(-1);
                     }
                 }
                 1 => self.skip(8, end)?,
@@ -280,11 +223,9 @@ impl Reader {
                     match (message, key >> 3, message.field(key >> 3)) {
                         (_, _, Some(Message::Entry)) => self.entry(length)?,
                         (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
-                        (Message::Node, 4, _) => self.operator(length)?,
-                        (Message::Node, 1, _) | (Message::Tensor, 1 | 8 | 9, _)
-                            if self.wanted.is_some() =>
-                        {
-                            self.tensor_field(message, key >> 3, length, end)?;
+                        (Message::Node, 4, _) => {
+                            let operator = self.bytes(length)?;
+                            self.is_int8 |= INT8.iter().any(|int8| int8.as_bytes() == operator);
                         }
                         (Message::Input, 1, _) => self.name = self.bytes(length)?,
                         _ => self.skip(length, end)?,
@@ -298,69 +239,11 @@ impl Reader {
         if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
         }
-        if let Some(wanted) = &mut self.wanted {
-            let own = depth == OWN_DEPTH;
-            if message == Message::Tensor {
-                let tensor = std::mem::take(&mut wanted.tensor);
-                wanted.tensors.all.extend(own.then_some(tensor));
-            } else if message == Message::Node {
-                let inputs = std::mem::take(&mut wanted.inputs);
-                if std::mem::take(&mut wanted.multiplies) && own {
-                    wanted.tensors.factors.extend(inputs);
-                }
-            }
-        }
         if self.at == end {
             Ok(())
         } else {
             Err(damaged())
         }
-    }
-
-    /// Adds a dimension to the current tensor.
-    fn dimension(&mut self, size: i64) -> io::Result<()> {
-        match &mut self.wanted {
-            Some(wanted) if wanted.tensor.dims.len() == MAX_DIMENSIONS => Err(damaged()),
-            Some(wanted) => {
-                wanted.tensor.dims.push(size);
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Reads a field of a node or a tensor for [`tensors`].
-    fn tensor_field(
-        &mut self,
-        message: Message,
-        field: u64,
-        length: u64,
-        end: u64,
-    ) -> io::Result<()> {
-        if (message, field) == (Message::Tensor, 9) {
-            let raw = (self.at, length);
-            self.skip(length, end)?;
-            if let Some(wanted) = &mut self.wanted {
-                wanted.tensor.raw = raw;
-            }
-            return Ok(());
-        }
-        if (message, field) == (Message::Tensor, 1) {
-            // The dimensions are packed.
-            let stop = self.at + length;
-            while self.at < stop {
-                let size = self.varint()?.cast_signed();
-                self.dimension(size)?;
-            }
-            return Ok(());
-        }
-        let bytes = self.bytes(length)?;
-        match &mut self.wanted {
-            Some(wanted) if message == Message::Tensor => wanted.tensor.name = bytes,
-            Some(wanted) => wanted.inputs.push(bytes),
-            None => {}
-        }
-        Ok(())
     }
 
     /// Reads a key-value pair about a tensor's external data; the value of `location` is a file name.
@@ -376,9 +259,7 @@ impl Reader {
             if field & 7 != 2 || length > end.saturating_sub(self.at) {
                 return Err(damaged());
             }
-            let mut text = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-            self.input.read_exact(&mut text)?;
-            self.at += length;
+            let text = self.bytes(length)?;
             match field >> 3 {
                 1 => key = text,
                 2 => value = text,
@@ -386,22 +267,8 @@ impl Reader {
             }
         }
         if key == b"location" {
-            let name = String::from_utf8(value.clone()).map_err(|_| damaged())?;
+            let name = String::from_utf8(value).map_err(|_| damaged())?;
             self.found.insert(name);
-        }
-        if let Some(wanted) = &mut self.wanted {
-            wanted.tensor.external.push((key, value));
-        }
-        Ok(())
-    }
-
-    /// Reads a node's operator.
-    fn operator(&mut self, length: u64) -> io::Result<()> {
-        let name = self.bytes(length)?;
-        let is_one_of = |operators: &[&str]| operators.iter().any(|one| one.as_bytes() == name);
-        self.is_int8 |= is_one_of(&INT8);
-        if let Some(wanted) = &mut self.wanted {
-            wanted.multiplies = is_one_of(wanted.operators);
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::library;
 use super::runtime::{Runtime, strip_location};
-use super::weights::SharedWeights;
 use super::{OnnxError, is_out_of_memory};
 use crate::engine::Device;
 use crate::ports::Port;
@@ -21,8 +20,6 @@ pub(super) struct Source {
     /// Session options.
     pub entries: Vec<(String, String)>,
     pub threads: usize,
-    /// On a CPU, weights to share with other sessions for the graph.
-    pub weights: Option<SharedWeights>,
     /// True if a GPU must run all nodes.
     pub whole_on_gpu: bool,
 }
@@ -33,23 +30,14 @@ const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 impl Source {
     pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
         let Device::Cuda(number) = device else {
-            let shared = self.weights.as_ref();
-            let built = self.build(runtime, None, shared);
-            let built = match built {
-                // A kernel may not support shared weights.
-                Err(error) if shared.is_some() => self.build(runtime, None, None).inspect(|_| {
-                    let message = strip_location(&error.to_string());
-                    tracing::warn!("engines do not share weights: {message}");
-                }),
-                built => built,
-            };
+            let built = self.build(runtime, None);
             return built.map_err(|e| graph_error(&self.graph, &strip_location(&e.to_string())));
         };
         let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
             device: number,
             detail,
         })?;
-        self.build(runtime, Some(number), None).map_err(|e| {
+        self.build(runtime, Some(number)).map_err(|e| {
             let message = strip_location(&e.to_string());
             // A damaged file is not the GPU's fault.
             if message.starts_with("Load model from") || message.contains("External ") {
@@ -76,12 +64,7 @@ impl Source {
         })
     }
 
-    fn build(
-        &self,
-        runtime: &Runtime,
-        cuda: Option<u16>,
-        weights: Option<&SharedWeights>,
-    ) -> ort::Result<Session> {
+    fn build(&self, runtime: &Runtime, cuda: Option<u16>) -> ort::Result<Session> {
         let mut builder = Session::builder(&runtime.environment)?
             .with_optimization_level(GraphOptimizationLevel::Level3)?
             .with_intra_threads(self.threads)?
@@ -103,8 +86,6 @@ impl Source {
                 builder = builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?;
             }
             builder = builder.with_execution_providers([provider])?;
-        } else if let Some(weights) = weights {
-            builder = weights.apply(builder, &self.graph)?;
         }
         builder.commit_from_file(&self.graph)
     }
