@@ -35,10 +35,11 @@
 //! - `pipeline`: runs the stages and records each run. `schedule`: scheduled runs, each executed once across machines.
 //! - `collect`: fetches posts into the store. `purge`: deletes posts. `worker`: the context of a stage.
 //! - `classify`: claims, scores and writes the backlog. `files`: scores files without a database.
-//! - `engines`: opens engines from settings. `hub`: downloads model folders. `gpu`: samples GPU figures.
+//! - `engines`: opens engines from settings. `hub`: downloads model folders. `gpu`: checks that a
+//!   model is on its GPU.
 //! - `export`: writes labelled posts as a data set. `report_files`: writes a report as files. `backup`: copies a SQLite
 //!   database. `atomic_file`: atomic file writes.
-//! - `status`: the state of the pipeline for `status` and monitors. `advice`: the bottleneck of a run.
+//! - `status`: the state of the pipeline for `status` and monitors. `bottleneck`: what limits a run.
 //! - `metrics`: Prometheus metrics. `notify`: runs a command when a run fails or recovers. `telemetry`: logging.
 //!
 //! # Glossary
@@ -68,9 +69,9 @@
 /// The version of the program and its source.
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
-pub mod advice;
 pub mod atomic_file;
 pub mod backup;
+pub mod bottleneck;
 pub mod classify;
 pub mod cli;
 pub mod collect;

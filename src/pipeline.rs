@@ -328,7 +328,6 @@ impl Context {
             let worker = self.worker(run);
             let on_step = |step| match step {
                 LabelStep::Counted(new) => self.metrics.add_labelled(&new),
-                LabelStep::Gpus(now) => self.metrics.set_gpus(now),
                 step => progress(step),
             };
             classify::label(&worker, models, set, options, &on_step, done).await

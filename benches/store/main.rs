@@ -13,7 +13,6 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::gpu::GpuWatch;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
@@ -482,7 +481,6 @@ impl Bench {
                 watch: false,
                 make_current: MakeCurrent::Always,
                 settings: RunSettings::default(),
-                gpus: GpuWatch::default(),
             };
             let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
             let mut done = ClassifyCounts::default();

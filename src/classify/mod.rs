@@ -25,14 +25,13 @@ use topicmill_score::{LabelSet, LabelerError, Models};
 pub use self::current::MakeCurrent;
 use self::lane::Shared;
 use self::leases::LiveLeases;
-pub use self::measure::{dry_run, tune};
+pub use self::measure::dry_run;
 use self::retry::Retry;
 use self::tally::Tally;
 pub use self::targets::model_row;
-use crate::gpu::{GpuWatch, Sampler};
 use crate::worker::Worker;
 use topicmill_core::FailureKind;
-use topicmill_core::record::{ClassifyCounts, GpuSample, LabelAgreement, RunSettings};
+use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_review::compare::Moves;
 use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
@@ -92,8 +91,6 @@ pub struct Options {
     pub make_current: MakeCurrent,
     /// Settings for the run record.
     pub settings: RunSettings,
-    /// The engines' GPUs.
-    pub gpus: GpuWatch,
 }
 
 /// A progress event of labelling.
@@ -103,10 +100,6 @@ pub enum LabelStep {
     Expect(u64),
     /// Number of posts written since the last such event.
     Done(u64),
-    /// The state of the GPUs, in one line.
-    Gpu(String),
-    /// The state of each GPU; empty when nothing has been computed for a while.
-    Gpus(Vec<GpuSample>),
     /// Counts since the last such event. Their sum is in the run record.
     Counted(Box<ClassifyCounts>),
 }
@@ -134,7 +127,6 @@ pub async fn label(
     let store = worker.store;
     store.posts().apply_text_rule().await?;
     record_settings(&models[0], options, done);
-    let mut sampler = options.gpus.sampler();
     let shared = Shared::new(worker, &mut models, set, options, progress).await?;
     // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
     current::set_current(store, shared.target, options.make_current).await?;
@@ -152,7 +144,7 @@ pub async fn label(
     } else {
         None
     };
-    let ended = shared.work(models, &mut watch, &mut sampler, done).await;
+    let ended = shared.work(models, &mut watch, done).await;
     if shared.retry.is_unreachable() {
         // Each of the following calls would wait for the database again.
         return shared.end_without_database(ended);
@@ -177,7 +169,6 @@ fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts
         batch_tokens: models.large.batch_tokens(),
         ..options.settings.clone()
     };
-    done.gpu_note = options.gpus.note().map(str::to_owned);
 }
 
 /// Releases the posts that are claimed but not scored.
@@ -222,14 +213,13 @@ impl Shared<'_> {
         &self,
         models: Vec<Models>,
         watch: &mut Option<Watch>,
-        sampler: &mut Sampler,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         // With a small model, each text first needs a shortlist, which the large model's vectors cannot provide.
         if models[0].small.is_none() {
             self.label_from_vectors(done).await?;
         }
-        self.rounds(models, watch, sampler, done).await
+        self.rounds(models, watch, done).await
     }
 
     /// Ends a run whose database is unreachable.
@@ -266,7 +256,6 @@ impl Shared<'_> {
         &self,
         mut models: Vec<Models>,
         watch: &mut Option<Watch>,
-        sampler: &mut Sampler,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         let Worker { clock, stop, .. } = *self.worker;
@@ -288,10 +277,9 @@ impl Shared<'_> {
             self.waiting.store(waiting.claimable, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts + waiting.claimable));
             let round;
-            (models, round) = self.round(models, sampler, done).await;
+            (models, round) = self.round(models, done).await;
             let same = done.posts + done.failed + done.refused == before;
             idle_rounds = if same { idle_rounds + 1 } else { 0 };
-            done.gpu = sampler.figures();
             done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
             done.posts_per_sec = rate(done.posts, done.seconds);
             let enough = self.left.load(Ordering::Relaxed) == 0;
@@ -332,7 +320,6 @@ impl Shared<'_> {
     async fn round(
         &self,
         models: Vec<Models>,
-        sampler: &mut Sampler,
         done: &mut ClassifyCounts,
     ) -> (Vec<Models>, Result<(), BacklogError>) {
         let lanes = models.into_iter().map(async |models| {
@@ -347,17 +334,11 @@ impl Shared<'_> {
             (counts, ended)
         });
         let lease = self.options.lease;
-        let on_sample = |line, gpus| {
-            (self.progress)(LabelStep::Gpu(line));
-            (self.progress)(LabelStep::Gpus(gpus));
-        };
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             // Runs concurrently with the lanes and is dropped with them, so that no abandoned lease is renewed.
             never = leases::heartbeat(self.worker, &self.retry, lease, &self.leases) => match never {},
-            never = sampler.sample(self.worker.clock, on_sample) => match never {},
         };
-        (self.progress)(LabelStep::Gpus(Vec::new()));
         let (mut models, mut outcome) = (Vec::new(), Ok(()));
         for (counts, ended) in lanes {
             done.add(&counts);

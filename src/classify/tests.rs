@@ -1,6 +1,5 @@
 //! Labels a SQLite database with a scripted engine, and checks what is written, released and rejected after failures.
 
-mod gpus;
 mod scene;
 mod shortlist;
 
@@ -9,9 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use self::scene::*;
 use super::*;
-use crate::gpu::{GpuReading, Probe};
 use topicmill_core::clock::ManualClock;
-use topicmill_core::record::Gpu;
 use topicmill_core::{AuthorPolicy, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};

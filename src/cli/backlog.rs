@@ -1,68 +1,16 @@
-//! Labels the backlog, for every command that does so: tunes the batch size, shows progress, logs the result, and
-//! returns the exit code.
+//! Labels the backlog, for every command that does so: shows progress, logs the result, and returns the exit code.
 
 use super::{CliError, Exit};
-use crate::advice;
-use crate::classify::{self, LabelStep, MakeCurrent, Options};
-use crate::engines::{Budget, EnginePool, cores};
-use crate::gpu::GpuWatch;
+use crate::bottleneck;
+use crate::classify::{LabelStep, MakeCurrent, Options};
+use crate::engines::EnginePool;
 use crate::pipeline::Context;
 use crate::status::short_hash;
 use crate::telemetry::{Progress, tenths};
-use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSettings};
+use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_score::hypothesis::{self, Pass};
-use topicmill_score::{Device, FitTarget, LabelSet, ModelFolder, Models};
+use topicmill_score::{Device, FitTarget, LabelSet, ModelFolder};
 use topicmill_store::{Store, StoreError};
-
-/// Sets the token budget of the models: a cached one, or one found by a search. Returns the models and the budget's
-/// origin.
-///
-/// The result of a search is also stored in the database, for machines where the cache folder is not writable.
-async fn tune_batch_tokens(
-    context: &Context,
-    mut models: Vec<Models>,
-    budget: &Budget,
-    set: &LabelSet,
-    limit: Option<u64>,
-) -> Result<(Vec<Models>, BudgetOrigin), CliError> {
-    let key = match budget {
-        Budget::Unsearched(key) => format!("batch tokens of {key}"),
-        Budget::Fixed => return Ok((models, BudgetOrigin::Set)),
-        Budget::FromModel => return Ok((models, BudgetOrigin::Model)),
-        Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),
-    };
-    tracing::debug!(key, "looking up the token budget of a batch");
-    let kept = context.store.meta(&key).await?;
-    let kept = kept.and_then(|kept| kept.parse().ok());
-    let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
-        (kept, BudgetOrigin::Searched)
-    } else {
-        let first = models.remove(0);
-        let (first, found) =
-            classify::tune(&context.store, &context.clock, first, set, limit).await?;
-        let batch_tokens = first.large.batch_tokens();
-        // The models must remain in the order of their devices.
-        models.insert(0, first);
-        // The result of an incomplete search is used in this run, but not stored.
-        if found.is_some_and(|found| found.whole) {
-            tracing::info!(batch_tokens, "found the best token budget of a batch");
-            context
-                .store
-                .set_meta(&key, &batch_tokens.to_string())
-                .await?;
-            if let Err(why) = budget.remember(batch_tokens) {
-                tracing::debug!("the token budget is stored only in this database: {why}");
-            }
-            (batch_tokens, BudgetOrigin::Searched)
-        } else {
-            (batch_tokens, BudgetOrigin::Default)
-        }
-    };
-    for models in &mut models {
-        models.large.set_batch_tokens(batch_tokens);
-    }
-    Ok((models, origin))
-}
 
 /// Labels the backlog of a store with a progress bar, logs the result, and returns the exit code.
 pub async fn label(
@@ -76,41 +24,27 @@ pub async fn label(
         devices,
         threads,
         runtime,
-        budget,
     } = engines;
     let folder = models[0].large.folder();
     let set = &fitted_or_given(&context.store, folder, set, options.make_current).await?;
     warn_about_identical_labels(models[0].large.folder(), set);
-    let (models, batch_tokens_from) =
-        tune_batch_tokens(context, models, &budget, set, options.limit).await?;
     let settings = RunSettings {
         devices: devices.iter().map(Device::to_string).collect(),
         precision: models[0].large.folder().precision.clone(),
-        batch_tokens_from,
         runtime,
         threads,
-        cores: cores(),
-        database: match context.store {
-            Store::Sqlite(_) => "sqlite".to_owned(),
-            Store::Postgres(_) => "postgres".to_owned(),
-        },
         ..RunSettings::default()
     };
     let pass = Pass::of(&models[0].large.folder().kind, set);
     let options = Options {
         settings,
-        gpus: GpuWatch::for_devices(&devices),
         ..options.clone()
     };
-    if let Some(note) = options.gpus.note() {
-        tracing::warn!("GPU figures are missing or unreliable: {note}");
-    }
     let bar = Progress::start("classify", "posts", 0);
     let on_step = |step: LabelStep| match step {
         LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         LabelStep::Done(n) => bar.add(n),
-        LabelStep::Gpu(line) => bar.note(&line),
-        LabelStep::Gpus(_) | LabelStep::Counted(_) => {}
+        LabelStep::Counted(_) => {}
     };
     let labelled = context.classify(models, set, &options, &on_step).await;
     drop(bar);
@@ -223,6 +157,7 @@ fn log_result(done: &ClassifyCounts, pass: Pass) {
         refused = some(done.refused),
         held_elsewhere = some(done.held_elsewhere),
         posts_per_sec = tenths(done.posts_per_sec),
+        limited_by = bottleneck::of_classify(done).map(|found| found.limit.to_string()),
         "classifying done"
     );
     if let Some(LabelAgreement { posts, same }) =
@@ -233,12 +168,6 @@ fn log_result(done: &ClassifyCounts, pass: Pass) {
             same,
             "checked the shortlist: `posts` posts were also labelled without it, and `same` of them got the same label"
         );
-    }
-    for gpu in &done.gpu {
-        tracing::info!("{}", advice::gpu_line(gpu));
-    }
-    if advice::verdict(done).on_target == Some(false) {
-        tracing::info!("`topicmill doctor --bottleneck` shows what to change");
     }
     if done.parked > 0 {
         tracing::warn!(

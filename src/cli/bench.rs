@@ -1,105 +1,347 @@
-//! `topicmill bench`: measures how fast this machine scores, and searches for faster settings.
-
-mod agreement;
-mod autotune;
-mod sweep;
+//! `topicmill bench`: measures the speed, memory and labels of each precision and batch size on the user's own texts.
+//!
+//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the
+//! longest. Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
+use super::output::Printout;
 use super::setup::{ModelFlags, PipelineFlags, Setup, run_blocking};
-use super::{CliError, Exit};
-use crate::engines::OpenedModel;
-use topicmill_score::LabelSet;
+use super::{CliError, Exit, OutputFormat, output};
+use crate::engines::{ModelChoice, OpenedModel};
+use crate::gpu::memory_used_mib;
+use crate::telemetry::Progress;
+use topicmill_core::clock::SharedClock;
+use topicmill_score::batch::BatchRow;
+use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::PreparedLabels;
+use topicmill_score::openvino::load_openvino;
 use topicmill_score::reddit::post_text;
 use topicmill_score::text::EncodedText;
-use topicmill_sources::sample;
+use topicmill_score::{Device, EngineName, LabelSet, Labeler, LabelerError, ModelFolder};
+use topicmill_store::{Access, ExistingTarget};
 
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
-  topicmill bench autotune
-  topicmill bench sweep --model models/bart-large-mnli --posts 20")]
-pub enum Bench {
-    /// Measure posts per second for batch sizes in posts and batch sizes in tokens
-    Sweep(sweep::Sweep),
-    /// Search for the fastest number of tokens per batch, and store the result
-    Autotune(autotune::Autotune),
-    /// Measure each engine's and precision's speed and agreement with float32, and store the result
-    Agreement(agreement::AgreementBench),
-}
+/// Precisions that a graph, or OpenVINO with a float32 graph, may have.
+const PRECISIONS: [&str; 6] = [FP32, "fp16", "bf16", "int8", "int8-g32", "int8-g128"];
+/// The precision that the others are compared with.
+const FP32: &str = "fp32";
+/// Batch sizes in posts.
+const POSTS: [usize; 8] = [5, 10, 15, 20, 25, 30, 35, 40];
+/// Batch sizes in tokens, padding included.
+const TOKENS: [usize; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+/// Texts whose labels are compared.
+const COMPARED_TEXTS: u32 = 400;
+/// Texts that are scored with each batch size.
+const TIMED_TEXTS: usize = 100;
+/// Passes over the texts with each batch size; the fastest one counts.
+const PASSES: usize = 2;
+/// Share of labels equal to float32 that a suggested precision needs, and the texts that show it: with 200, a true
+/// share of 0.95 is measured as 0.99 or more in fewer than one in a hundred measurements.
+const SAME_LABELS: (f64, usize) = (0.99, 200);
+/// A smaller batch is suggested if it is at most this much slower, because it needs less memory.
+const AS_FAST: f64 = 0.98;
 
-/// Flags that select the model and the texts to measure.
 #[derive(Debug, Args)]
-struct BenchFlags {
-    /// Score the texts in FILE [default: the sample posts]
+#[command(after_help = "Examples:
+  topicmill bench
+  topicmill bench --texts texts.ndjson --posts 200 --model models/bart-large-mnli
+
+The last lines are the settings to write: the fastest precision that gives at least 99 % of the texts the same label as \
+float32, and its fastest batch size.")]
+pub struct Bench {
+    /// Measure the texts in FILE [default: a sample of the database's posts]
     ///
     /// FILE contains one JSON object per line, with text, or title and selftext.
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
-    /// Score N texts
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    posts: Option<u32>,
+    /// Measure N texts
+    #[arg(long, value_name = "N", default_value_t = COMPARED_TEXTS, value_parser = clap::value_parser!(u32).range(1..))]
+    posts: u32,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     model: ModelFlags,
+    /// Set the output format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
 }
 
-/// A loaded model, and encoded texts for it.
+/// What is measured.
 struct Workload {
-    model: OpenedModel,
+    choice: ModelChoice,
     set: LabelSet,
-    prepared: PreparedLabels,
     texts: Vec<String>,
-    encoded: Vec<EncodedText>,
+    clock: SharedClock,
+    stop: CancellationToken,
 }
 
-impl BenchFlags {
-    fn load(&self, setup: &Setup, posts: u32) -> Result<Workload, CliError> {
-        let posts = self.posts.unwrap_or(posts) as usize;
-        let texts = if let Some(path) = &self.texts {
-            read_texts(path, posts)?
-        } else {
-            let all = sample::texts();
-            all.iter().cycle().take(posts).cloned().collect()
+/// A precision's labels, and the measurements of its batch sizes.
+struct Precision {
+    name: String,
+    /// The value of the setting.
+    setting: String,
+    /// The label of each text; `None` if the model abstains or the text cannot be scored.
+    labels: Vec<Option<usize>>,
+    sizes: Vec<BatchSize>,
+}
+
+/// A batch size and its measurements.
+struct BatchSize {
+    by: &'static str,
+    size: usize,
+    batches: Vec<Vec<BatchRow>>,
+    /// The fastest pass; `None` if memory runs out.
+    seconds: Option<f64>,
+    peak_mib: Option<u64>,
+}
+
+impl Bench {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let texts = match &self.texts {
+            Some(path) => read_texts(path, self.posts as usize)?,
+            None => stored_texts(setup, self.posts).await?,
         };
-        let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
-        let choice = setup.model_choice(&self.model)?;
-        let mut model = choice.open_one(choice.devices[0])?;
-        let prepared = model.labeler.prepare(&set)?;
-        let encoded = model.labeler.encoder().encode(&texts);
-        let encoded = encoded.map_err(topicmill_score::LabelerError::Tokenize)?;
-        Ok(Workload {
-            model,
-            set,
-            prepared,
+        let workload = Workload {
+            choice: setup.model_choice(&self.model)?,
+            set: setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?,
             texts,
-            encoded,
-        })
+            clock: setup.clock.clone(),
+            stop: setup.stop.clone(),
+        };
+        run_blocking(move || workload.run(self.format)).await
     }
 }
 
 impl Workload {
-    /// Describes the workload, so that later readers of the figures know what was measured.
-    fn facts(&self) -> Value {
-        let folder = self.model.labeler.folder();
-        let rows = self.model.labeler.rows(&self.prepared, &self.encoded);
-        json!({
-            "topicmill": env!("CARGO_PKG_VERSION"),
-            "model": folder.name, "precision": folder.precision, "manifest_hash": folder.manifest_hash,
-            "device": self.model.chosen.device.to_string(), "runtime": self.model.runtime,
-            "threads": self.model.threads, "cores": std::thread::available_parallelism().map_or(1, usize::from),
-            "posts": self.texts.len(), "labels": self.set.labels.len(), "rows": rows.len(),
-            "tokens": rows.iter().map(|row| row.len).sum::<usize>(),
-        })
+    fn run(mut self, format: OutputFormat) -> Result<Exit, CliError> {
+        let mut found: Vec<Precision> = Vec::new();
+        for (name, precision) in self.precisions()? {
+            self.choice.precision.clone_from(&precision);
+            match self.measure(name, precision) {
+                Ok(Some(measured)) => found.push(measured),
+                Ok(None) => {
+                    tracing::warn!("stopped before the measurement was complete");
+                    return Ok(Exit::Done);
+                }
+                // Without float32 there is nothing to compare with.
+                Err(error) if found.is_empty() => return Err(error),
+                Err(error) => tracing::warn!("left out a precision: {error}"),
+            }
+        }
+        let timed = self.texts.len().min(TIMED_TEXTS);
+        let fp32 = found.iter().find(|one| one.name == FP32);
+        let fp32 = fp32.map(|one| one.labels.clone());
+        let rows: Vec<Value> = found
+            .iter()
+            .flat_map(|one| one.sizes.iter().map(move |size| (one, size)))
+            .map(|(one, size)| {
+                json!({
+                    "precision": one.name, "batch by": size.by, "size": size.size,
+                    "texts/s": size.seconds.map(|seconds| round_to(per_second(timed, seconds), 1)),
+                    "peak MiB": size.peak_mib,
+                    "labels as in fp32": one.same_labels(fp32.as_deref()).map(|share| round_to(share, 4)),
+                })
+            })
+            .collect();
+        let table = output::table_from_objects(&rows);
+        let Some((precision, batch_tokens)) = suggested(&found, fp32.as_deref()) else {
+            output::print_table(&table, format)?;
+            return Ok(Exit::Partial);
+        };
+        let settings = json!({"precision": precision, "batch_tokens": batch_tokens});
+        let all = json!({"texts": self.texts.len(), "measured": rows, "settings": settings});
+        Printout::new(all).with("", table).print(format)?;
+        if format == OutputFormat::Table {
+            output::print(&format!(
+                "[classify]\nprecision = \"{precision}\"\nbatch_tokens = {batch_tokens}\n"
+            ))?;
+        }
+        Ok(Exit::Done)
+    }
+
+    /// Lists the precisions of the folder on this machine, float32 first, with the value that selects each.
+    fn precisions(&mut self) -> Result<Vec<(String, Option<String>)>, CliError> {
+        let asked = self.choice.precision.take();
+        let chosen = self.choice.open_one(self.choice.devices[0])?.chosen;
+        self.choice.devices = vec![chosen.device];
+        let own = self.choice.folder()?;
+        let mut all = vec![(own.precision, None)];
+        for name in PRECISIONS {
+            let precision = Some(name.to_owned());
+            let folder = ModelChoice {
+                precision: precision.clone(),
+                ..self.choice.clone()
+            }
+            .folder();
+            if let Ok(folder) = folder
+                && self.is_supported(&folder)
+                && all.iter().all(|(known, _)| *known != folder.precision)
+            {
+                all.push((folder.precision, precision));
+            }
+        }
+        all.retain(|(name, _)| {
+            asked
+                .as_ref()
+                .is_none_or(|asked| name == asked || name == FP32)
+        });
+        all.sort_by_key(|(name, _)| name != FP32);
+        Ok(all)
+    }
+
+    fn is_supported(&self, folder: &ModelFolder) -> bool {
+        let rounding = folder.rounding;
+        let openvino = || load_openvino(self.choice.openvino.as_deref());
+        rounding.is_exact()
+            || self.choice.engine != EngineName::OnnxRuntime
+                && openvino().is_ok_and(|found| !rounding.is_bf16() || found.has_bf16())
+    }
+
+    /// Measures a precision; `None` after a signal.
+    fn measure(
+        &self,
+        name: String,
+        precision: Option<String>,
+    ) -> Result<Option<Precision>, CliError> {
+        let device = self.choice.devices[0];
+        let OpenedModel { mut labeler, .. } = self.choice.open_one(device)?;
+        let prepared = labeler.prepare(&self.set)?;
+        let stopped = || self.stop.is_cancelled();
+        let Some(results) = labeler.score_all(&prepared, &self.texts, &stopped)? else {
+            return Ok(None);
+        };
+        let labels = results.into_iter().map(|result| {
+            let scores = result.ok()?.scores;
+            (!scores.abstained).then_some(scores.best)
+        });
+        let texts = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
+        let encoded = labeler.encoder().encode(texts);
+        let encoded = encoded.map_err(LabelerError::Tokenize)?;
+        let mut sizes = sizes(&labeler, &prepared, &encoded);
+        let bar = Progress::start("bench", "passes", (sizes.len() * PASSES) as u64);
+        for pass in 0..PASSES {
+            for size in &mut sizes {
+                if pass == 0 {
+                    // A new session, so that memory of the previous size is not counted.
+                    labeler.restart().map_err(LabelerError::Engine)?;
+                    memory::reset_peak();
+                } else if size.seconds.is_none() {
+                    continue;
+                }
+                let began = self.clock.elapsed();
+                let fits = size.compute(&mut labeler, &prepared, &encoded, &self.stop)?;
+                let seconds = self.clock.elapsed().saturating_sub(began).as_secs_f64();
+                if self.stop.is_cancelled() {
+                    return Ok(None);
+                }
+                size.seconds = fits.then(|| size.seconds.unwrap_or(f64::INFINITY).min(seconds));
+                if pass == 0 {
+                    size.peak_mib = match device {
+                        Device::Cuda(_) => memory_used_mib(),
+                        Device::Cpu | Device::Auto => memory::peak_mib(),
+                    };
+                }
+                bar.add(1);
+            }
+        }
+        Ok(Some(Precision {
+            name,
+            setting: precision.unwrap_or_else(|| "auto".to_owned()),
+            labels: labels.collect(),
+            sizes,
+        }))
     }
 }
 
+/// Plans the batches of each size; a model whose scores depend on the batch has only one.
+fn sizes(labeler: &Labeler, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchSize> {
+    let rows = labeler.rows(prepared, texts);
+    let size = |by, size, batches| BatchSize {
+        by,
+        size,
+        batches,
+        seconds: None,
+        peak_mib: None,
+    };
+    let by_tokens = |tokens| size("tokens", tokens, labeler.plan(rows.clone(), tokens));
+    if labeler.folder().depends_on_batch() {
+        return vec![by_tokens(labeler.batch_tokens())];
+    }
+    let mut by_label = rows.clone();
+    by_label.sort_by_key(|row| (row.label, row.text));
+    let by_posts = POSTS.map(|posts| {
+        let of_label = by_label.chunk_by(|a, b| a.label == b.label);
+        let batches = of_label.flat_map(|rows| rows.chunks(posts));
+        size("posts", posts, batches.map(<[BatchRow]>::to_vec).collect())
+    });
+    by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
+}
+
+impl BatchSize {
+    /// Computes the batches until a signal. Returns false if memory runs out.
+    fn compute(
+        &self,
+        labeler: &mut Labeler,
+        prepared: &PreparedLabels,
+        texts: &[EncodedText],
+        stop: &CancellationToken,
+    ) -> Result<bool, CliError> {
+        for batch in &self.batches {
+            match labeler.compute_batch(prepared, texts, batch) {
+                Ok(()) if stop.is_cancelled() => break,
+                Ok(()) => {}
+                Err(EngineError::OutOfMemory { .. }) => {
+                    // A session keeps its memory after running out, so the next size would fail too.
+                    labeler.restart().map_err(LabelerError::Engine)?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(LabelerError::Engine(error).into()),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Precision {
+    /// Returns the share of texts with the same label as in float32.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
+    fn same_labels(&self, fp32: Option<&[Option<usize>]>) -> Option<f64> {
+        let same = self.labels.iter().zip(fp32?).filter(|(a, b)| a == b);
+        Some(same.count() as f64 / self.labels.len() as f64)
+    }
+
+    /// Returns true if its labels are close enough to float32 to suggest it.
+    fn is_close(&self, fp32: Option<&[Option<usize>]>) -> bool {
+        let (least, texts) = SAME_LABELS;
+        let same = self.same_labels(fp32);
+        self.name == FP32 || self.labels.len() >= texts && same.is_none_or(|share| share >= least)
+    }
+}
+
+/// Returns the values of the settings `precision` and `batch_tokens` that are fastest, with the labels of float32.
+fn suggested<'f>(
+    found: &'f [Precision],
+    fp32: Option<&[Option<usize>]>,
+) -> Option<(&'f str, usize)> {
+    let close = found.iter().filter(|one| one.is_close(fp32));
+    let timed = close.flat_map(|one| {
+        let by_tokens = one.sizes.iter().filter(|size| size.by == "tokens");
+        by_tokens.filter_map(|size| Some((one.setting.as_str(), size.size, size.seconds?)))
+    });
+    let timed: Vec<_> = timed.collect();
+    let (precision, _, fastest) = *timed.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let as_fast = timed
+        .iter()
+        .find(|(of, _, seconds)| *of == precision && seconds * AS_FAST <= fastest);
+    as_fast.map(|(_, size, _)| (precision, *size))
+}
+
 /// Reads up to `most` texts from a file with one JSON object per line.
-pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
+fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("cannot read `{}`: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut texts = Vec::new();
@@ -118,34 +360,92 @@ pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliErr
     Ok(texts)
 }
 
-impl Bench {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let (clock, stop) = (setup.clock.clone(), setup.stop.clone());
-        let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self {
-            Self::Sweep(sweep) => {
-                let workload = sweep.flags.load(setup, 200)?;
-                Box::new(move || sweep.run(workload, &clock, &stop))
-            }
-            Self::Autotune(autotune) => {
-                let workload = autotune.flags.load(setup, 2_000)?;
-                Box::new(move || autotune.run(workload, &clock))
-            }
-            Self::Agreement(agreement) => {
-                let work = agreement.load(setup)?;
-                Box::new(move || agreement.run(&work, &clock, &stop))
-            }
-        };
-        run_blocking(measured).await
+/// Reads up to `most` distinct texts of stored posts, at random.
+async fn stored_texts(setup: &Setup, most: u32) -> Result<Vec<String>, CliError> {
+    // Without a label set, no text counts as labelled.
+    let any = ExistingTarget {
+        model: None,
+        label_set: None,
+        hypotheses: Vec::new(),
+    };
+    let store = setup.store(Access::ReadOnly).await?;
+    let sample = store.labels().estimate_work(&any, most).await?.sample;
+    store.close().await?;
+    if sample.is_empty() {
+        return Err(CliError::Usage(
+            "the database has no posts to measure: collect some, or name a file with --texts"
+                .into(),
+        ));
     }
+    Ok(sample.into_iter().map(|(_, text)| text).collect())
 }
 
-fn min_and_median(times: &[f64]) -> (f64, f64) {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    (sorted[0], sorted[sorted.len() / 2])
+#[expect(clippy::cast_precision_loss, reason = "a displayed figure")]
+fn per_second(texts: usize, seconds: f64) -> f64 {
+    texts as f64 / seconds.max(1e-9)
 }
 
 fn round_to(number: f64, decimals: i32) -> f64 {
     let power = 10_f64.powi(decimals);
     (number * power).round() / power
+}
+
+/// Peak memory of this process, from `/proc` (Linux only).
+mod memory {
+    /// Resets the peak to the current usage.
+    pub fn reset_peak() {
+        // If the reset fails, the peak covers the whole run: too high, but never too low.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+    }
+
+    pub fn peak_mib() -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kib / 1024)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_precision_with_enough_equal_labels_is_suggested() {
+        let precision = |name: &str, changed: usize, seconds: [f64; 3]| Precision {
+            name: name.to_owned(),
+            setting: name.to_owned(),
+            labels: (0..400)
+                .map(|text| (text >= changed).then_some(1))
+                .collect(),
+            sizes: [("posts", 5), ("tokens", 256), ("tokens", 512)]
+                .into_iter()
+                .zip(seconds)
+                .map(|((by, size), seconds)| BatchSize {
+                    by,
+                    size,
+                    batches: Vec::new(),
+                    seconds: (seconds > 0.0).then_some(seconds),
+                    peak_mib: None,
+                })
+                .collect(),
+        };
+        let fp32 = vec![Some(1); 400];
+        let all = [
+            precision(FP32, 0, [0.1, 9.0, 8.0]),
+            precision("bf16", 4, [0.1, 5.05, 5.0]),
+            precision("int8", 5, [0.1, 1.0, 0.0]),
+        ];
+        let of = |found| suggested(found, Some(&fp32));
+        // Almost as fast, with half the memory.
+        assert_eq!(of(&all), Some(("bf16", 256)));
+        assert_eq!(of(&all[..1]), Some((FP32, 512)));
+        assert_eq!(of(&all[2..]), None);
+        // Too few texts show nothing.
+        let mut few = precision("bf16", 0, [0.1, 5.0, 5.0]);
+        few.labels.truncate(199);
+        assert_eq!(of(&[few]), None);
+    }
 }

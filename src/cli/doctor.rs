@@ -3,11 +3,12 @@
 use clap::Args;
 use serde_json::json;
 
-use super::bottleneck;
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
+use crate::bottleneck::{self, Bottleneck};
 use crate::notify::find_program;
-use topicmill_core::SourceKind;
+use topicmill_core::record::RunCounts;
+use topicmill_core::{SourceKind, Stage};
 use topicmill_score::engine::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
@@ -15,8 +16,8 @@ use topicmill_sources::reddit::Credentials;
 use topicmill_store::{Access, Address, Store, StoreError};
 
 const AFTER_HELP: &str = "Examples:
+  topicmill doctor
   topicmill doctor --source arctic-shift
-  topicmill doctor --bottleneck
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
@@ -34,16 +35,13 @@ pub struct Doctor {
     /// The sources arctic-shift, sample and import need no credentials.
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: SourceKind,
-    /// Show what limited the latest `classify` run and what to change
-    #[arg(long, conflicts_with = "offline")]
-    bottleneck: bool,
-    /// Show the run ID; `topicmill status` lists the ids
-    #[arg(long, value_name = "ID", requires = "bottleneck")]
-    run: Option<i64>,
-    /// Set the output format; with --bottleneck, json includes every recorded figure
+    /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
+
+/// Maximum number of runs searched for the latest one that worked: half a week at one run every five minutes.
+const SEARCHED_RUNS: u32 = 1_000;
 
 /// The result of a check.
 struct Finding {
@@ -57,15 +55,8 @@ struct Finding {
 
 impl Doctor {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        if self.bottleneck {
-            return bottleneck::run(setup, self.run, self.format).await;
-        }
-        let mut findings = vec![
-            library(setup),
-            model(setup),
-            pipeline(setup),
-            database(setup).await,
-        ];
+        let mut findings = vec![library(setup), model(setup), pipeline(setup)];
+        findings.extend(database(setup).await);
         // Listed before the model, because it may be the engine that runs the model.
         if let Some(openvino) = openvino(setup) {
             findings.insert(1, openvino);
@@ -195,15 +186,16 @@ fn pipeline(setup: &Setup) -> Finding {
     finding("pipeline", found)
 }
 
-async fn database(setup: &Setup) -> Finding {
+/// Checks the database, and says what limited its latest runs.
+async fn database(setup: &Setup) -> Vec<Finding> {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
         // SQLite returns the same error for a missing file and for an unreadable one.
         Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
             let detail = format!("{error} (`collect` and `import` also create it)");
-            missing("database", None, detail)
+            vec![missing("database", None, detail)]
         }
-        Err(error) => finding("database", Err(error.into())),
+        Err(error) => vec![finding("database", Err(error.into()))],
         Ok(store) => {
             let info = store.info().await.map_err(CliError::from);
             let description = info.map(|info| {
@@ -213,9 +205,36 @@ async fn database(setup: &Setup) -> Finding {
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {posts} posts")
             });
-            finding("database", description)
+            let mut found = vec![finding("database", description)];
+            for stage in [Stage::Collect, Stage::Classify] {
+                found.extend(speed(&store, stage).await);
+            }
+            found
         }
     }
+}
+
+/// Says what limited the latest run of a stage that worked, if its counts show it.
+async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
+    // An unreadable database is already reported.
+    let runs = store.runs().recent_runs(Some(stage), SEARCHED_RUNS).await;
+    let found = runs.ok()?.into_iter().find_map(|run| {
+        let took = run.finished_at?.as_datetime() - run.started_at.as_datetime();
+        let counts = RunCounts::read(stage, &run.counts);
+        let found = bottleneck::of_run(&counts, took.as_seconds_f64())?;
+        Some((run.id, found))
+    });
+    let (run, Bottleneck { limit, why, change }) = found?;
+    let what = match stage {
+        Stage::Collect => "collect speed",
+        _ => "classify speed",
+    };
+    Some(finding(
+        what,
+        Ok(format!(
+            "run {run} is limited by the {limit}: {why}; {change}"
+        )),
+    ))
 }
 
 fn is_missing_file(url: &str) -> bool {

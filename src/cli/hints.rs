@@ -85,10 +85,6 @@ pub fn for_engines(error: &EnginesError) -> &'static str {
     match error {
         // Never reached: `From<EnginesError>` turns these into other variants of `CliError`.
         EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
-        EnginesError::NotMeasured { .. } => {
-            "; measure with `topicmill bench agreement --texts FILE` and the same --model and --threads, or set \
-             `classify.agreement` to 1"
-        }
         EnginesError::OnePass(_) => ": name an NLI model with --model",
         EnginesError::Itself(_) => ": name a smaller model with --small-model",
     }

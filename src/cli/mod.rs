@@ -6,7 +6,6 @@
 
 mod backlog;
 mod bench;
-mod bottleneck;
 mod classify;
 mod collect;
 mod collect_summary;
@@ -115,7 +114,6 @@ enum Command {
     /// Label text in files without a database
     Score(score::Score),
     /// Measure how fast this machine scores
-    #[command(subcommand)]
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),

@@ -19,7 +19,6 @@ use crate::atomic_file::{self, IfExists};
 use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::ReadOptions;
 use crate::config::{self, Loaded, Origin, Settings};
-use crate::gpu::GpuWatch;
 use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::pipeline::Context;
@@ -387,7 +386,6 @@ impl Setup {
             watch: false,
             make_current: MakeCurrent::IfNone,
             settings: RunSettings::default(),
-            gpus: GpuWatch::default(),
         }
     }
 }

@@ -1,28 +1,21 @@
 //! Opens engines from settings: which model, on which devices, how many engines, and with which token budget.
 //!
-//! A [`ModelChoice`] opens an [`EnginePool`]. [`autotune`] searches for the best token budget and caches it;
-//! [`estimate`] estimates the cost of labelling. The module does not depend on flags or commands, so every caller that
-//! scores texts can use it.
+//! A [`ModelChoice`] opens an [`EnginePool`]. [`estimate`] estimates the cost of labelling. The module does not depend
+//! on flags or commands, so every caller that scores texts can use it.
 
-pub mod agreement;
-pub mod autotune;
-mod cache_file;
 pub mod estimate;
-mod measured;
 
 use std::path::{Path, PathBuf};
 
-use topicmill_score::folder::{Processor, Rounding};
+use topicmill_score::folder::Processor;
+use topicmill_score::onnx::DeviceChoice;
 use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
-use topicmill_score::onnx::{DeviceChoice, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
     AnyEngine, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
-    ModelKind, Models, OnnxError, SharedWeights, Shortlist,
+    ModelKind, Models, OnnxError, Shortlist,
 };
 
-use self::agreement::Agreement;
-use self::cache_file::CacheFile;
 use crate::gpu::{Residency, check_residency};
 
 /// Reasons why engines cannot be opened.
@@ -37,11 +30,6 @@ pub enum EnginesError {
     /// An error of the model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// The required agreement has not been measured.
-    #[error(
-        "choose the fastest engine and precision with agreement {0} for `{1}` on this machine: {2}"
-    )]
-    NotMeasured(Agreement, String, String),
     /// A shortlist that saves no time, because the large model scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
@@ -59,7 +47,7 @@ pub struct ModelChoice {
     pub devices: Vec<Device>,
     /// The precision of the graph; `None` for the folder's default.
     pub precision: Option<String>,
-    /// Padded tokens per batch; `None` for the cached budget, or else the default.
+    /// Padded tokens per batch; `None` for the default of the device.
     pub batch_tokens: Option<usize>,
     /// Threads per engine; `None` for its share of the cores.
     pub threads: Option<usize>,
@@ -67,8 +55,6 @@ pub struct ModelChoice {
     pub library: Option<PathBuf>,
     /// The engine.
     pub engine: EngineName,
-    /// The reason for the engine, if it was chosen by measurement.
-    pub why: Option<String>,
     /// The OpenVINO library; `None` to search for one.
     pub openvino: Option<PathBuf>,
 }
@@ -81,24 +67,8 @@ impl ModelChoice {
             model: model.to_owned(),
             precision: None,
             batch_tokens: None,
-            // The reason belongs to the first model.
-            why: None,
             ..self.clone()
         }
-    }
-
-    /// Sets the group size for int8 quantisation of the float32 graph. Has no effect in a different precision, or if
-    /// the folder has an int8 graph.
-    #[must_use]
-    pub fn with_int8_group(mut self, group: u16) -> Self {
-        if self.precision.as_deref() == Some("int8")
-            && self
-                .folder()
-                .is_ok_and(|folder| folder.rounding.group().is_some())
-        {
-            self.precision = Some(Rounding::Int8 { group }.to_string());
-        }
-        self
     }
 
     /// Opens a single engine that has the machine to itself.
@@ -106,7 +76,7 @@ impl ModelChoice {
     /// # Errors
     /// See [`EnginesError`].
     pub fn open_one(&self, device: Device) -> Result<OpenedModel, EnginesError> {
-        self.open_share(&Share::new(1), device)
+        self.open_share(1, device)
     }
 
     /// Opens as many engines as workers, and at least one per device.
@@ -116,13 +86,12 @@ impl ModelChoice {
     pub fn open(&self, workers: u16) -> Result<EnginePool, EnginesError> {
         // Every named device is used, even with fewer workers.
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
-        let share = Share::new(workers);
-        let first = self.open_share(&share, self.devices[0])?;
+        let first = self.open_share(workers, self.devices[0])?;
         log_model(&first.labeler, &first.chosen);
         let mut on = vec![first.chosen.device];
         let mut models = vec![Models::from(first.labeler)];
         for device in self.devices.iter().cycle().take(workers.into()).skip(1) {
-            let opened = self.open_share(&share, *device)?;
+            let opened = self.open_share(workers, *device)?;
             models.push(opened.labeler.into());
             on.push(opened.chosen.device);
         }
@@ -135,7 +104,6 @@ impl ModelChoice {
             devices: on,
             threads: first.threads,
             runtime: first.runtime,
-            budget: first.budget,
         })
     }
 
@@ -144,9 +112,9 @@ impl ModelChoice {
     /// # Errors
     /// See [`EnginesError`].
     pub fn add_shortlist(&self, models: &mut [Models], labels: usize) -> Result<(), EnginesError> {
-        let share = Share::new(u16::try_from(models.len()).unwrap_or(u16::MAX));
+        let workers = u16::try_from(models.len()).unwrap_or(u16::MAX);
         for (models, device) in models.iter_mut().zip(self.devices.iter().cycle()) {
-            let small = self.open_share(&share, *device)?.labeler;
+            let small = self.open_share(workers, *device)?.labeler;
             let large = models.large.folder();
             if !matches!(large.kind, ModelKind::Nli(_)) {
                 return Err(EnginesError::OnePass(large.name.clone()));
@@ -178,46 +146,28 @@ impl ModelChoice {
     }
 
     /// Opens one of several engines that share this machine.
-    fn open_share(&self, share: &Share, device: Device) -> Result<OpenedModel, EnginesError> {
+    fn open_share(&self, workers: u16, device: Device) -> Result<OpenedModel, EnginesError> {
+        let share = || (workers > 1).then(|| (cores() / usize::from(workers)).max(1));
         let options = EngineOptions {
             device,
             // If each engine used all cores, the engines would compete for them.
-            threads: self.threads.or_else(|| share.cores()),
+            threads: self.threads.or_else(share),
             library: self.library.clone(),
             engine: self.engine,
             openvino: self.openvino.clone(),
-            weights: share.weights.clone(),
         };
         let precision = self.precision.as_deref();
         let (folder, engine) = AnyEngine::open(&find_model(&self.model), precision, &options)?;
         check_model_on_gpu(&folder, &engine.chosen, device)?;
-        let mut chosen = engine.chosen.clone();
-        if let Some(why) = &self.why {
-            let by = match engine.library {
-                Library::OpenVino => engine.runtime.clone(),
-                library @ Library::OnnxRuntime => library.to_string(),
-            };
-            chosen.reason = format!("{by}, {why}");
-        }
-        let threads = engine.threads;
-        let default = batch_tokens_for(chosen.device, threads);
-        // Everything that the best budget depends on, so that a cached budget is never used under other conditions.
-        let (runtime, device) = (engine.runtime.clone(), device_model(chosen.device));
-        let key = format!(
-            "{} {} on {device}, {} × {threads} threads, {runtime}",
-            folder.manifest_hash, folder.precision, share.workers
-        );
-        let (budget, tokens) = match self.batch_tokens {
-            // The setting is ignored: if scores depend on the batch, a setting must not change them.
-            _ if folder.depends_on_batch() => (Budget::FromModel, default),
-            Some(tokens) => (Budget::Fixed, tokens),
-            None => match budget_cache().and_then(|remembered| remembered.get::<usize>(&key)) {
-                Some(tokens) if tokens > 0 => (Budget::Remembered(key), tokens),
-                _ => (Budget::Unsearched(key), default),
-            },
-        };
+        let chosen = engine.chosen.clone();
+        let (threads, runtime) = (engine.threads, engine.runtime.clone());
+        let tokens =
+            (self.batch_tokens).unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
         let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
-        if budget == Budget::FromModel && self.batch_tokens.is_some() {
+        if self
+            .batch_tokens
+            .is_some_and(|tokens| tokens != labeler.batch_tokens())
+        {
             tracing::warn!(
                 "ignoring `batch_tokens`: in {} a score depends on its batch, so batches have {} tokens",
                 labeler.folder().precision,
@@ -229,7 +179,6 @@ impl ModelChoice {
             chosen,
             threads,
             runtime,
-            budget,
         })
     }
 }
@@ -249,12 +198,12 @@ fn check_model_on_gpu(
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
     // Half, because not everything in the files goes to the GPU.
-    let found = check_residency(device, weights.sum::<u64>() / 2);
+    let found = check_residency(weights.sum::<u64>() / 2);
     tracing::debug!(
         "the driver's list of processes on {}: {found:?}",
         chosen.device
     );
-    let detail = "NVML lists no memory of this process on it, so the model runs elsewhere; reinstall `onnxruntime-gpu`";
+    let detail = "nvidia-smi lists no memory of this process, so the model runs elsewhere; reinstall `onnxruntime-gpu`";
     match found {
         Residency::NotResident if requested == Device::Auto => {
             tracing::warn!("{} may not be in use: {detail}", chosen.device);
@@ -278,8 +227,6 @@ pub struct OpenedModel {
     pub threads: usize,
     /// The library and its version.
     pub runtime: String,
-    /// The origin of its token budget.
-    pub budget: Budget,
 }
 
 /// The engines of one model.
@@ -292,67 +239,6 @@ pub struct EnginePool {
     pub threads: usize,
     /// The library and its version.
     pub runtime: String,
-    /// The origin of their token budget.
-    pub budget: Budget,
-}
-
-/// The origin of a token budget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Budget {
-    /// A flag or setting.
-    Fixed,
-    /// The model: its scores depend on the batch size.
-    FromModel,
-    /// An earlier search, cached under this key.
-    Remembered(String),
-    /// The default, because the cache contains no search result for this key. The database may have one: it stores
-    /// results too, for machines whose cache folder is not writable.
-    Unsearched(String),
-}
-
-impl Budget {
-    /// Caches the result of a search for later commands of this user.
-    ///
-    /// # Errors
-    /// Returns a message if it cannot be cached.
-    pub fn remember(&self, batch_tokens: usize) -> Result<(), String> {
-        let (Self::Remembered(key) | Self::Unsearched(key)) = self else {
-            return Ok(());
-        };
-        let remembered = budget_cache().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
-        remembered.insert(key, batch_tokens).map(drop)
-    }
-}
-
-/// Returns the cache of budgets; `None` for a user without a home folder.
-fn budget_cache() -> Option<CacheFile> {
-    Some(CacheFile::in_folder(&cache_folder()?, "batch-tokens.json"))
-}
-
-/// Returns this user's cache folder.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = |name| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        Some(path).filter(|path| path.is_absolute())
-    };
-    folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
-}
-
-/// Returns a device with its model name, if Linux reports it: several machines may share a cache.
-fn device_model(device: Device) -> String {
-    let line = |path: &Path, name: &str| {
-        let text = std::fs::read_to_string(path).ok()?;
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let make = match device {
-        Device::Cpu | Device::Auto => line(Path::new("/proc/cpuinfo"), "model name"),
-        Device::Cuda(_) => std::fs::read_dir("/proc/driver/nvidia/gpus")
-            .into_iter()
-            .flatten()
-            .find_map(|gpu| line(&gpu.ok()?.path().join("information"), "Model")),
-    };
-    make.map_or_else(|| device.to_string(), |make| format!("{device} ({make})"))
 }
 
 /// Logs the model and its device.
@@ -369,29 +255,6 @@ pub fn log_model(labeler: &Labeler, chosen: &DeviceChoice) {
         kind = folder.kind.as_str(), graph = %folder.graph.display(), max_tokens = folder.max_tokens,
         batch_tokens = labeler.batch_tokens(), "model"
     );
-}
-
-/// An engine's share of the machine and of the model's weights.
-#[derive(Debug)]
-struct Share {
-    workers: u16,
-    weights: Option<SharedWeights>,
-}
-
-impl Share {
-    /// Returns each worker's share.
-    fn new(workers: u16) -> Self {
-        Self {
-            workers,
-            // A single engine shares nothing.
-            weights: (workers > 1).then(SharedWeights::default),
-        }
-    }
-
-    /// Returns the cores per engine, if there are several engines.
-    fn cores(&self) -> Option<usize> {
-        (self.workers > 1).then(|| (cores() / usize::from(self.workers)).max(1))
-    }
 }
 
 /// Returns the number of cores available to this process.

@@ -326,7 +326,6 @@ const MISUSE: &[(&str, i32, &str)] = &[
     ),
     ("score texts.ndjson no/such/folder/out.ndjson", 2, "folder"),
     ("nonsense", 2, "nonsense"),
-    ("doctor --run 1", 2, "--bottleneck"),
 ];
 
 #[test]

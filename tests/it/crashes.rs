@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::gpu::GpuWatch;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
@@ -83,7 +82,6 @@ pub fn options(lease: Duration) -> Options {
         watch: false,
         make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
-        gpus: GpuWatch::default(),
     }
 }
 

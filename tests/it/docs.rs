@@ -121,31 +121,6 @@ fn the_readme_links_every_page_and_no_link_is_broken() {
 }
 
 #[test]
-fn advice_about_a_run_names_existing_flags_and_commands() {
-    let text = std::fs::read_to_string(repository("src/advice.rs")).unwrap();
-    let help = Program::new().ok(&["classify", "--help"]).stdout;
-    let words = |start: &'static str| {
-        text.split(start).skip(1).map(|rest| {
-            let end = |c: char| !c.is_ascii_lowercase() && c != '-';
-            rest.split(end).next().unwrap()
-        })
-    };
-    let flags: BTreeSet<&str> = words("`--").collect();
-    assert!(flags.len() >= 5, "{flags:?}");
-    for flag in flags {
-        let known = help
-            .split_whitespace()
-            .any(|word| word == format!("--{flag}"));
-        assert!(known, "`classify` has no --{flag}");
-    }
-    let commands = commands();
-    let mut named = words("`topicmill ")
-        .chain(words("`classify"))
-        .filter(|word| !word.is_empty());
-    assert!(named.all(|command| commands.iter().any(|known| known == command)));
-}
-
-#[test]
 fn the_docs_name_every_settings_section() {
     let pages = pages();
     let defaults = std::fs::read_to_string(repository("config/topicmill.toml")).unwrap();

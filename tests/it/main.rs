@@ -9,7 +9,6 @@ mod arctic_shift;
 mod attacks;
 mod background;
 mod backlog_histories;
-mod bottleneck;
 mod browser;
 mod classifiers;
 mod cli;

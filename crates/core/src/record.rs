@@ -1,22 +1,16 @@
 //! Defines the run record: the [`RunCounts`] of a stage, stored in the database as JSON.
 //!
-//! The record of a classify run contains its settings, counts, stage times and GPU usage. `classify` and `gpu` fill in
-//! the record, and `advice` derives performance advice from it.
+//! The record of a classify run contains its settings, counts and stage times. `classify` fills in the record, and
+//! `bottleneck` derives from it what limited the run.
 
 mod counts;
 mod traffic;
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::labeler::{BatchTimes, ComputeStats};
 
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
-
-/// The engine counts as the bottleneck if its waits for posts and for the writer each take at most this share of its
-/// time.
-const MAX_WAITING_SHARE: f64 = 0.03;
 
 /// The counts of a classify run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -63,12 +57,6 @@ pub struct ClassifyCounts {
     /// Settings of the run.
     #[serde(default)]
     pub settings: RunSettings,
-    /// Usage of each GPU during the run.
-    #[serde(default)]
-    pub gpu: Vec<GpuUsage>,
-    /// The reason why GPU usage is missing or unreliable.
-    #[serde(default)]
-    pub gpu_note: Option<String>,
     /// With a small model: agreement with the labels that the large model assigns on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_shortlist: Option<LabelAgreement>,
@@ -125,31 +113,10 @@ pub struct RunSettings {
     pub runtime: String,
     /// Token budget: the maximum number of padded tokens in a batch.
     pub batch_tokens: usize,
-    /// Origin of the token budget.
-    pub batch_tokens_from: BudgetOrigin,
     /// CPU threads per engine.
     pub threads: usize,
-    /// Cores available to the process.
-    pub cores: usize,
     /// Version of the rule that builds a post's text; see [`TEXT_RULE`](topicmill_score::reddit::TEXT_RULE).
     pub text_rule: u32,
-    /// `sqlite` or `postgres`.
-    pub database: String,
-}
-
-/// The origin of a token budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BudgetOrigin {
-    /// The built-in default.
-    #[default]
-    Default,
-    /// A flag or a setting.
-    Set,
-    /// A search on this device.
-    Searched,
-    /// The model, because its scores depend on the budget.
-    Model,
 }
 
 /// Seconds per stage, summed over the engines of a process.
@@ -186,78 +153,6 @@ impl StageTimes {
         self.tokenize_secs += other.tokenize_secs;
         self.write_secs += other.write_secs;
     }
-
-    /// Returns the shares of engine time spent waiting for posts and for the writer, each 0 to 1; `None` if there was
-    /// no engine time.
-    pub fn waiting_shares(&self) -> Option<(f64, f64)> {
-        let all = self.engine_busy_secs + self.engine_idle_secs + self.engine_blocked_secs;
-        (all > 0.0).then(|| (self.engine_idle_secs / all, self.engine_blocked_secs / all))
-    }
-
-    /// Returns the stage that limits the run; `None` if nothing was computed.
-    pub fn bottleneck(&self) -> Option<Bottleneck> {
-        let (idle, blocked) = self.waiting_shares()?;
-        let before = [
-            (self.claim_secs + self.look_up_secs, Bottleneck::Reading),
-            (self.shortlist_secs, Bottleneck::Shortlist),
-            (self.tokenize_secs, Bottleneck::Tokenizer),
-        ];
-        // `max_by` returns the last of equals: with all times zero, it would blame the tokenizer.
-        let slowest = before
-            .into_iter()
-            .reduce(|a, b| if b.0 > a.0 { b } else { a });
-        Some(
-            if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
-                Bottleneck::Model
-            } else if blocked > idle {
-                Bottleneck::Writing
-            } else {
-                slowest?.1
-            },
-        )
-    }
-}
-
-/// The part of the pipeline that limits a run's throughput.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bottleneck {
-    /// The model: the engine never waits.
-    Model,
-    /// Preparing batches: the engine never waits, but its GPU does. Stage times alone cannot show this case.
-    Batches,
-    /// Reading the database: claiming posts and looking up stored scores.
-    Reading,
-    /// The small model, which shortlists labels.
-    Shortlist,
-    /// Tokenising.
-    Tokenizer,
-    /// Writing labels.
-    Writing,
-}
-
-impl fmt::Display for Bottleneck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Model => "the model",
-            Self::Batches => "preparing batches for the GPU",
-            Self::Reading => "reading the database",
-            Self::Shortlist => "the small model",
-            Self::Tokenizer => "the tokenizer",
-            Self::Writing => "writing the database",
-        })
-    }
-}
-
-/// A GPU used by an engine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// Device name as in `--device`: `cuda:0`.
-    pub device: String,
-    /// Make and model.
-    pub name: String,
-    /// UUID from NVML.
-    pub uuid: String,
 }
 
 /// The current usage of a GPU. Values that the GPU does not report are `None`.
@@ -271,48 +166,4 @@ pub struct GpuSample {
     pub memory_mib: Option<(u32, u32)>,
     /// Power draw in watts.
     pub watts: Option<u32>,
-}
-
-/// The usage of a GPU during a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct GpuUsage {
-    /// The GPU.
-    #[serde(flatten)]
-    pub gpu: Gpu,
-    /// Number of samples.
-    pub samples: u64,
-    /// Utilisation in percent.
-    pub gpu_percent: Option<Summary>,
-    /// Memory in use by all processes, in MiB.
-    pub memory_mib: Option<Summary>,
-    /// Total memory in MiB.
-    pub memory_total_mib: u32,
-    /// Power draw in watts.
-    pub watts: Option<Summary>,
-}
-
-impl GpuUsage {
-    /// Returns the peak memory use in percent.
-    pub fn memory_percent(&self) -> Option<f64> {
-        let memory = self.memory_mib.filter(|_| self.memory_total_mib > 0)?;
-        Some(100.0 * f64::from(memory.max) / f64::from(self.memory_total_mib))
-    }
-}
-
-/// Summary statistics over the samples of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub median: u32,
-    /// 95th percentile.
-    pub p95: u32,
-    /// Maximum.
-    pub max: u32,
-}
-
-/// Formats MiB as whole GiB.
-pub fn gib(mib: f64) -> String {
-    format!("{:.0}", mib / 1024.0)
 }

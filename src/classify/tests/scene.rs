@@ -21,7 +21,6 @@ pub(super) fn options() -> Options {
         watch: false,
         make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
-        gpus: GpuWatch::default(),
     }
 }
 

@@ -454,13 +454,13 @@ mod tests {
         let table = Table {
             columns: ["setting", "value", "origin"].map(String::from).to_vec(),
             rows: vec![
-                row("classify.agreement", "0.99"),
+                row("classify.lease_secs", "0.99"),
                 row("reddit.requests_per_minute", path),
             ],
         };
         for width in [60, 80] {
             let text = wrapped_cells(&table, Some(width));
-            for name in ["classify.agreement", "reddit.requests_per_minute"] {
+            for name in ["classify.lease_secs", "reddit.requests_per_minute"] {
                 assert!(text.contains(name), "{text}");
             }
             for line in text.lines() {

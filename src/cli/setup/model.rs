@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use topicmill_score::engine::devices;
-use topicmill_score::folder::{self, Rounding};
+use topicmill_score::folder;
 use topicmill_score::{
     ClassifierHead, EngineOptions, LabelSet, LabelerError, Mode, ModelFolder, ModelKind, Models,
 };
@@ -12,7 +12,6 @@ use topicmill_score::{
 use super::{Setup, parse_word};
 use crate::cli::CliError;
 use crate::config::WORKERS;
-use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
 /// The maximum number of threads: more than any machine's cores, yet few enough to start.
@@ -87,11 +86,6 @@ impl ModelFlags {
             ..Self::default()
         }
     }
-
-    /// Returns true if a precision is set.
-    pub fn has_precision(&self) -> bool {
-        self.precision.is_some()
-    }
 }
 
 /// Returns the label set for a classifier: the pipeline file's label set if it has the classifier's labels, under any
@@ -141,21 +135,8 @@ fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
 }
 
 impl Setup {
-    /// Returns the model and how to run it, from flags, settings and stored measurements of agreement.
+    /// Returns the model and how to run it, from flags and settings.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
-        let agreement = self.settings().classify.agreement;
-        let agreement = Agreement::new(agreement).ok_or_else(|| {
-            CliError::Usage(format!(
-                "classify.agreement is {agreement}: set it to a number above 0 and up to 1"
-            ))
-        })?;
-        Ok(self
-            .requested_model(flags)?
-            .with_measured_engine(agreement)?)
-    }
-
-    /// Returns the model and how to run it, without stored measurements.
-    pub fn requested_model(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
         let batch_tokens = match set.batch_tokens.as_str() {
             "auto" => None,
@@ -175,14 +156,8 @@ impl Setup {
                 "threads is {threads}: set it to 0 (one per core), or to a number up to {MAX_THREADS}"
             )));
         }
-        let group = set.int8_group;
-        if !Rounding::GROUPS.contains(&group) {
-            return Err(CliError::Usage(format!(
-                "classify.int8_group is {group}: set it to 32 or 128"
-            )));
-        }
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
-        let choice = ModelChoice {
+        Ok(ModelChoice {
             model: flags.model.clone().unwrap_or_else(|| set.model.clone()),
             devices: devices(flags.device.as_deref().unwrap_or(&set.device))?,
             precision: (precision != "auto").then(|| precision.to_owned()),
@@ -191,9 +166,7 @@ impl Setup {
             library: self.library(),
             engine: parse_word("classify.engine", &set.engine)?,
             openvino: self.openvino(),
-            why: None,
-        };
-        Ok(choice.with_int8_group(group))
+        })
     }
 
     /// Returns the model's name and head if it is a classifier. An unreadable folder is reported when it is opened.

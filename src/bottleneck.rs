@@ -1,0 +1,206 @@
+//! Names what limits the speed of a run: the GPU, the CPU, the database or the source. Uses only the counts of the run
+//! record.
+
+use std::fmt;
+
+use topicmill_core::record::{ClassifyCounts, CollectCounts, RunCounts};
+
+/// The engine counts as the limit if its waits for posts and for the writer each take at most this share of its time.
+const MAX_WAITING_SHARE: f64 = 0.03;
+/// Minimum share of a collect run's time spent in waits for the source's rate limits that makes the source the limit.
+const MIN_SOURCE_SHARE: f64 = 0.5;
+
+/// What limits the speed of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The model, on a GPU.
+    Gpu,
+    /// The model, or the tokenizer, on the CPU.
+    Cpu,
+    /// Reading from or writing to the database.
+    Database,
+    /// Waiting for the source.
+    Source,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpu => "GPU",
+            Self::Cpu => "CPU",
+            Self::Database => "database",
+            Self::Source => "source",
+        })
+    }
+}
+
+/// A limit, the figures that show it, and what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bottleneck {
+    /// The limit.
+    pub limit: Limit,
+    /// The figures, as part of a sentence.
+    pub why: String,
+    /// What to change.
+    pub change: &'static str,
+}
+
+/// Returns what limited a run of `seconds`; `None` if nothing was computed, or the counts do not show it.
+pub fn of_run(counts: &RunCounts, seconds: f64) -> Option<Bottleneck> {
+    match counts {
+        RunCounts::Classify(done) => of_classify(done),
+        RunCounts::Collect(done) => of_collect(done, seconds),
+        RunCounts::Import(_) | RunCounts::Purge(_) | RunCounts::Unknown => None,
+    }
+}
+
+/// Returns what limited a run of `classify`.
+pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
+    let times = &done.stages;
+    let all = times.engine_busy_secs + times.engine_idle_secs + times.engine_blocked_secs;
+    // An engine that received no posts has no bottleneck.
+    if all <= 0.0 || done.posts + done.failed == 0 {
+        return None;
+    }
+    let on_gpu = done
+        .settings
+        .devices
+        .iter()
+        .any(|it| it.starts_with("cuda"));
+    let device = if on_gpu { Limit::Gpu } else { Limit::Cpu };
+    let (idle, blocked) = (
+        times.engine_idle_secs / all,
+        times.engine_blocked_secs / all,
+    );
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let found = |limit, why, change| Some(Bottleneck { limit, why, change });
+    if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
+        let why = format!(
+            "the model computes {} of the time",
+            percent(1.0 - idle - blocked)
+        );
+        return found(device, why, FASTER_MODEL);
+    }
+    if blocked > idle {
+        let why = format!(
+            "the model waits {} of the time for writes",
+            percent(blocked)
+        );
+        return found(Limit::Database, why, FASTER_DATABASE);
+    }
+    let reading = times.claim_secs + times.look_up_secs;
+    let waits = |what: &str, secs: f64| {
+        let idle = percent(idle);
+        format!(
+            "the model waits {idle} of the time for posts, and {what} them takes the longest ({secs:.1} s)"
+        )
+    };
+    if reading >= times.shortlist_secs.max(times.tokenize_secs) {
+        found(Limit::Database, waits("reading", reading), FASTER_DATABASE)
+    } else if times.shortlist_secs >= times.tokenize_secs {
+        let why = waits("shortlisting labels for", times.shortlist_secs);
+        found(device, why, "a smaller --small-model is faster")
+    } else {
+        let why = waits("tokenising", times.tokenize_secs);
+        found(
+            Limit::Cpu,
+            why,
+            "give the process more cores, or the model fewer --threads",
+        )
+    }
+}
+
+const FASTER_MODEL: &str = "`topicmill bench` finds the fastest precision and batch size; a smaller --model or a GPU is faster";
+const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, close to this machine; \
+     `classify.workers` = 2 computes while the other engine reads and writes";
+
+/// Returns what limited a run of `collect`.
+fn of_collect(done: &CollectCounts, seconds: f64) -> Option<Bottleneck> {
+    let waits = done
+        .traffic
+        .values()
+        .map(|traffic| traffic.waits.total().sum);
+    let waited: f64 = waits.map(|sum| sum.as_secs_f64()).sum();
+    (waited > 0.0 && waited >= MIN_SOURCE_SHARE * seconds).then(|| Bottleneck {
+        limit: Limit::Source,
+        why: format!("{waited:.0} of {seconds:.0} s were waits for its rate limits"),
+        change: "nothing here makes it faster: read fewer subreddits, or collect less often",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+    use topicmill_core::record::{RunSettings, StageTimes, Traffic, WaitTotal, Waits};
+
+    /// A run whose engine computed, waited for posts and waited for the writer for these times; the others are the
+    /// times for reading, the small model and tokenising.
+    fn labelled(device: &str, engine: [f64; 3], before: [f64; 3]) -> Option<Limit> {
+        let done = ClassifyCounts {
+            posts: 1,
+            stages: StageTimes {
+                engine_busy_secs: engine[0],
+                engine_idle_secs: engine[1],
+                engine_blocked_secs: engine[2],
+                claim_secs: before[0] / 2.0,
+                look_up_secs: before[0] / 2.0,
+                shortlist_secs: before[1],
+                tokenize_secs: before[2],
+                ..StageTimes::default()
+            },
+            settings: RunSettings {
+                devices: vec![device.to_owned()],
+                ..RunSettings::default()
+            },
+            ..ClassifyCounts::default()
+        };
+        of_classify(&done).map(|found| found.limit)
+    }
+
+    #[test]
+    fn the_limit_of_a_labelling_run_is_the_part_that_the_rest_waits_for() {
+        let (busy, waits, blocked) = ([98.0, 1.0, 1.0], [60.0, 40.0, 0.0], [60.0, 10.0, 30.0]);
+        for (device, engine, before, limit) in [
+            ("cpu", busy, [9.0; 3], Some(Limit::Cpu)),
+            ("cuda:0", busy, [9.0; 3], Some(Limit::Gpu)),
+            ("cuda:0", blocked, [9.0; 3], Some(Limit::Database)),
+            ("cuda:0", waits, [9.0, 1.0, 8.0], Some(Limit::Database)),
+            ("cuda:0", waits, [1.0, 9.0, 8.0], Some(Limit::Gpu)),
+            ("cuda:0", waits, [1.0, 0.0, 8.0], Some(Limit::Cpu)),
+            ("cpu", [0.0; 3], [0.0; 3], None),
+        ] {
+            assert_eq!(
+                labelled(device, engine, before),
+                limit,
+                "{engine:?} {before:?}"
+            );
+        }
+        assert_eq!(of_classify(&ClassifyCounts::default()), None);
+    }
+
+    #[test]
+    fn the_source_limits_a_collect_run_that_mostly_waits_for_it() {
+        let waits = Waits {
+            own_pace: WaitTotal {
+                times: 3,
+                sum: Duration::from_secs(30),
+            },
+            ..Waits::default()
+        };
+        let traffic = Traffic {
+            waits,
+            ..Traffic::default()
+        };
+        let done = CollectCounts {
+            traffic: BTreeMap::from([("reddit".to_owned(), traffic)]),
+            ..CollectCounts::default()
+        };
+        let counts = RunCounts::Collect(done.into());
+        let limit = |seconds| of_run(&counts, seconds).map(|found| found.limit);
+        assert_eq!((limit(60.0), limit(61.0)), (Some(Limit::Source), None));
+        assert_eq!(of_run(&RunCounts::Collect(Box::default()), 0.0), None);
+    }
+}
