@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use rayon::ThreadPoolBuilder;
+use topicmill_score::batch::batch_tokens_for;
 use topicmill_score::labeler::Completion;
 use topicmill_score::onnx::Library;
-use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{AnyEngine, EngineName, Labeler, LabelerError};
 
 use crate::Error;

@@ -6,8 +6,29 @@
 
 use std::cmp::Ordering;
 
+use super::engine::Device;
 use super::folder::FixedShape;
 use super::text::Sequence;
+
+/// Default batch size on a CPU in padded tokens, per thread. Batches of this size stay in cache and need little
+/// padding; smaller ones leave threads underused (benches/results/python.md).
+const THREAD_BATCH_TOKENS: usize = 256;
+/// Upper limit of this default, for any number of threads; larger batches are slower (benches/results/stages.md).
+const CPU_BATCH_TOKENS: usize = 1_024;
+/// Default batch size on a GPU in padded tokens, large enough to hide the launch overhead. The labeler halves it while
+/// memory runs out.
+const CUDA_BATCH_TOKENS: usize = 16_384;
+
+/// Returns the default batch size in padded tokens, for this number of threads.
+pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
+    match device {
+        Device::Cpu | Device::Auto => {
+            let of_threads = threads.max(1).saturating_mul(THREAD_BATCH_TOKENS);
+            of_threads.min(CPU_BATCH_TOKENS)
+        }
+        Device::Cuda(_) => CUDA_BATCH_TOKENS,
+    }
+}
 
 /// One row to compute: a text, or a pair of a text and a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -306,6 +327,12 @@ mod tests {
         assert!(seen.len() <= 40, "{} shapes", seen.len());
         let ratio = padded as f64 / real as f64;
         assert!(ratio < 1.06, "{ratio}");
+    }
+
+    #[test]
+    fn a_batch_grows_with_the_threads_that_compute_it() {
+        let tokens = [0, 1, 2, 4, 64].map(|threads| batch_tokens_for(Device::Cpu, threads));
+        assert_eq!(tokens, [256, 256, 512, 1_024, 1_024]);
     }
 
     #[test]

@@ -5,32 +5,6 @@
 //! the scores of the transformers reference pipeline, to within 1e-4 in float32 for any batch. It needs no database, no
 //! network and no async runtime.
 //!
-//! ```
-//! use topicmill_score::{Device, Scorer};
-//!
-//! # fn main() -> Result<(), topicmill_score::ScorerError> {
-//! # let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-//! # use topicmill_score::onnx::Library;
-//! # let Some(library) = Library::OnnxRuntime.find_in_venv(&repository.join(".venv")) else {
-//! #     return Ok(());
-//! # };
-//! # let model = repository.join("models/minilm-reddit-topics");
-//! let mut scorer = Scorer::builder(model)
-//!     .label("cooking", "Recipes, kitchens and food.")
-//!     .label("travel", "Trips, hotels and flights.")
-//!     .device(Device::Cpu)
-//!     .threads(2)
-//! #   .library(library)
-//!     .load()?;
-//!
-//! let scored = scorer.score_all(&["My sourdough starter died.", "Three days in Lisbon."])?;
-//! assert_eq!(scored[0].label.as_deref(), Some("cooking"));
-//! assert_eq!(scored[1].label.as_deref(), Some("travel"));
-//! assert!((scored[0].scores.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # Modules
 //!
 //! ```text
@@ -49,9 +23,8 @@
 //!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
 //!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
 //! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
-//! - [`labeler`]: combines the folder, the tokenizer and the engine. [`shortlist`]: a small model that picks the labels
-//!   for a large model to score.
-//! - [`scorer`]: the high-level API shown above.
+//! - [`labeler`]: combines the folder, the tokenizer and the engine, and is what callers use. [`shortlist`]: a small
+//!   model that picks the labels for a large model to score.
 //!
 //! # Errors
 //!
@@ -77,7 +50,6 @@ pub mod openvino;
 mod ports;
 pub mod reddit;
 pub mod score;
-pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod shortlist;
@@ -97,6 +69,5 @@ pub use self::labels::{CALIBRATED, Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
 pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
-pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};
 pub use self::shortlist::{Models, Shortlist};
 pub use self::slug::slug;
