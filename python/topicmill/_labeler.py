@@ -167,8 +167,8 @@ class Labeler:
         model is a classifier.
     :param batch_tokens: Maximum padded tokens in a batch; None for a default that suits the device.
     :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
-        "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime is not installed or does not support the precision. Both
-        compute the same scores in float32.
+        "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime does not support the precision. Both compute the same
+        scores in float32.
     :param text: The text column that `label_batch` reads; several columns are joined with a blank line.
     :param reddit_text: True to read texts as Reddit displays them: without Markdown, image URLs and zero-width
         characters.

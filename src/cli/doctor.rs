@@ -121,10 +121,8 @@ fn openvino(setup: &Setup) -> Option<Finding> {
         return None;
     }
     let found = found.map_err(CliError::from).map(|runtime| {
-        let bf16 = if runtime.has_fast_bf16() {
+        let bf16 = if runtime.has_bf16() {
             "with bf16"
-        } else if runtime.has_bf16() {
-            "bf16 without AMX in this CPU"
         } else {
             "no bf16 in this CPU"
         };

@@ -1,8 +1,7 @@
 //! Opens a model folder with either inference engine.
 //!
 //! The input is a folder and [`EngineOptions`]; the output is the folder and a loaded engine. ONNX Runtime is the
-//! default. OpenVINO is used if it is requested, if only it supports the precision, or if ONNX Runtime is not
-//! installed.
+//! default. OpenVINO is used if it is requested, or if only it supports the precision.
 
 use std::path::Path;
 
@@ -74,12 +73,9 @@ impl AnyEngine {
             opened.map(|(folder, engine)| (folder, engine.into()))
         };
         match options.engine {
-            EngineName::OnnxRuntime => onnx(),
             EngineName::OpenVino => openvino(),
             EngineName::Auto if needs_openvino(dir, precision, options.device) => openvino(),
-            EngineName::Auto => {
-                onnx().or_else(|error| fall_back_to_openvino(error, options, openvino))
-            }
+            EngineName::Auto | EngineName::OnnxRuntime => onnx(),
         }
     }
 
@@ -127,25 +123,4 @@ fn needs_openvino(dir: &Path, precision: Option<&str>, device: Device) -> bool {
         Err(_) => true,
     };
     !matches!(device, Device::Cuda(_)) && way.is_some_and(rounds)
-}
-
-/// Falls back to OpenVINO if ONNX Runtime is not installed; both give the same scores.
-fn fall_back_to_openvino<T>(
-    error: OnnxError,
-    options: &EngineOptions,
-    openvino: impl FnOnce() -> Result<T, OnnxError>,
-) -> Result<T, OnnxError> {
-    let nowhere = matches!(error, OnnxError::NotFound { .. });
-    if !nowhere || matches!(options.device, Device::Cuda(_)) {
-        return Err(error);
-    }
-    match openvino() {
-        Ok(opened) => {
-            tracing::warn!("using OpenVINO, because ONNX Runtime was not found: {error}");
-            Ok(opened)
-        }
-        // Neither is installed: report ONNX Runtime, the usual choice.
-        Err(OnnxError::NotFound { .. }) => Err(error),
-        Err(other) => Err(other),
-    }
 }

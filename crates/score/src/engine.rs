@@ -120,12 +120,12 @@ pub enum Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
-    /// ONNX Runtime, or OpenVINO if only OpenVINO supports the precision, or if ONNX Runtime is not installed.
+    /// ONNX Runtime, or OpenVINO if only OpenVINO supports the precision.
     #[default]
     Auto,
-    /// ONNX Runtime, without a fallback.
+    /// ONNX Runtime.
     OnnxRuntime,
-    /// OpenVINO, without a fallback.
+    /// OpenVINO.
     OpenVino,
 }
 

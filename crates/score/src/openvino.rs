@@ -103,10 +103,6 @@ impl OpenVinoEngine {
             tracing::warn!(
                 "this CPU has no bf16 instructions, so OpenVINO emulates them: float32 is faster here"
             );
-        } else if source.rounding.is_bf16() && !runtime.has_fast_bf16() {
-            tracing::warn!(
-                "this CPU has bf16 but no AMX, so float32 is probably faster here: measure both"
-            );
         }
         let compiled = source.compile(runtime)?;
         let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);

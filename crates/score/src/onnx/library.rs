@@ -123,34 +123,21 @@ impl Library {
 
     /// Returns names to try with the system's loader.
     fn system_names(self) -> Vec<PathBuf> {
-        match self {
-            Self::OnnxRuntime => system_names(),
-            // Distributions only ship versioned names, so the system folders are searched.
-            Self::OpenVino => OPENVINO_FOLDERS
-                .iter()
-                .filter_map(|folder| self.find_in_folder(Path::new(folder)))
-                .chain(match std::env::consts::OS {
-                    "windows" => Some(PathBuf::from("openvino_c.dll")),
-                    "macos" => Some(PathBuf::from("libopenvino_c.dylib")),
-                    _ => Some(PathBuf::from("libopenvino_c.so")),
-                })
-                .collect(),
-        }
+        let names: &[&str] = match (self, std::env::consts::OS) {
+            (Self::OnnxRuntime, "windows") => &["onnxruntime.dll"],
+            (Self::OnnxRuntime, "macos") => &[
+                "libonnxruntime.dylib",
+                "/opt/homebrew/lib/libonnxruntime.dylib",
+                "/usr/local/lib/libonnxruntime.dylib",
+            ],
+            (Self::OnnxRuntime, _) => &["libonnxruntime.so", "libonnxruntime.so.1"],
+            (Self::OpenVino, "windows") => &["openvino_c.dll"],
+            (Self::OpenVino, "macos") => &["libopenvino_c.dylib"],
+            (Self::OpenVino, _) => &["libopenvino_c.so"],
+        };
+        names.iter().map(PathBuf::from).collect()
     }
 }
-
-/// Library folders in Debian, Fedora, Homebrew and OpenVINO's own archives.
-const OPENVINO_FOLDERS: [&str; 9] = [
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/opt/intel/openvino/runtime/lib/intel64",
-    "/opt/intel/openvino/runtime/lib/aarch64",
-    "/opt/homebrew/lib",
-    "/opt/intel/openvino/runtime/lib/arm64/Release",
-];
 
 /// Result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -358,19 +345,6 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
-}
-
-fn system_names() -> Vec<PathBuf> {
-    let names: &[&str] = match std::env::consts::OS {
-        "windows" => &["onnxruntime.dll"],
-        "macos" => &[
-            "libonnxruntime.dylib",
-            "/opt/homebrew/lib/libonnxruntime.dylib",
-            "/usr/local/lib/libonnxruntime.dylib",
-        ],
-        _ => &["libonnxruntime.so", "libonnxruntime.so.1"],
-    };
-    names.iter().map(PathBuf::from).collect()
 }
 
 #[cfg(test)]

@@ -50,12 +50,6 @@ impl OpenVino {
         self.has_bf16
     }
 
-    /// Returns true if bfloat16 is probably faster than float32 on this CPU. On Intel this requires AMX, which a
-    /// virtual machine may hide. Without AMX, bf16 took 1.5 times as long as float32 (benches/results/graphs.md).
-    pub fn has_fast_bf16(&self) -> bool {
-        self.has_bf16 && !is_intel_without_amx()
-    }
-
     /// Compiles a graph for this CPU.
     pub(super) fn compile(
         &self,
@@ -148,21 +142,6 @@ fn load(path: &Path) -> Result<(), OnnxError> {
     }
     c_library::load_from(path).map_err(wrong)?;
     Ok(())
-}
-
-fn is_intel_without_amx() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{__cpuid, __cpuid_count};
-        let vendor = __cpuid(0);
-        let letters = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
-        let is_intel = letters.as_flattened() == b"GenuineIntel";
-        // CPUID leaf 7: bit 22 of EDX is AMX-BF16.
-        let has_amx = vendor.eax >= 7 && __cpuid_count(7, 0).edx & (1 << 22) != 0;
-        is_intel && !has_amx
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
 }
 
 /// Returns true if OpenVINO's own builds support this CPU; they require AVX2 on x86-64.
