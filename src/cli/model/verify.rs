@@ -31,36 +31,20 @@ pub struct Verify {
     format: OutputFormat,
 }
 
-/// The result for one file of the folder.
-#[derive(Default, Clone)]
-struct Checked {
-    file: String,
-    hash: &'static str,
-    graph: String,
-    precision: String,
-    errors: Option<MaxErrors>,
-    tolerance: Option<f64>,
-    state: String,
-    wrong: bool,
-}
+/// The columns of the table: files, then graphs.
+const COLUMNS: [&str; 8] = [
+    "file",
+    "hash",
+    "graph",
+    "precision",
+    "logits off",
+    "scores off",
+    "allowed",
+    "state",
+];
 
-impl Checked {
-    fn row(&self) -> Value {
-        // With three decimals, small numbers would show as zero.
-        let small = |x: Option<f64>| x.map(|x| format!("{x:.1e}"));
-        json!({
-            "file": self.file, "hash": self.hash, "graph": self.graph, "precision": self.precision,
-            "logits off": small(self.errors.map(|errors| errors.logits)),
-            "scores off": small(self.errors.map(|errors| errors.scores)),
-            "allowed": small(self.tolerance), "state": self.state,
-        })
-    }
-
-    fn fail(&mut self, state: impl Into<String>) {
-        self.state = state.into();
-        self.wrong = true;
-    }
-}
+/// A row of the table, and whether it shows a fault.
+type Row = (Value, bool);
 
 impl Verify {
     pub(super) async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
@@ -69,78 +53,72 @@ impl Verify {
             engine: parse_word("classify.engine", &setup.settings().classify.engine)?,
             ..setup.engine_options()
         };
-        let checked = run_blocking(move || verify(&folder, &options)).await?;
-        let table =
-            output::table_from_objects(&checked.iter().map(Checked::row).collect::<Vec<_>>());
-        output::print_table(&table, self.format)?;
-        let is_wrong = checked.iter().any(|row| row.wrong);
-        Ok(if is_wrong { Exit::Model } else { Exit::Done })
+        let rows = run_blocking(move || verify(&folder, &options)).await?;
+        let (rows, wrong): (Vec<Value>, Vec<bool>) = rows.into_iter().unzip();
+        output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
+        Ok(if wrong.contains(&true) {
+            Exit::Model
+        } else {
+            Exit::Done
+        })
     }
 }
 
 /// Checks each file of a folder, and runs each graph that this machine supports.
-fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let Some(manifest) = Manifest::read(folder)? else {
         return without_manifest(folder, options);
     };
-    let mut checked: Vec<Checked> = Vec::new();
+    let mut rows = Vec::new();
+    let mut faulty = BTreeSet::new();
     for (file, wanted) in &manifest.files {
         let path = folder.join(file);
-        let mut row = Checked {
-            file: file.clone(),
-            hash: "ok",
-            state: "ok".into(),
-            ..Checked::default()
+        let (hash, state, wrong) = if !path.is_file() {
+            // A graph for another device or precision may be left out.
+            let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
+            ("absent", "missing", !of_graphs.any(|name| name == file))
+        } else if file_hash(&path)? == *wanted {
+            ("ok", "ok", false)
+        } else {
+            ("other", "damaged or replaced: copy or make it again", true)
         };
-        let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
-        let of_a_graph = of_graphs.any(|name| name == file);
-        if !path.is_file() {
-            row.hash = "absent";
-            row.state = "missing".into();
-            row.wrong = !of_a_graph;
-        } else if file_hash(&path)? != *wanted {
-            row.hash = "other";
-            row.fail("damaged or replaced: copy or make it again");
+        if hash != "ok" {
+            faulty.insert(file.as_str());
         }
-        checked.push(row);
+        let row = json!({"file": file, "hash": hash, "state": state});
+        rows.push((row, wrong));
     }
-    let good: BTreeSet<String> = checked
-        .iter()
-        .filter(|row| row.hash == "ok")
-        .map(|row| row.file.clone())
-        .collect();
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
-        let whole = files.all(|file| good.contains(file));
-        let of_file = |row: &&mut Checked| row.file == graph.file;
-        let Some(row) = checked.iter_mut().find(of_file) else {
-            continue;
-        };
-        let row = if row.graph.is_empty() {
-            row
+        let (errors, state, wrong) = if files.any(|file| faulty.contains(file)) {
+            (
+                None,
+                "not run: a file is missing or wrong".to_owned(),
+                false,
+            )
         } else {
-            // Several graphs, such as one for each device, may use the same file.
-            let again = Checked {
-                errors: None,
-                ..row.clone()
-            };
-            checked.push(again);
-            checked.last_mut().expect("it was just added")
+            run_graph(folder, graph, options)
         };
-        row.graph.clone_from(name);
-        row.precision.clone_from(&graph.precision);
-        row.tolerance = Some(graph.tolerance);
-        if whole {
-            run_graph(folder, graph, options, row);
-        } else if row.hash == "ok" {
-            row.state = "not run: another file of this graph is missing or wrong".into();
-        }
+        // With three decimals, small numbers would show as zero.
+        let small = |x: f64| format!("{x:.1e}");
+        let row = json!({
+            "file": graph.file, "graph": name, "precision": graph.precision,
+            "logits off": errors.map(|errors| small(errors.logits)),
+            "scores off": errors.map(|errors| small(errors.scores)),
+            "allowed": small(graph.tolerance), "state": state,
+        });
+        rows.push((row, wrong));
     }
-    Ok(checked)
+    Ok(rows)
 }
 
-/// Runs a graph on its target device, and compares the logits with the manifest.
-fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
+/// Runs a graph on its target device, and compares the logits with the manifest. Returns the errors, the state, and
+/// whether the graph is wrong.
+fn run_graph(
+    folder: &Path,
+    graph: &Graph,
+    options: &EngineOptions,
+) -> (Option<MaxErrors>, String, bool) {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
     } else {
@@ -161,34 +139,30 @@ fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
     match tried() {
-        Ok(errors) => {
-            row.errors = errors;
-            if errors.is_some_and(|errors| errors.logits > graph.tolerance) {
-                row.fail("wrong: its logits differ from those of the original model");
-            }
+        Ok(errors) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
+            let state = "wrong: its logits differ from those of the original model";
+            (errors, state.to_owned(), true)
         }
+        Ok(errors) => (errors, "ok".to_owned(), false),
         Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
-            row.state = format!("not run: {detail}");
+            (None, format!("not run: {detail}"), false)
         }
         // The engine does not support GPUs.
         Err(CliError::Onnx(error @ OnnxError::CpuOnly(_))) => {
-            row.state = format!("not run: {error}");
+            (None, format!("not run: {error}"), false)
         }
-        Err(error) => row.fail(error.to_string()),
+        Err(error) => (None, error.to_string(), true),
     }
 }
 
 /// Checks a folder without a manifest: only that the graph can be loaded.
-fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let (model, engine) = AnyEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
-    let row = Checked {
-        file: file.display().to_string(),
-        hash: "not known",
-        precision: model.precision.clone(),
-        state: "the graph loads; its logits cannot be checked without manifest.toml".into(),
-        ..Checked::default()
-    };
+    let row = json!({
+        "file": file.display().to_string(), "hash": "not known", "precision": model.precision,
+        "state": "the graph loads; its logits cannot be checked without manifest.toml",
+    });
     Labeler::load(model, Box::new(engine), 1)?.check_learned()?;
-    Ok(vec![row])
+    Ok(vec![(row, false)])
 }
