@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs, in one call, every benchmark and check that needs a GPU: weights, graphs, parity with the CPU, the ladder,
-# torch for comparison, the sweep, the search for a token budget, running out of memory, and GPU utilisation.
+# torch for comparison, batch sizes, running out of memory, and GPU utilisation.
 #
 #     benches/gpu/run.sh OUT
 #
@@ -82,9 +82,7 @@ parity() {
 }
 step parity parity && sed -n '$s/^/    /p' "$out/parity.log" >>"$summary"
 
-step autotune "$topicmill" bench autotune --model "$model" --device "$device"
-step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts "$((posts / 4))" \
-    --tokens 1024:131072 --out "$out"
+step bench "$topicmill" bench --model "$model" --device "$device" --texts "$work/posts.ndjson" --posts "$((posts / 4))"
 step ladder "$python" benches/ladder/run.py --hf "$work/hf" --out "$out" --texts "$work/posts.ndjson" \
     --model "$model" --device "$device" --posts "$((posts / 8))"
 
@@ -96,10 +94,10 @@ out_of_memory() {
 step out-of-memory out_of_memory
 watched busy score_all all
 
-# Labels posts through a database and identifies the bottleneck from the run record.
+# Labels posts through a database, and asks what limited the run.
 database=sqlite:$work/demo.db
 step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
-    step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
-    sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
+    step limit "$topicmill" --database "$database" doctor --source sample &&
+    sed 's/^/    /' "$out/limit.log" >>"$summary"
 
 cat "$summary"

@@ -55,7 +55,7 @@ CREATE TABLE runs (
     started_at       TIMESTAMPTZ NOT NULL, -- when it started
     finished_at      TIMESTAMPTZ, -- when it ended
     heartbeat_at     TIMESTAMPTZ, -- its last heartbeat
-    counts           JSONB NOT NULL DEFAULT '{}', -- counts of its work; for `classify`, also the settings, the time per stage and GPU usage
+    counts           JSONB NOT NULL DEFAULT '{}', -- counts of its work; for `classify`, also the settings and the time per stage
     outcomes         JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each topic
     error            TEXT, -- why it failed
     scheduled_run_id BIGINT REFERENCES scheduled_runs (id) ON DELETE SET NULL -- the scheduled run that it belongs to

@@ -165,6 +165,8 @@ impl Workload {
 
     /// Lists the precisions of the folder on this machine, float32 first, with the value that selects each.
     fn precisions(&mut self) -> Result<Vec<(String, Option<String>)>, CliError> {
+        // A precision that the model lacks is an error, not an empty table.
+        self.choice.folder()?;
         let asked = self.choice.precision.take();
         let chosen = self.choice.open_one(self.choice.devices[0])?.chosen;
         self.choice.devices = vec![chosen.device];
@@ -184,10 +186,9 @@ impl Workload {
                 all.push((folder.precision, precision));
             }
         }
-        all.retain(|(name, _)| {
-            asked
-                .as_ref()
-                .is_none_or(|asked| name == asked || name == FP32)
+        all.retain(|(name, precision)| {
+            let is = |asked| asked == name || precision.as_ref() == Some(asked);
+            name == FP32 || asked.as_ref().is_none_or(is)
         });
         all.sort_by_key(|(name, _)| name != FP32);
         Ok(all)
