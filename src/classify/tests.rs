@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicU64;
 
 use self::scene::*;
 use super::*;
-use topicmill_core::clock::ManualClock;
 use topicmill_core::{AuthorPolicy, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
@@ -29,7 +28,7 @@ async fn a_small_limit_is_shared_among_the_engines_of_a_process() {
 
 /// Labels a hundred posts with two engines, and checks that both get some.
 async fn assert_shared(posts: usize, limit: Option<u64>) {
-    let scene = Scene::with_posts(posts, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(posts).await;
     let (to_one, from_other) = std::sync::mpsc::channel();
     let (to_other, from_one) = std::sync::mpsc::channel();
     // Each engine waits in its first batch until the other also has posts.
@@ -63,22 +62,8 @@ async fn assert_shared(posts: usize, limit: Option<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_of_a_few_posts_skips_the_search_for_the_best_batch() {
-    let scene = Scene::with_posts(5_000, topicmill_core::clock::SystemClock::shared()).await;
-    let labels = set(&["food", "music", "travel"]);
-    let search = async |limit| {
-        let models = models(Box::new(ScriptedEngine::default()));
-        let tuned = tune(&scene.store, &scene.clock, models, &labels, limit).await;
-        tuned.unwrap().1
-    };
-    assert!(search(None).await.is_some());
-    assert!(search(Some(4_999)).await.is_some());
-    assert_eq!(search(Some(600)).await, None);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_engine_failure_loses_no_scored_post() {
-    let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(600).await;
     let broken = |batch| match batch {
         0..20 => Ok(()),
         _ => Err(EngineError::Run("the device is gone".into())),
@@ -96,7 +81,7 @@ async fn an_engine_failure_loses_no_scored_post() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_under_a_lost_lease_are_rejected_and_counted() {
-    let scene = Scene::with_posts(900, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(900).await;
     let (store, runtime) = (scene.store.clone(), tokio::runtime::Handle::current());
     let losing_leases = move |batch| {
         if batch == 2 {
@@ -118,7 +103,7 @@ async fn writes_under_a_lost_lease_are_rejected_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_label_set_costs_only_its_new_pairs() {
-    let scene = Scene::with_posts(700, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(700).await;
     let done = scene.label_as(&set(&["food", "music", "travel"])).await;
     assert_eq!((done.posts, done.pairs, done.pairs_reused), (700, 2_100, 0));
 
@@ -142,7 +127,7 @@ async fn a_changed_label_set_costs_only_its_new_pairs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_is_scored_once_for_all_posts_that_have_it() {
-    let scene = Scene::with_posts(0, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(0).await;
     // Some texts repeat within a window, some across windows.
     let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
     scene.add(posts).await;
@@ -169,7 +154,7 @@ async fn a_text_is_scored_once_for_all_posts_that_have_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_engines_give_the_same_scores_as_one() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(3_000).await;
     let engines: Vec<Box<dyn Engine>> = (0..4)
         .map(|_| Box::new(ScriptedEngine::default()) as _)
         .collect();
@@ -177,7 +162,7 @@ async fn concurrent_engines_give_the_same_scores_as_one() {
     ended.unwrap();
     assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
     scene.assert_complete(3_000).await;
-    let alone = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
+    let alone = Scene::with_posts(3_000).await;
     alone.label_as(&labels).await;
     let scores = "SELECT fullname, label, score FROM post_scores ORDER BY 1, 2";
     let scores = [
@@ -190,7 +175,7 @@ async fn concurrent_engines_give_the_same_scores_as_one() {
     );
 
     // An engine that fails stops the others, which write their results.
-    let scene = Scene::with_posts(9_000, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(9_000).await;
     let breaks = ScriptedEngine {
         batches_left: 3,
         ..ScriptedEngine::default()
@@ -204,7 +189,7 @@ async fn concurrent_engines_give_the_same_scores_as_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_posts_are_retried_on_request() {
-    let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(50).await;
     let labels = set(&["food", "music"]);
     // The limit is the number of posts, because a failed post would otherwise be retried at once.
     let run = async |engine, retry_failed, posts| {

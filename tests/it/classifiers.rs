@@ -1,43 +1,18 @@
-//! Tests classifiers: scores equal those of transformers' text-classification pipeline, and unusual models load or
-//! are rejected with a reason.
-//!
-//! `tools/golden.py` made the models (tiny, with random weights, one of each family) and recorded the pipeline's
-//! scores for each function.
+//! Tests classifiers: unusual models load or are rejected with a reason, and a classifier assigns its own labels. The
+//! scores are compared with the reference in `parity`.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
     Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, TextResult,
 };
 
+use crate::support::builders;
 use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};
-use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
-
-const TOLERANCE: f64 = 1e-4;
-
-#[derive(Debug, Deserialize)]
-struct Golden {
-    model: String,
-    default_mode: Mode,
-    cases: Vec<Case>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Case {
-    name: String,
-    text: String,
-    labels: Vec<String>,
-    mode: Mode,
-    scores: Vec<f64>,
-    logits: Vec<Vec<f64>>,
-}
 
 fn fixture(path: &str) -> std::path::PathBuf {
     repository("tests/it/fixtures/classifiers").join(path)
@@ -53,72 +28,6 @@ fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextRes
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
     let results = results.expect("scoring is not cancelled").into_iter();
     results.map(Result::unwrap).collect()
-}
-
-fn off(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
-    let found: Vec<f64> = found.collect();
-    assert_eq!(found.len(), wanted.len());
-    let pairs = found.iter().zip(wanted);
-    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
-}
-
-#[test]
-fn scores_equal_the_text_classification_pipeline_on_any_batch() {
-    if !has_onnx_runtime("parity of classifiers") {
-        return;
-    }
-    let mut models = 0;
-    for entry in fs::read_dir(fixture("golden")).unwrap() {
-        let golden: Golden =
-            serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
-        let mut folders = vec![golden.model.clone()];
-        if golden.model == "tiny-bert-quality" {
-            // The graph that tools/model.py makes from the same weights.
-            folders.push("tiny-bert-quality-made".into());
-        }
-        for name in folders {
-            let folder = fixture("models").join(&name);
-            let mut largest = (0.0f64, 0.0f64);
-            for budget in [1, 150, 50_000] {
-                let mut labeler = labeler(&folder, budget);
-                let own = own_labels(labeler.folder());
-                assert_eq!(own.mode, golden.default_mode, "{name}");
-                for mode in Mode::ALL {
-                    let set = LabelSet {
-                        mode: *mode,
-                        ..own.clone()
-                    };
-                    let cases = || golden.cases.iter().filter(|case| case.mode == *mode);
-                    let texts: Vec<String> = cases().map(|case| case.text.clone()).collect();
-                    for (case, result) in cases().zip(score(&mut labeler, &set, &texts)) {
-                        let labels: Vec<&String> =
-                            set.labels.iter().map(|label| &label.label).collect();
-                        assert_eq!(labels, case.labels.iter().collect::<Vec<_>>());
-                        let scores = off(result.scores.scores.iter().copied(), &case.scores);
-                        let raw = result.raw.iter().flatten().map(|x| f64::from(*x));
-                        let wanted: Vec<f64> = case.logits.iter().flatten().copied().collect();
-                        let logits = off(raw, &wanted);
-                        assert!(
-                            scores <= TOLERANCE && logits <= TOLERANCE,
-                            "{name} `{}` with a budget of {budget}: scores off by {scores:.1e}, logits by {logits:.1e}",
-                            case.name
-                        );
-                        largest = (largest.0.max(scores), largest.1.max(logits));
-                    }
-                }
-            }
-            writeln!(
-                std::io::stderr(),
-                "{name}: {} cases, largest score error {:.1e}, largest logit error {:.1e}",
-                golden.cases.len(),
-                largest.0,
-                largest.1
-            )
-            .unwrap();
-            models += 1;
-        }
-    }
-    assert_eq!(models, 5, "run tools/golden.py");
 }
 
 /// Writes a model folder with a configuration and one of the unusual graphs.
@@ -245,23 +154,10 @@ fn labels_that_the_model_lacks_are_rejected() {
     ));
 }
 
-/// Parses NDJSON rows by id.
-fn rows(path: &Path) -> BTreeMap<String, Value> {
-    let text = fs::read_to_string(path).unwrap();
-    let rows = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    rows.map(|row| (row["id"].to_string(), row)).collect()
-}
-
 const MOODS: &str = "tests/it/fixtures/classifiers/models/tiny-bart-moods";
 
-fn model(path: &str) -> String {
-    repository(path).display().to_string()
-}
-
 /// Returns words that the tiny models know, different for each number below 49.
-fn words(i: usize) -> String {
+fn title(i: usize) -> String {
     const BEGIN: [&str; 7] = [
         "the sea",
         "climate change",
@@ -283,28 +179,27 @@ fn words(i: usize) -> String {
     format!("{} {}", BEGIN[i % 7], END[i / 7])
 }
 
-/// Returns NDJSON of texts, one of which cannot be scored.
-fn texts() -> String {
-    let text = |i: usize| format!("{}\n", json!({"id": i, "text": words(i)}));
-    let good: String = (0..40).map(text).collect();
-    format!("{good}{}\n", json!({"id": 40, "text": null}))
+/// Returns a program with 21 posts, two of which have the same text, and the path of a classifier.
+fn scene() -> (Program, String) {
+    let program = Program::new();
+    let lines = (0..21).map(|i| builders::line(i, &title(i % 20)));
+    program.import(&lines.collect::<String>());
+    (program, repository(MOODS).display().to_string())
 }
 
 #[test]
 fn custom_labels_are_rejected_for_a_classifier() {
     let program = Program::new();
-    program.write("in.ndjson", texts());
-    let moods = model(MOODS);
-    let base = ["score", "in.ndjson", "out.ndjson"];
-    let ran = program.run(&[&base[..], &["--model", &moods, "--label", "food"]].concat());
-    ran.expect_exit(2, "`tiny-bart-moods` is a classifier");
-    ran.expect_stderr("`joy`");
-    program
-        .run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat())
-        .expect_exit(2, "is not a classifier");
-    program
-        .run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat())
-        .expect_exit(2, "all labels in one pass");
+    program.write("in.ndjson", "{\"text\": \"soup\"}\n");
+    let moods = repository(MOODS).display().to_string();
+    for (flags, message) in [
+        (format!("--model {moods} --label food"), "`joy`"),
+        ("--mode raw --label food".to_owned(), "is not a classifier"),
+        (format!("--model {moods} --shortlist 2"), "in one pass"),
+    ] {
+        let ran = program.run(&format!("score in.ndjson out.ndjson {flags}"));
+        ran.expect_exit(2, message);
+    }
 }
 
 #[test]
@@ -313,83 +208,41 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
         return;
     }
     let program = Program::new();
-    let made = fixture("models/tiny-bert-quality-made");
-    let copy = program.folder.path().join("made");
+    let copy = program.path("made");
     fs::create_dir(&copy).unwrap();
-    for entry in fs::read_dir(&made).unwrap().flatten() {
+    for entry in fs::read_dir(fixture("models/tiny-bert-quality-made"))
+        .unwrap()
+        .flatten()
+    {
         fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
-    let ran = program.ok(&["model", "info", "made", "--format", "json"]);
-    let facts: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    let fact = |what: &str| &facts.iter().find(|row| row["what"] == what).unwrap()["value"];
-    assert_eq!(
-        (fact("kind"), fact("labels"), fact("default mode")),
-        (&json!("classifier"), &json!(["LABEL_0"]), &json!("raw"))
-    );
-    let ran = program.ok(&["model", "verify", "made", "--format", "json"]);
-    let table: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    let graph = |name: &str| table.iter().find(|row| row["graph"] == name).unwrap();
+    let facts = program.json("model info made");
+    let mut facts = facts.as_array().unwrap().iter();
+    for (what, value) in [
+        ("kind", json!("classifier")),
+        ("labels", json!(["LABEL_0"])),
+        ("default mode", json!("raw")),
+    ] {
+        assert!(
+            facts.any(|row| row["what"] == what && row["value"] == value),
+            "{what}"
+        );
+    }
+    let table = program.json("model verify made");
     for name in ["cpu-fp32", "cpu-int8"] {
-        let off: f64 = graph(name)["scores off"].as_str().unwrap().parse().unwrap();
-        assert!(off < 0.5 && graph(name)["state"] == "ok", "{table:?}");
+        let mut rows = table.as_array().unwrap().iter();
+        let row = rows.find(|row| row["graph"] == name).unwrap();
+        let off: f64 = row["scores off"].as_str().unwrap().parse().unwrap();
+        assert!(off < 0.5 && row["state"] == "ok", "{row}");
     }
     // The changed configuration no longer has the hash in the manifest.
-    let config = fs::read_to_string(copy.join("config.json")).unwrap();
-    fs::write(
-        copy.join("config.json"),
-        config.replace("LABEL_0", "quality"),
-    )
-    .unwrap();
-    program.write("in.ndjson", texts());
-    program
-        .run(&["score", "in.ndjson", "out.ndjson", "--model", "made"])
-        .expect_exit(5, "SHA-256");
-}
-
-/// Returns posts, two of which have the same text.
-fn posts() -> String {
-    let post = |i: usize| {
-        json!({
-            "id": format!("k{i:05}"), "title": words(i % 20), "selftext": "",
-            "subreddit": "cooking", "created_utc": 1_700_000_000 + i, "score": i,
-        })
-    };
-    (0..21).map(|i| format!("{}\n", post(i))).collect()
-}
-
-/// A database with posts, and the program on it.
-struct Scene {
-    program: Program,
-}
-
-impl std::ops::Deref for Scene {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Scene {
-    fn new(url: &str) -> Self {
-        let scene = Self {
-            program: Program::with_database(url),
-        };
-        let file = scene.program.write("posts.ndjson", posts());
-        scene.ok(&["import", &file]);
-        scene
-    }
-
-    fn sql(&self, query: &str) -> Vec<Value> {
-        let ran = self.ok(&["sql", query, "--format", "json"]);
-        serde_json::from_str(&ran.stdout).unwrap()
-    }
-
-    /// Labels with a model and makes its labels current; returns the run's counts.
-    fn classify(&self, model: &str, more: &[&str]) -> Value {
-        let args = ["classify", "--model", model, "--make-current"];
-        self.run_counts(&[&args[..], more].concat())
-    }
+    let config = program
+        .read("made/config.json")
+        .replace("LABEL_0", "quality");
+    program.write("made/config.json", config);
+    program.write("in.ndjson", "{\"text\": \"soup\"}\n");
+    let ran = program.run("score in.ndjson out.ndjson --model made");
+    ran.expect_exit(5, "SHA-256");
 }
 
 #[test]
@@ -397,45 +250,34 @@ fn a_classifier_assigns_its_own_labels() {
     if !has_onnx_runtime("classify with a classifier") {
         return;
     }
-    for database in databases() {
-        let scene = Scene::new(&database.url);
-        let moods = model(MOODS);
-        let shown = "SELECT COUNT(*) AS n FROM labeled_posts WHERE label IS NOT NULL";
-        scene.ok(&["classify", "--limit", "5"]);
-        let current = scene.sql(shown);
-        let ran = scene.ok(&["classify", "--model", &moods]);
-        ran.expect_stderr("`tiny-bart-moods` is a classifier");
-        ran.expect_stderr("stored in addition to the current ones");
-        assert_eq!(scene.sql(shown), current, "the views are unchanged");
-        // With --make-current, they become current without any further labelling.
-        assert_eq!(scene.classify(&moods, &[])["posts"], 0);
-        let scores = scene
-            .sql("SELECT label, COUNT(*) AS posts FROM post_scores GROUP BY label ORDER BY label");
-        let labels: Vec<&Value> = scores.iter().map(|row| &row["label"]).collect();
-        assert_eq!(labels, ["anger", "joy", "sadness"]);
-        assert!(scores.iter().all(|row| row["posts"] == 21));
-        // `score` returns the same labels and scores for a file of these texts.
-        let text = |i: usize| json!({"id": words(i), "text": words(i)}).to_string() + "\n";
-        let texts: String = (0..20).map(text).collect();
-        scene.program.write("texts.ndjson", texts);
-        scene.ok(&["score", "texts.ndjson", "out.ndjson", "--model", &moods]);
-        let of_file = rows(&scene.program.folder.path().join("out.ndjson"));
-        for row in scene.sql("SELECT title, label, score FROM labeled_posts") {
-            let other = &of_file[&row["title"].to_string()];
-            assert_eq!(row["label"], other["label"]);
-            let off = row["score"].as_f64().unwrap() - other["score"].as_f64().unwrap();
-            assert!(off.abs() < 1e-4);
-        }
+    let (program, moods) = scene();
+    let shown = "labeled_posts WHERE label IS NOT NULL";
+    program.ok("classify --limit 5");
+    assert_eq!(program.count(shown), 5);
+    program.ok(&format!("classify --model {moods}"));
+    assert_eq!(program.count(shown), 5, "the views are unchanged");
+    // With --make-current, they become current without any further labelling.
+    assert_eq!(program.classify(&format!("--model {moods}"))["posts"], 0);
+    assert_eq!(
+        program.rows("SELECT label, COUNT(*) AS n FROM post_scores GROUP BY label ORDER BY label"),
+        json!([["anger", 21], ["joy", 21], ["sadness", 21]])
+    );
+    // `score` returns the same labels and scores for a file of these texts.
+    let text = |i: usize| json!({"text": title(i)}).to_string() + "\n";
+    program.write("texts.ndjson", (0..20).map(text).collect::<String>());
+    program.ok(&format!("score texts.ndjson out.ndjson --model {moods}"));
+    let stored = "SELECT label, score FROM labeled_posts ORDER BY fullname LIMIT 20";
+    let stored = program.rows(stored);
+    for (row, other) in stored
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(program.read_lines("out.ndjson"))
+    {
+        assert_eq!(row[0], other["label"]);
+        let off = row[1].as_f64().unwrap() - other["score"].as_f64().unwrap();
+        assert!(off.abs() < 1e-4);
     }
-}
-
-/// Returns a pipeline file with these settings and labels, each with a slug.
-fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
-    let topic = |(slug, label): &(&str, &str)| {
-        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n")
-    };
-    let topics: String = labels.iter().map(topic).collect();
-    format!("name = \"mine\"\n{settings}\n{topics}")
 }
 
 const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "sadness")];
@@ -445,35 +287,32 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     if !has_onnx_runtime("a pipeline file for a classifier") {
         return;
     }
-    let database = sqlite();
-    let scene = Scene::new(&database.url);
-    let moods = model(MOODS);
-    let write = |name: &str, text: String| scene.program.write(name, text);
-    assert_eq!(scene.classify(&moods, &[])["pairs"], 60);
-    let file = write(
-        "mine.toml",
-        pipeline("threshold = 0.9\ntemperature = 2.0", &MINE),
-    );
-    let counts = scene.classify(&moods, &["--pipeline", &file]);
+    let (program, moods) = scene();
+    let write = |name: &str, settings: &str, labels: &[(&str, &str)]| {
+        let text = builders::pipeline("mine", settings, labels);
+        program.write(name, text.replace("mode = \"single\"\n", ""));
+    };
+    let model = format!("--model {moods}");
+    assert_eq!(program.classify(&model)["pairs"], 60);
+    write("mine.toml", "threshold = 0.9\ntemperature = 2.0", &MINE);
+    let counts = program.classify(&format!("{model} --pipeline mine.toml"));
     assert_eq!(
         (&counts["posts"], &counts["pairs"]),
         (&json!(21), &json!(0))
     );
-    assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
-    let slugs = scene.sql("SELECT DISTINCT label FROM post_scores ORDER BY label");
-    assert_eq!(slugs[0]["label"], "angry");
+    assert!(counts["unsure"].as_i64() > Some(0), "{counts}");
+    let slugs = "SELECT DISTINCT label FROM post_scores ORDER BY label LIMIT 1";
+    assert_eq!(program.scalar(slugs), "angry");
     // Stored logits yield the same labels.
-    let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
-    let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
-    assert!(found.to_string().contains("21"), "{found}");
+    write("surer.toml", "temperature = 0.5", &MINE);
+    let found = program.json(&format!("labels diff current surer.toml@{moods}"));
+    assert_eq!(found["cost"]["pairs_missing"], 0, "{found}");
 
     // Labels of a different set are replaced by the model's labels.
-    let others = write("others.toml", pipeline("", &MINE[..2]));
-    scene
-        .ok(&["classify", "--model", &moods, "--pipeline", &others])
-        .expect_stderr("instead of the labels in the pipeline `mine`");
-    let second = write("second.toml", pipeline("background = \"reddit\"", &MINE));
-    scene
-        .run(&["classify", "--model", &moods, "--pipeline", &second])
-        .expect_exit(2, "omit the background");
+    write("others.toml", "", &MINE[..2]);
+    let ran = program.ok(&format!("classify {model} --pipeline others.toml"));
+    ran.expect_stderr("instead of the labels");
+    write("second.toml", "background = \"reddit\"", &MINE);
+    let ran = program.run(&format!("classify {model} --pipeline second.toml"));
+    ran.expect_exit(2, "omit the background");
 }

@@ -1,6 +1,5 @@
 //! Tests that statements about the code in docs/, help and messages are true.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::support::engine::repository;

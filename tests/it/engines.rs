@@ -89,6 +89,11 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
     let settings = &runs[0]["counts"]["settings"];
     let runtime = settings["runtime"].as_str().unwrap();
     assert!(runtime.starts_with("OpenVINO 20"), "{settings}");
+    assert_eq!(settings["devices"], json!(["cpu"]));
+    assert_eq!(
+        settings["batch_tokens"], 512,
+        "fixed, because a score depends on it"
+    );
 }
 
 #[test]
@@ -152,7 +157,7 @@ fn bench_measures_stored_posts_in_each_precision_and_batch_size() {
     let found = program.json(&bench);
     assert_eq!(found["texts"], POSTS);
     let measured = found["measured"].as_array().unwrap();
-    let of = |precision: &str| {
+    let of = |precision: &'static str| {
         let rows = measured.iter();
         rows.filter(move |row| row["precision"] == precision)
     };

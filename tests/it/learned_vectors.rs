@@ -112,19 +112,16 @@ fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
 type Row = BTreeMap<String, f64>;
 
 /// Scores the titles; returns the rows and stderr.
-fn scored(program: &Program, model: &Path, flags: &[&str]) -> (Vec<Row>, String) {
+fn scored(program: &Program, model: &Path, file: &str) -> (Vec<Row>, String) {
     let lines = TITLES.map(|title| format!("{}\n", json!({ "text": title })));
-    let input = program.write("titles.ndjson", lines.concat());
-    scored_file(program, &input, model, flags)
-}
-
-fn scored_file(program: &Program, input: &str, model: &Path, flags: &[&str]) -> (Vec<Row>, String) {
-    let model = model.display().to_string();
-    let words = ["score", input, "-", "--model", &model];
-    let ran = program.ok(&[&words[..], flags].concat());
+    program.write("titles.ndjson", lines.concat());
+    let model = model.display();
+    let ran = program.ok(&format!(
+        "score titles.ndjson - --model {model} --pipeline {file}"
+    ));
     let row = |line: &str| -> Row {
-        let row: Value = serde_json::from_str(line).unwrap();
-        serde_json::from_value(row["scores"].clone()).unwrap()
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        serde_json::from_value(row["scores"].take()).unwrap()
     };
     (ran.stdout.lines().map(row).collect(), ran.stderr)
 }
@@ -152,7 +149,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     let by_words = program.folder.path().join("by-words");
     let score = |model: &Path, places: &[usize], head: &str| {
         let file = pipeline(&program, places, head);
-        scored(&program, model, &["--pipeline", &file])
+        scored(&program, model, &file)
     };
     let (words, message) = score(&by_words, &LEARNED, "");
     assert!(!message.contains("learned"), "{message}");
@@ -202,60 +199,50 @@ fn an_invalid_vectors_file_is_rejected() {
     }
     let program = Program::new();
     let dir = model(&program, "learned", Some(&json!({})));
-    let input = program.write("one.ndjson", json!({ "text": "soup" }).to_string());
-    let refused = |words: &[&str], message: &[&str]| {
-        let ran = program.run(words);
-        assert_eq!(ran.code, 5, "{}", ran.stderr);
-        ran.expect_stderr_all(message);
-    };
+    program.write("one.ndjson", json!({ "text": "soup" }).to_string());
     let folder = dir.display().to_string();
-    let label = TOPICS[0].1;
-    let score = ["score", &input, "-", "--model", &folder, "--label", label];
+    let score = [
+        "score",
+        "one.ndjson",
+        "-",
+        "--model",
+        &folder,
+        "--label",
+        TOPICS[0].1,
+    ];
+    let refused = |words: &[&str], message: &str| program.run(words).expect_exit(5, message);
     let text = "This text is about video games.";
     let one = |vector: Value| json!({ "texts": [text], "vector": vector });
     let another = json!({ "texts": ["b"], "vector": [1.0] });
-    for (content, message) in [
-        (json!({}).to_string(), "missing field `labels`"),
-        ("{oops".to_owned(), "the file is damaged"),
+    let same = [one(json!([1.0])), one(json!([2.0]))];
+    for (labels, message) in [
+        (json!([one(json!(["a"]))]), "expected f64"),
+        (json!([one(json!([null]))]), "expected f64"),
+        (json!([]), "it has no labels"),
+        (json!([one(json!([]))]), "label 1 has no direction"),
+        (json!([one(json!([0.0, 0.0]))]), "label 1 has no direction"),
         (
-            json!({ "labels": [one(json!(["a"]))] }).to_string(),
-            "expected f64",
+            json!([{ "texts": [], "vector": [1.0] }]),
+            "label 1 has no text",
         ),
+        (json!(same), "label 2 has the same texts"),
         (
-            json!({ "labels": [one(json!([null]))] }).to_string(),
-            "expected f64",
-        ),
-        (
-            "{\"labels\":[{\"texts\":[\"a\"],\"vector\":[1e999]}]}".to_owned(),
-            "out of range",
-        ),
-        (
-            json!({ "labels": [] }).to_string(),
-            "it has no labels; build the file again, or remove",
-        ),
-        (
-            json!({ "labels": [one(json!([])) ] }).to_string(),
-            "label 1 has no direction",
-        ),
-        (
-            json!({ "labels": [one(json!([0.0, 0.0])) ] }).to_string(),
-            "label 1 has no direction",
-        ),
-        (
-            json!({ "labels": [{ "texts": [], "vector": [1.0] }] }).to_string(),
-            "label 1 has no text, or an empty one",
-        ),
-        (
-            json!({ "labels": [one(json!([1.0])), one(json!([2.0]))] }).to_string(),
-            "label 2 has the same texts as another label",
-        ),
-        (
-            json!({ "labels": [one(json!([1.0, 2.0])), another] }).to_string(),
-            "label 2 has 1 dimensions, but the one for label 1 has 2",
+            json!([one(json!([1.0, 2.0])), another]),
+            "label 2 has 1 dimensions",
         ),
     ] {
+        let content = json!({ "labels": labels }).to_string();
         fs::write(dir.join("label_vectors.json"), content).unwrap();
-        refused(&score, &[message, "label_vectors.json"]);
+        refused(&score, message);
+    }
+    let infinite = r#"{"labels":[{"texts":["a"],"vector":[1e999]}]}"#;
+    for (content, message) in [
+        ("{}", "missing field `labels`"),
+        ("{oops", "the file is damaged"),
+        (infinite, "out of range"),
+    ] {
+        fs::write(dir.join("label_vectors.json"), content).unwrap();
+        refused(&score, message);
     }
     let three = json!({ "labels": [one(json!([1.0, 2.0, 3.0]))] });
     fs::write(dir.join("label_vectors.json"), three.to_string()).unwrap();
@@ -263,20 +250,16 @@ fn an_invalid_vectors_file_is_rejected() {
     let before = identity();
     let turned = json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] });
     fs::write(dir.join("label_vectors.json"), turned.to_string()).unwrap();
-    assert_ne!(
-        identity(),
-        before,
-        "the vectors are part of the model's identity"
-    );
-    let other = "computes vectors of 384 dimensions, but its learned label vectors have 3; build their file again";
-    refused(&score, &[other]);
-    refused(&["model", "verify", &folder], &[other]);
+    assert_ne!(identity(), before, "the vectors are part of the identity");
+    let other = "its learned label vectors have 3";
+    refused(&score, other);
+    refused(&["model", "verify", &folder], other);
 
     fs::remove_file(dir.join("label_vectors.json")).unwrap();
-    refused(&score, &["has no `label_vectors.json`: copy it"]);
-    fs::write(program.folder.path().join("x.json"), three.to_string()).unwrap();
+    refused(&score, "has no `label_vectors.json`");
+    program.write("x.json", three.to_string());
     for name in ["../x.json", "/etc/hostname", "model.onnx", ".", ""] {
         configure(&dir, Some(name));
-        refused(&score, &["give the name of a `.json` file in this folder"]);
+        refused(&score, "a `.json` file in this folder");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::engine::{has_onnx_runtime, repository};
@@ -48,34 +48,10 @@ fn replace(dir: &Path, file: &str, old: &str, new: &str) {
 }
 
 /// Scores a text with a model.
-fn score(program: &Program, model: &Path, more: &[&str]) -> RunOutput {
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    let model = model.display().to_string();
-    let words = [
-        "score",
-        &texts,
-        "scores.ndjson",
-        "--overwrite",
-        "--label",
-        "food",
-        "--label",
-        "sports",
-    ];
-    program.run(&[&words[..], &["--model", &model], more].concat())
-}
-
-fn scores(program: &Program) -> Value {
-    let text = program.read("scores.ndjson");
-    serde_json::from_str(text.lines().next().unwrap()).unwrap()
-}
-
-fn rows(ran: &RunOutput) -> Vec<Value> {
-    serde_json::from_str(&ran.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}{}", ran.stdout, ran.stderr))
-}
-
-fn row<'r>(rows: &'r [Value], file: &str) -> &'r Value {
-    rows.iter().find(|row| row["file"] == file).unwrap()
+fn score(program: &Program, model: &Path, more: &str) -> RunOutput {
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    let line = "score texts.ndjson scores.ndjson --overwrite --label food --label sports";
+    program.run(&format!("{line} --model {}{more}", model.display()))
 }
 
 #[test]
@@ -84,33 +60,22 @@ fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
         return;
     }
     let program = Program::new();
-    let of = |model: &str, more: &[&str]| {
+    let food = |model: &str, more: &str| {
         let ran = score(&program, &repository(model), more);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        (scores(&program), ran.stderr)
+        program.read_lines("scores.ndjson")[0]["scores"]["food"]
+            .as_f64()
+            .unwrap()
     };
-    let (exported, _) = of(EXPORTED, &[]);
-    let (made, message) = of(MADE, &[]);
+    let [exported, made, int8] = [(EXPORTED, ""), (MADE, ""), (MADE, " --precision int8")]
+        .map(|(model, more)| food(model, more));
+    assert!((exported - made).abs() < 1e-5);
     assert!(
-        message.contains("tiny-bart-made in fp32 on cpu"),
-        "{message}"
-    );
-    let (int8, message) = of(MADE, &["--precision", "int8"]);
-    assert!(
-        message.contains("tiny-bart-made in int8 on cpu"),
-        "{message}"
-    );
-    let distance = |a: &Value, b: &Value| {
-        (a["scores"]["food"].as_f64().unwrap() - b["scores"]["food"].as_f64().unwrap()).abs()
-    };
-    assert!(distance(&exported, &made) < 1e-5);
-    assert!(
-        distance(&exported, &int8) > 1e-5,
+        (exported - int8).abs() > 1e-5,
         "the int8 graph was not used"
     );
-    let none = score(&program, &repository(MADE), &["--precision", "fp16"]);
-    none.expect_exit(5, "no graph for cpu in fp16");
-    none.expect_stderr("cpu-fp32, cpu-int8");
+    let none = score(&program, &repository(MADE), " --precision fp16");
+    none.expect_exit(5, "cpu-fp32, cpu-int8");
 }
 
 #[test]
@@ -119,87 +84,58 @@ fn model_errors_are_reported_before_any_text_is_scored() {
         return;
     }
     let program = Program::new();
-    let refused = |what: &str, message: &str, spoil: &dyn Fn(&Path)| {
+    let refused = |message: &str, spoil: &dyn Fn(&Path)| {
         let dir = copy();
         spoil(dir.path());
-        let ran = score(&program, dir.path(), &[]);
-        assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);
-        assert!(ran.stderr.contains(message), "{what}: {}", ran.stderr);
+        score(&program, dir.path(), "").expect_exit(5, message);
     };
-    refused(
-        "the stock optimizer's fusion of BART",
-        "from those in `manifest.toml`",
-        &|dir| {
-            let wrong = fs::read(repository(WRONG)).unwrap();
-            change(dir, "cpu-fp32.onnx", true, |_| wrong.clone());
-        },
-    );
-    refused(
-        "truncated weights",
-        "differs from `manifest.toml`",
-        &|dir| {
-            change(dir, "cpu-fp32.onnx", false, |bytes| {
-                bytes[..200_000].to_vec()
-            });
-        },
-    );
-    refused(
-        "truncated weights, with their hash in the manifest",
-        "load the graph",
-        &|dir| {
-            change(dir, "cpu-fp32.onnx", true, |bytes| {
-                bytes[..200_000].to_vec()
-            });
-        },
-    );
-    refused("another tokenizer", "belongs to another model", &|dir| {
-        let other = fs::read(repository(
-            "tests/it/fixtures/models/tiny-bert-nli/tokenizer.json",
-        ))
-        .unwrap();
+    let fp32 = "cpu-fp32.onnx";
+    // The stock optimizer's fusion of BART.
+    let wrong = fs::read(repository(WRONG)).unwrap();
+    refused("its logits differ", &|dir| {
+        change(dir, fp32, true, |_| wrong.clone());
+    });
+    // Truncated weights, without and with their hash in the manifest.
+    for (with_hash, message) in [
+        (false, "differs from `manifest.toml`"),
+        (true, "load the graph"),
+    ] {
+        refused(message, &|dir| {
+            change(dir, fp32, with_hash, |bytes| bytes[..200_000].to_vec());
+        });
+    }
+    let other = repository("tests/it/fixtures/models/tiny-bert-nli/tokenizer.json");
+    let other = fs::read(other).unwrap();
+    refused("belongs to another model", &|dir| {
         change(dir, "tokenizer.json", true, |_| other.clone());
     });
-    refused("no label2id", "neither `label2id`", &|dir| {
+    let configured = |dir: &Path, with: &dyn Fn(&mut Value)| {
         change(dir, "config.json", true, |text| {
             let mut config: Value = serde_json::from_slice(text).unwrap();
-            config
-                .as_object_mut()
-                .unwrap()
-                .retain(|key, _| !key.ends_with("2id") && !key.starts_with("id2"));
+            with(&mut config);
             serde_json::to_vec(&config).unwrap()
         });
+    };
+    refused("neither `label2id`", &|dir| {
+        configured(dir, &|config| {
+            let keys = config.as_object_mut().unwrap();
+            keys.retain(|key, _| !["id2label", "label2id"].contains(&key.as_str()));
+        });
     });
-    refused(
-        "labels in a different order",
-        "its kind, classes or output differ from `config.json`",
-        &|dir| {
-            change(dir, "config.json", true, |text| {
-                let mut config: Value = serde_json::from_slice(text).unwrap();
-                config["label2id"] =
-                    serde_json::json!({"entailment": 0, "neutral": 1, "contradiction": 2});
-                serde_json::to_vec(&config).unwrap()
-            });
-        },
-    );
-    refused("another logit", "from those in `manifest.toml`", &|dir| {
-        replace(dir, "manifest.toml", "logits = [1.", "logits = [2.");
+    refused("differ from `config.json`", &|dir| {
+        configured(dir, &|config| {
+            config["label2id"] = json!({"entailment": 0, "neutral": 1, "contradiction": 2});
+        });
     });
-    refused("a manifest of a later format", "its format is 2", &|dir| {
-        replace(dir, "manifest.toml", "format = 1", "format = 2");
-    });
-    refused(
-        "a graph in a different folder",
-        "is not the name of a file in the same folder",
-        &|dir| {
-            replace(
-                dir,
-                "manifest.toml",
-                "file = \"cpu-fp32.onnx\"",
-                "file = \"../cpu-fp32.onnx\"",
-            );
-        },
-    );
-    refused("two graphs and no manifest", "has several graphs", &|dir| {
+    let file = "file = \"cpu-fp32.onnx\"";
+    for (old, new, message) in [
+        ("logits = [1.", "logits = [2.", "its logits differ"),
+        ("format = 1", "format = 2", "its format is 2"),
+        (file, "file = \"../cpu-fp32.onnx\"", "in the same folder"),
+    ] {
+        refused(message, &|dir| replace(dir, "manifest.toml", old, new));
+    }
+    refused("has several graphs", &|dir| {
         fs::remove_file(dir.join("manifest.toml")).unwrap();
     });
 }
@@ -210,25 +146,17 @@ fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected(
         return;
     }
     let program = Program::new();
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"a\"}\n");
+    program.write("texts.ndjson", "{\"text\": \"a\"}\n");
     let model = repository(MADE).display().to_string();
-    let base = [
-        "score",
-        &texts,
-        "scores.ndjson",
-        "--overwrite",
-        "--model",
-        &model,
-    ];
-    let labels: Vec<String> = (0..1_000).map(|n| format!("--label=label {n}")).collect();
-    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let base = format!("score texts.ndjson scores.ndjson --overwrite --model {model}");
     for n in [1, 1_000] {
-        program.ok(&[&base[..], &labels[..n]].concat());
-        assert_eq!(scores(&program)["scores"].as_object().unwrap().len(), n);
+        let labels: String = (0..n).map(|n| format!(" --label label-{n}")).collect();
+        program.ok(&format!("{base}{labels}"));
+        let row = program.read_lines("scores.ndjson").remove(0);
+        assert_eq!(row["scores"].as_object().unwrap().len(), n);
     }
-    program
-        .run(&[&base[..], &["--label", "a", "--template", "About it."]].concat())
-        .expect_exit(2, "{}");
+    let ran = program.run(&format!("{base} --label a --template About"));
+    ran.expect_exit(2, "{}");
 }
 
 #[test]
@@ -237,24 +165,21 @@ fn verify_reports_every_file_and_graph() {
         return;
     }
     let program = Program::new();
-    let verify = |dir: &Path| {
-        let dir = dir.display().to_string();
-        program.run(&["model", "verify", &dir, "--format", "json"])
+    let verify = |dir: &Path, code: i32| {
+        let ran = program.run(&format!("model verify {} --format json", dir.display()));
+        assert_eq!(ran.code, code, "{}{}", ran.stdout, ran.stderr);
+        ran.json()
     };
     let dir = copy();
-    let good = verify(dir.path());
-    assert_eq!(good.code, 0, "{}{}", good.stdout, good.stderr);
-    let table = rows(&good);
-    assert_eq!(table.len(), 5);
-    assert!(
-        table
-            .iter()
-            .all(|row| row["hash"] == "ok" && row["state"] == "ok"),
-        "{table:?}"
-    );
+    let table = verify(dir.path(), 0);
+    let states = table.as_array().unwrap().iter().map(|row| &row["state"]);
+    assert_eq!(states.collect::<Vec<_>>(), ["ok"; 7]);
     let error = |row: &Value| row["logits off"].as_str().unwrap().parse::<f64>().unwrap();
-    let (fp32, int8) = (row(&table, "cpu-fp32.onnx"), row(&table, "cpu-int8.onnx"));
-    assert!(error(fp32) < 1e-5 && error(int8) > 1e-3, "{table:?}");
+    let (fp32, int8) = (
+        row(&table, "graph", "cpu-fp32"),
+        row(&table, "graph", "cpu-int8"),
+    );
+    assert!(error(fp32) < 1e-5 && error(int8) > 1e-3, "{table}");
     assert_eq!(fp32["allowed"], "1.0e-4");
 
     let wrong = fs::read(repository(WRONG)).unwrap();
@@ -262,72 +187,63 @@ fn verify_reports_every_file_and_graph() {
     change(dir.path(), "cpu-int8.onnx", false, |bytes| {
         bytes[1..].to_vec()
     });
-    let bad = verify(dir.path());
-    assert_eq!(bad.code, 5);
-    let table = rows(&bad);
-    let fp32 = row(&table, "cpu-fp32.onnx");
-    assert!(
-        error(fp32) > 0.5 && fp32["state"].as_str().unwrap().starts_with("wrong"),
-        "{fp32}"
-    );
-    assert_eq!(row(&table, "cpu-int8.onnx")["hash"], "other");
+    let table = verify(dir.path(), 5);
+    let fp32 = row(&table, "graph", "cpu-fp32");
+    let state = fp32["state"].as_str().unwrap();
+    assert!(error(fp32) > 0.5 && state.starts_with("wrong"), "{fp32}");
+    assert_eq!(row(&table, "file", "cpu-int8.onnx")["hash"], "other");
 
-    let plain = verify(&repository(EXPORTED));
-    assert_eq!(plain.code, 0, "{}", plain.stderr);
-    assert_eq!(rows(&plain)[0]["hash"], "not known");
+    let plain = verify(&repository(EXPORTED), 0);
+    assert_eq!(plain[0]["hash"], "not known");
+}
+
+/// Returns the first row with this value.
+fn row<'r>(table: &'r Value, column: &str, value: &str) -> &'r Value {
+    let mut rows = table.as_array().unwrap().iter();
+    rows.find(|row| row[column] == value).unwrap()
 }
 
 #[test]
 fn list_shows_available_models_and_the_one_in_use() {
     let program = Program::new();
-    let models = program.folder.path().join("models");
+    let models = program.path("models");
     fs::create_dir(&models).unwrap();
     std::os::unix::fs::symlink(repository(MADE), models.join("made")).unwrap();
     fs::create_dir(models.join("empty")).unwrap();
-    let table = rows(&program.ok(&["model", "list", "--format", "json"]));
-    let of = |name: &str| table.iter().find(|row| row["model"] == name).unwrap();
+    let table = program.json("model list");
+    let of = |name: &str| row(&table, "model", name);
     assert_eq!(of("tiny-bart-made")["graph"], "cpu-fp32");
     assert_eq!(of("tiny-bart-made")["of"], "cpu-fp32, cpu-int8");
     assert_eq!(of("tiny-bart-mnli")["state"], "in use");
-    assert!(
-        of("empty")["state"]
-            .as_str()
-            .unwrap()
-            .contains("config.json")
-    );
+    let state = of("empty")["state"].as_str().unwrap();
+    assert!(state.contains("config.json"), "{state}");
 }
 
-/// Returns a `model pull` command that uses a hub and its own home.
-fn pull(
-    program: &Program,
-    hub: &Hub,
-    words: &[&str],
-    token: Option<&str>,
-) -> std::process::Command {
-    let mut command = program.command(&[&["model", "pull"], words].concat());
+/// Runs `model pull` with a hub and its own home.
+async fn pull(program: &Program, hub: &Hub, line: &str, token: Option<&str>) -> RunOutput {
+    let mut command = program.command(&format!("model pull {line}"));
     command
         .env("HF_ENDPOINT", &hub.url)
-        .env("HF_HOME", program.folder.path().join("hf"))
+        .env("HF_HOME", program.path("hf"))
         .env_remove("HF_TOKEN");
     if let Some(token) = token {
         command.env("HF_TOKEN", token);
     }
-    command
-}
-
-async fn pulled(program: &Program, hub: &Hub, words: &[&str], token: Option<&str>) -> RunOutput {
-    let mut command = pull(program, hub, words, token);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     finished(output.await.unwrap())
 }
 
-fn same_files(folder: &Path, original: &Path, names: &[&str]) {
+/// Runs `model pull` and expects success.
+async fn pulled(program: &Program, hub: &Hub, line: &str) -> RunOutput {
+    let ran = pull(program, hub, line, None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran
+}
+
+fn same_files(folder: &Path, original: &str, names: &[&str]) {
     for name in names {
-        assert_eq!(
-            fs::read(folder.join(name)).unwrap(),
-            fs::read(original.join(name)).unwrap(),
-            "{name}"
-        );
+        let files = [folder, &repository(original)].map(|dir| fs::read(dir.join(name)).unwrap());
+        assert_eq!(files[0], files[1], "{name}");
     }
 }
 
@@ -338,75 +254,46 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
     }
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/tiny", &repository(EXPORTED));
+    let others = ["model.safetensors", "onnx/model_fp16.onnx", "../evil.onnx"];
     hub.add_files(
         "someone/tiny",
-        [
-            ("model.safetensors", 9),
-            ("onnx/model_fp16.onnx", 9),
-            ("../evil.onnx", 9),
-        ]
-        .map(|(name, bytes)| (name.to_owned(), vec![0; bytes])),
+        others.map(|name| (name.to_owned(), vec![0; 9])),
     );
-    let ran = pulled(&program, &hub, &["someone/tiny"], None).await;
-    assert_eq!(
-        (ran.code, ran.stdout.as_str()),
-        (0, "models/tiny\n"),
-        "{}",
-        ran.stderr
-    );
-    let folder = program.folder.path().join("models/tiny");
-    let wanted = [
-        "config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "onnx/model.onnx",
-    ];
-    same_files(&folder, &repository(EXPORTED), &wanted);
-    assert_eq!(
-        hub.requests("onnx").len(),
-        1,
-        "only the graph that is used is downloaded"
-    );
+    let ran = pulled(&program, &hub, "someone/tiny").await;
+    assert_eq!(ran.stdout, "models/tiny\n");
+    let folder = program.path("models/tiny");
+    let tokenizer = ["tokenizer.json", "tokenizer_config.json"];
+    same_files(&folder, EXPORTED, &tokenizer);
+    same_files(&folder, EXPORTED, &["config.json", "onnx/model.onnx"]);
+    // Only the graph that is used is downloaded.
+    assert_eq!(hub.requests("onnx").len(), 1);
     assert!(hub.requests("model.safetensors").is_empty());
-    let scored = score(&program, &folder, &[]);
+    let scored = score(&program, &folder, "");
     assert_eq!(scored.code, 0, "{}", scored.stderr);
 
-    pulled(&program, &hub, &["someone/tiny"], None)
-        .await
-        .expect_exit(2, "already exists");
-    pulled(
-        &program,
-        &hub,
-        &["someone/tiny", "--precision", "q4", "--to", "q4"],
-        None,
-    )
-    .await
-    .expect_exit(5, "onnx/model_fp16.onnx");
+    let again = pull(&program, &hub, "someone/tiny", None).await;
+    again.expect_exit(2, "already exists");
+    let other = pull(&program, &hub, "someone/tiny --precision q4 --to q4", None).await;
+    other.expect_exit(5, "onnx/model_fp16.onnx");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_model_is_downloaded_with_the_requested_graphs() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/made", &repository(MADE));
-    let ran = pulled(&program, &hub, &["someone/made", "--to", "one"], None).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let one = program.folder.path().join("one");
-    same_files(&one, &repository(MADE), &["manifest.toml", "cpu-fp32.onnx"]);
-    assert!(!one.join("cpu-int8.onnx").exists());
-    let verified = program.run(&["model", "verify", "one", "--format", "json"]);
-    assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
-    assert_eq!(row(&rows(&verified), "cpu-int8.onnx")["hash"], "absent");
-    let ran = pulled(
-        &program,
-        &hub,
-        &["someone/made", "--to", "all", "--precision", "all"],
-        None,
-    )
-    .await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    pulled(&program, &hub, "someone/made --to one").await;
     same_files(
-        &program.folder.path().join("all"),
-        &repository(MADE),
+        &program.path("one"),
+        MADE,
+        &["manifest.toml", "cpu-fp32.onnx"],
+    );
+    assert!(!program.path("one/cpu-int8.onnx").exists());
+    let table = program.json("model verify one");
+    assert_eq!(row(&table, "file", "cpu-int8.onnx")["hash"], "absent");
+    pulled(&program, &hub, "someone/made --to all --precision all").await;
+    same_files(
+        &program.path("all"),
+        MADE,
         &["cpu-fp32.onnx", "cpu-int8.onnx"],
     );
 }
@@ -416,25 +303,18 @@ async fn an_interrupted_download_resumes() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/made", &repository(MADE));
     hub.set_fault("cpu-fp32.onnx", Some(Fault::Break(2)));
-    let ran = pulled(&program, &hub, &["someone/made"], None).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    same_files(
-        &program.folder.path().join("models/made"),
-        &repository(MADE),
-        &["cpu-fp32.onnx"],
-    );
+    pulled(&program, &hub, "someone/made").await;
+    same_files(&program.path("models/made"), MADE, &["cpu-fp32.onnx"]);
     let seen = hub.requests("cpu-fp32.onnx");
     let ranges: Vec<bool> = seen.iter().map(|(_, range, _)| range.is_some()).collect();
     assert_eq!(ranges, [false, true, true], "{seen:?}");
 
     hub.set_fault("cpu-fp32.onnx", Some(Fault::Damage));
-    pulled(&program, &hub, &["someone/made", "--to", "damaged"], None)
-        .await
-        .expect_exit(75, "does not match the hub's list");
-    assert!(!program.folder.path().join("damaged").exists());
+    let ran = pull(&program, &hub, "someone/made --to damaged", None).await;
+    ran.expect_exit(75, "does not match the hub's list");
+    assert!(!program.path("damaged").exists());
     hub.set_fault("cpu-fp32.onnx", None);
-    let ran = pulled(&program, &hub, &["someone/made", "--to", "damaged"], None).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    pulled(&program, &hub, "someone/made --to damaged").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -442,60 +322,43 @@ async fn hub_errors_are_reported_without_the_token() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/gated", &repository(MADE));
     hub.require_token("someone/gated", "hf_secret");
-    let shown = |ran: &RunOutput, code: i32, words: &str| {
-        ran.expect_exit(code, words);
-        assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);
+    let files = |names: &[&str]| -> Vec<(String, Vec<u8>)> {
+        names
+            .iter()
+            .map(|name| ((*name).to_owned(), b"{}".to_vec()))
+            .collect()
     };
-    let words = ["someone/gated", "-vv"];
-    shown(
-        &pulled(&program, &hub, &words, None).await,
-        3,
-        "set HF_TOKEN",
-    );
-    shown(
-        &pulled(&program, &hub, &words, Some("hf_wrong")).await,
-        3,
-        "accept the model's terms",
-    );
-    shown(
-        &pulled(&program, &hub, &["someone/none"], None).await,
-        2,
-        "no such repository",
-    );
-    shown(
-        &pulled(&program, &hub, &["some one/x"], None).await,
-        2,
-        "write it as `owner/name`",
-    );
-    let ran = pulled(&program, &hub, &words, Some("hf_secret")).await;
-    shown(&ran, 0, "downloaded someone/gated");
-
     let weights = ["config.json", "tokenizer.json", "model.safetensors"];
-    hub.add_files(
-        "someone/weights",
-        weights.map(|name| (name.to_owned(), b"{}".to_vec())),
-    );
-    shown(
-        &pulled(&program, &hub, &["someone/weights"], None).await,
-        5,
-        "tools/model.py",
-    );
-    hub.add_files("someone/other", [("model.onnx".to_owned(), vec![0])]);
-    shown(
-        &pulled(&program, &hub, &["someone/other"], None).await,
-        5,
-        "has no `config.json`",
-    );
-    hub.add_files("someone/weights", [("model.onnx".to_owned(), vec![0])]);
-    shown(
-        &pulled(&program, &hub, &["someone/weights"], None).await,
-        5,
-        "neither `label2id`",
-    );
-    assert!(
-        hub.requests("model.onnx").is_empty(),
-        "no weights of an invalid model are downloaded"
-    );
+    hub.add_files("someone/weights", files(&weights));
+    hub.add_files("someone/other", files(&["model.onnx"]));
+    hub.add_files("someone/no-labels", files(&weights));
+    hub.add_files("someone/no-labels", files(&["model.onnx"]));
+    for (repository, token, code, message) in [
+        ("someone/gated", None, 3, "set HF_TOKEN"),
+        (
+            "someone/gated",
+            Some("hf_wrong"),
+            3,
+            "accept the model's terms",
+        ),
+        (
+            "someone/gated",
+            Some("hf_secret"),
+            0,
+            "downloaded someone/gated",
+        ),
+        ("someone/none", None, 2, "no such repository"),
+        ("some:one/x", None, 2, "write it as `owner/name`"),
+        ("someone/weights", None, 5, "tools/model.py"),
+        ("someone/other", None, 5, "has no `config.json`"),
+        ("someone/no-labels", None, 5, "neither `label2id`"),
+    ] {
+        let ran = pull(&program, &hub, &format!("{repository} -vv"), token).await;
+        ran.expect_exit(code, message);
+        assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);
+    }
+    // No weights of an invalid model are downloaded.
+    assert!(hub.requests("model.onnx").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -503,8 +366,7 @@ async fn the_token_stored_by_the_hub_client_is_used() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/made", &repository(MADE));
     hub.require_token("someone/made", "hf_kept");
-    fs::create_dir(program.folder.path().join("hf")).unwrap();
+    fs::create_dir(program.path("hf")).unwrap();
     program.write("hf/token", "hf_kept\n");
-    let ran = pulled(&program, &hub, &["someone/made"], None).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    pulled(&program, &hub, "someone/made").await;
 }

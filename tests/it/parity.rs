@@ -1,30 +1,34 @@
-//! Tests that scores and logits equal those of transformers' zero-shot pipeline, for any batch.
+//! Tests that scores and logits equal those of the reference packages, for any batch: transformers' pipelines for
+//! zero-shot and text classification, and `gliclass`.
 //!
-//! `tools/golden.py` made the models (tiny, with random weights) and recorded the pipeline's results.
+//! `tools/golden.py` made the models (tiny, with random weights) and recorded the packages' results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use serde::Deserialize;
-use topicmill_score::Device;
-use topicmill_score::EngineOptions;
-use topicmill_score::Labeler;
-use topicmill_score::OnnxEngine;
-use topicmill_score::OnnxError;
-use topicmill_score::TextResult;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{LabelSet, Mode};
+use topicmill_score::{
+    AnyEngine, Device, EngineName, EngineOptions, LabelSet, Labeler, Mode, OnnxEngine, OnnxError,
+    TextResult,
+};
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};
+use crate::support::engine::{has_onnx_runtime, has_openvino, labeler, labeler_of, repository};
 
 const TOLERANCE: f64 = 1e-4;
+/// Models with a second folder, whose graph tools/model.py made from the same weights.
+const MADE: [(&str, &str); 2] = [
+    ("tiny-bart-mnli", "tiny-bart-made"),
+    ("tiny-bert-quality", "tiny-bert-quality-made"),
+];
 
 #[derive(Debug, Deserialize)]
 struct Golden {
     model: String,
+    /// The mode that the text-classification pipeline uses by default.
+    default_mode: Option<Mode>,
     cases: Vec<Case>,
 }
 
@@ -33,10 +37,16 @@ struct Case {
     name: String,
     text: String,
     labels: Vec<String>,
+    #[serde(default = "any_template")]
     template: String,
     mode: Mode,
     scores: Vec<f64>,
     logits: Vec<Vec<f64>>,
+}
+
+/// Returns a template for models that read no template.
+fn any_template() -> String {
+    "{}".to_owned()
 }
 
 fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
@@ -63,81 +73,100 @@ fn shuffled(mut texts: Vec<String>, seed: u64) -> Vec<String> {
 fn error(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
     let found: Vec<f64> = found.collect();
     assert_eq!(found.len(), wanted.len());
-    found
-        .iter()
-        .zip(wanted)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f64::max)
+    let pairs = found.iter().zip(wanted);
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Returns the largest error over a model's cases: (scores, logits).
-fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
+/// Compares a model with the reference on all cases.
+fn compare(golden: &Golden, labeler: &mut Labeler, seed: u64) {
     let mut groups: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
     for case in &golden.cases {
-        groups
-            .entry((&case.labels, &case.template, case.mode))
-            .or_default()
-            .push(case);
+        let group = (&case.labels, &case.template, case.mode);
+        groups.entry(group).or_default().push(case);
     }
     let others: BTreeSet<&String> = golden.cases.iter().map(|case| &case.text).collect();
-    let (mut scores, mut logits) = (0.0f64, 0.0f64);
-    for (seed, budget) in [(0, 1), (1, 150), (2, 1024), (3, 50_000)] {
-        let mut labeler = labeler(folder, budget);
-        for ((labels, template, mode), cases) in &groups {
-            // Texts from other cases fill the batch, but only a few, because a debug build is slow.
-            let mut texts = shuffled(others.iter().map(|text| (*text).clone()).collect(), seed);
-            texts.truncate(5);
-            texts.extend(cases.iter().map(|case| case.text.clone()));
-            let texts = shuffled(texts, seed);
-            let results = score(&mut labeler, &label_set(labels, template, *mode), &texts);
-            for case in cases {
-                let result = &results[texts.iter().position(|text| *text == case.text).unwrap()];
-                let of_scores = error(result.scores.scores.iter().copied(), &case.scores);
-                let of_logits = result.raw.iter().zip(&case.logits);
-                let of_logits = of_logits
-                    .map(|(found, wanted)| error(found.iter().map(|x| f64::from(*x)), wanted))
-                    .fold(0.0, f64::max);
-                assert!(
-                    of_scores <= TOLERANCE && of_logits <= TOLERANCE,
-                    "{} `{}` with a budget of {budget}: scores off by {of_scores:.1e}, logits by {of_logits:.1e}",
-                    golden.model,
-                    case.name
-                );
-                assert_eq!(result.raw.len(), case.logits.len());
-                (scores, logits) = (scores.max(of_scores), logits.max(of_logits));
-            }
+    for ((labels, template, mode), cases) in groups {
+        let own = labeler.folder().kind.head();
+        if let Some(own) = own.map(|head| LabelSet::of_classifier("own", head)) {
+            assert_eq!(Some(own.mode), golden.default_mode);
+            assert!(own.labels.iter().map(|label| &label.label).eq(labels));
+        }
+        // Texts from other cases fill the batch, but only a few, because a debug build is slow.
+        let mut texts = shuffled(others.iter().map(|text| (*text).clone()).collect(), seed);
+        texts.truncate(5);
+        texts.extend(cases.iter().map(|case| case.text.clone()));
+        let texts = shuffled(texts, seed);
+        let results = score(labeler, &label_set(labels, template, mode), &texts);
+        for case in cases {
+            let result = &results[texts.iter().position(|text| *text == case.text).unwrap()];
+            let scores = error(result.scores.scores.iter().copied(), &case.scores);
+            assert_eq!(result.raw.len(), case.logits.len());
+            let raw = result.raw.iter().flatten().map(|x| f64::from(*x));
+            let logits = error(raw, &case.logits.concat());
+            assert!(
+                scores <= TOLERANCE && logits <= TOLERANCE,
+                "{} `{}` with seed {seed}: scores off by {scores:.1e}, logits by {logits:.1e}",
+                golden.model,
+                case.name
+            );
         }
     }
-    (scores, logits)
 }
 
-#[test]
-fn scores_equal_the_reference_on_any_batch() {
-    if !has_onnx_runtime("parity with transformers") {
-        return;
-    }
+/// Compares all models in a folder of fixtures with their golden files; returns the number of models.
+fn compare_with_reference(fixtures: &str, with_openvino: bool) -> usize {
+    let fixtures = repository(fixtures);
     let mut models = 0;
-    for entry in fs::read_dir(repository("tests/it/fixtures/golden")).unwrap() {
-        let path = entry.unwrap().path();
-        let golden: Golden = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        let mut folders = vec![golden.model.as_str()];
-        if golden.model == "tiny-bart-mnli" {
-            // The graph that tools/model.py makes from the same weights.
-            folders.push("tiny-bart-made");
-        }
-        for name in folders {
-            let folder = repository("tests/it/fixtures/models").join(name);
-            let (scores, logits) = largest_errors(&golden, &folder);
-            writeln!(
-                std::io::stderr(),
-                "{name}: {} cases, largest score error {scores:.1e}, largest logit error {logits:.1e}",
-                golden.cases.len()
-            )
-            .unwrap();
+    for entry in fs::read_dir(fixtures.join("golden")).unwrap() {
+        let golden = fs::read(entry.unwrap().path()).unwrap();
+        let golden: Golden = serde_json::from_slice(&golden).unwrap();
+        let made = MADE.iter().filter(|(model, _)| *model == golden.model);
+        for name in made.map(|(_, made)| *made).chain([golden.model.as_str()]) {
+            let folder = fixtures.join("models").join(name);
+            for (seed, budget) in [(0, 1), (1, 150), (2, 1024), (3, 50_000)] {
+                compare(&golden, &mut labeler(&folder, budget), seed);
+            }
+            if with_openvino && has_openvino("parity of OpenVINO") {
+                compare(&golden, &mut on_openvino(&folder), 4);
+            }
             models += 1;
         }
     }
-    assert!(models > 1, "no golden files: run tools/golden.py");
+    models
+}
+
+fn on_openvino(folder: &Path) -> Labeler {
+    let options = EngineOptions {
+        device: Device::Cpu,
+        engine: EngineName::OpenVino,
+        threads: Some(1),
+        ..EngineOptions::default()
+    };
+    let (folder, engine) = AnyEngine::open(folder, None, &options).unwrap();
+    Labeler::load(folder, Box::new(engine), 300).unwrap()
+}
+
+#[test]
+fn scores_equal_the_zero_shot_pipeline_on_any_batch() {
+    if has_onnx_runtime("parity with transformers") {
+        assert_eq!(compare_with_reference("tests/it/fixtures", false), 5);
+    }
+}
+
+#[test]
+fn scores_equal_the_text_classification_pipeline_on_any_batch() {
+    if has_onnx_runtime("parity of classifiers") {
+        let models = compare_with_reference("tests/it/fixtures/classifiers", false);
+        assert_eq!(models, 5);
+    }
+}
+
+#[test]
+fn scores_equal_the_gliclass_package_on_any_batch() {
+    if has_onnx_runtime("parity with gliclass") {
+        let models = compare_with_reference("tests/it/fixtures/gliclass", true);
+        assert_eq!(models, 3);
+    }
 }
 
 /// Returns the bits of every logit, by text.

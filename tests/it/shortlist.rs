@@ -4,93 +4,49 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use crate::support::builders::lines;
 use crate::support::engine::repository;
-use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
 /// The number of posts; the last has the text of the first.
-pub const POSTS: usize = 31;
+const POSTS: usize = 31;
 const LABELS: usize = 16;
-const SHORTLIST: &str = "4";
+const LARGE: &str = "tiny-bart-mnli";
+const SMALL: &str = "minilm-reddit-topics";
 
 pub fn model(name: &str) -> String {
     let folder = match name {
-        "minilm-reddit-topics" => repository("models"),
+        SMALL => repository("models"),
         _ => repository("tests/it/fixtures/models"),
     };
     folder.join(name).display().to_string()
 }
 
-/// Returns NDJSON of short posts about several topics.
-pub fn posts() -> String {
-    let titles = [
-        "a new boss fight in this game",
-        "how long to roast a chicken",
-        "my band recorded a song",
-        "glaciers melt and the sea rises",
-        "the striker scored in the last minute",
-    ];
-    let post = |i: usize| {
-        let of = i % (POSTS - 1);
-        json!({
-            "id": format!("k{i}"), "title": format!("{} {of}", titles[of % 5]), "selftext": "",
-            "subreddit": "gaming", "created_utc": 1_700_000_000 + i,
-        })
-    };
-    (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
-}
-
-pub struct Scene<'a> {
-    pub program: Program,
-    pub database: &'a TestDatabase,
+/// Returns a program with posts about several topics.
+fn scene() -> Program {
+    let program = Program::new();
+    program.import(&lines(POSTS, POSTS - 1));
+    program
 }
 
 /// Each post's scores from one model, by label.
-pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
+type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
-impl<'a> Scene<'a> {
-    pub fn new(database: &'a TestDatabase) -> Self {
-        let program = Program::new();
-        let file = program.write("posts.ndjson", posts());
-        let scene = Self { program, database };
-        scene
-            .program
-            .ok(&["--database", &scene.database.url, "import", &file]);
-        scene
+/// Returns the scores of the latest label set from a model.
+fn scores(program: &Program, model: &str) -> Scores {
+    let rows = program.rows(&format!(
+        "SELECT s.fullname, l.label, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
+           JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
+          WHERE m.name = '{model}' AND s.label_set_id = (SELECT MAX(id) FROM label_sets)"
+    ));
+    let mut scores = Scores::new();
+    for row in rows.as_array().unwrap() {
+        let text = |place: usize| row[place].as_str().unwrap().to_owned();
+        let of_post = scores.entry(text(0)).or_default();
+        of_post.insert(text(1), row[2].as_f64().unwrap());
     }
-
-    /// Labels and makes these labels current; returns the run's counts and stderr.
-    pub fn classify(&self, args: &[&str]) -> (Value, String) {
-        let record = self.program.folder.path().join("run.json");
-        let record_to = ["--make-current", "--run-json", record.to_str().unwrap()];
-        let head = ["--database", &self.database.url, "classify"];
-        let ran = self.program.ok(&[&head[..], &record_to, args].concat());
-        let record: Value =
-            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-        (record["counts"].clone(), ran.stderr)
-    }
-
-    pub fn rows(&self, sql: &str) -> Vec<Value> {
-        let args = ["--database", &self.database.url, "sql", sql, "--format"];
-        let answer = self.program.ok(&[&args[..], &["json"]].concat()).stdout;
-        serde_json::from_str(&answer).unwrap()
-    }
-
-    pub fn scores(&self, model: &str) -> Scores {
-        let sql = format!(
-            "SELECT s.fullname, l.label, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
-               JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
-              WHERE m.name = '{model}' AND s.label_set_id = (SELECT MAX(id) FROM label_sets)"
-        );
-        let mut scores = Scores::new();
-        for row in self.rows(&sql) {
-            let text = |name: &str| row[name].as_str().unwrap().to_owned();
-            let of_post = scores.entry(text("fullname")).or_default();
-            of_post.insert(text("label"), row["score"].as_f64().unwrap());
-        }
-        assert_eq!(scores.len(), POSTS, "{model}");
-        scores
-    }
+    assert_eq!(scores.len(), POSTS, "{model}");
+    scores
 }
 
 /// Returns the labels with a score, and the best one.
@@ -116,91 +72,80 @@ fn count(counts: &Value, what: &str) -> u64 {
 #[test]
 fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
     let texts = POSTS as u64 - 1;
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let large = model("tiny-bart-mnli");
-        let alone = ["--model", large.as_str()];
-        for (small, computed) in [("minilm-reddit-topics", 4 * texts), ("tiny-bert-nli", 0)] {
-            let folder = model(small);
-            let flags = ["--shortlist", SHORTLIST, "--small-model", &folder];
-            let short = [&alone[..], &flags].concat();
-            let name = format!("tiny-bart-mnli+shortlist-4-{small}");
-            let (counts, _) = scene.classify(&short);
+    let program = scene();
+    let alone = format!("--model {}", model(LARGE));
+    for (small, computed) in [(SMALL, 4 * texts), ("tiny-bert-nli", 0)] {
+        let folder = model(small);
+        let short = format!("{alone} --shortlist 4 --small-model {folder}");
+        let name = format!("{LARGE}+shortlist-4-{small}");
+        let counts = program.classify(&short);
+        assert_eq!(count(&counts, "posts"), POSTS as u64);
+        // The second shortlist reuses logits that the model computed on its own.
+        let reused = 4 * POSTS as u64 - computed;
+        let pairs = (count(&counts, "pairs"), count(&counts, "pairs_reused"));
+        assert_eq!(pairs, (computed, reused), "{small}");
+        let current = "SELECT m.name FROM current_target t JOIN models m ON m.id = t.model_id";
+        assert_eq!(program.scalar(current), name);
+        let before = scores(&program, &name);
+        let counts = program.classify(&short);
+        assert_eq!((count(&counts, "posts"), count(&counts, "pairs")), (0, 0));
+
+        let counts = program.classify(&alone);
+        if computed > 0 {
             assert_eq!(count(&counts, "posts"), POSTS as u64);
-            // The second shortlist reuses logits that the model computed on its own.
-            let reused = 4 * POSTS as u64 - computed;
-            let pairs = (count(&counts, "pairs"), count(&counts, "pairs_reused"));
-            assert_eq!(pairs, (computed, reused), "{small}");
-            let shown = scene
-                .rows("SELECT m.name FROM current_target t JOIN models m ON m.id = t.model_id");
-            assert_eq!(shown[0]["name"], name);
-            let before = scene.scores(&name);
-            let (counts, message) = scene.classify(&short);
-            assert_eq!((count(&counts, "posts"), count(&counts, "pairs")), (0, 0));
-            if computed > 0 {
-                assert!(!message.contains("labelled alone"), "{message}");
-            }
-
-            let (counts, _) = scene.classify(&alone);
-            if computed > 0 {
-                assert_eq!(count(&counts, "posts"), POSTS as u64);
-                assert_eq!(count(&counts, "pairs"), 12 * texts, "4 of 16 were stored");
-            }
-            scene.classify(&["--model", &folder]);
-            let (of_small, of_large) = (scene.scores(small), scene.scores("tiny-bart-mnli"));
-            assert_eq!(scene.scores(&name), before, "other runs do not change them");
-            let mut same = 0;
-            for (post, scores) in &before {
-                let (labels, best) = picked(scores);
-                assert_eq!(labels, first(&of_small[post], 4), "{small} {post}");
-                let sum: f64 = scores.values().sum();
-                assert!((sum - 1.0).abs() < 1e-9, "a softmax over the four");
-                let (_, best_of_all) = picked(&of_large[post]);
-                assert_eq!(best == best_of_all, labels.contains(best_of_all), "{post}");
-                same += usize::from(best == best_of_all);
-            }
-            assert!(same < POSTS);
-            let (counts, message) = scene.classify(&short);
-            let alike = json!({"posts": POSTS, "same": same});
-            assert_eq!(counts["without_shortlist"], alike);
-            assert!(
-                message.contains(&format!("posts={POSTS} same={same}")),
-                "{message}"
-            );
+            assert_eq!(count(&counts, "pairs"), 12 * texts, "4 of 16 were stored");
         }
+        program.classify(&format!("--model {folder}"));
+        let (of_small, of_large) = (scores(&program, small), scores(&program, LARGE));
+        assert_eq!(
+            scores(&program, &name),
+            before,
+            "other runs do not change them"
+        );
+        let mut same = 0;
+        for (post, scores) in &before {
+            let (labels, best) = picked(scores);
+            assert_eq!(labels, first(&of_small[post], 4), "{small} {post}");
+            let sum: f64 = scores.values().sum();
+            assert!((sum - 1.0).abs() < 1e-9, "a softmax over the four");
+            let (_, best_of_all) = picked(&of_large[post]);
+            assert_eq!(best == best_of_all, labels.contains(best_of_all), "{post}");
+            same += usize::from(best == best_of_all);
+        }
+        assert!(same < POSTS);
+        let alike = json!({"posts": POSTS, "same": same});
+        assert_eq!(program.classify(&short)["without_shortlist"], alike);
     }
-}
-
-#[test]
-fn a_run_can_use_a_shortlist_and_diff_compares_it_with_the_full_model() {
-    let program = Program::new();
-    let (large, small) = (model("tiny-bart-mnli"), model("tiny-bert-nli"));
-    let alone = ["--model", large.as_str()];
-    let what = [
-        "run", "--source", "sample", "--topic", "climate", "--limit", "20",
-    ];
-    let short = ["--shortlist", SHORTLIST, "--small-model", &small];
-    program.ok(&[&what[..], &alone, &short].concat());
-    program.ok(&[&["classify"], &alone[..]].concat());
-    let other = format!("current@{large}");
-    let diff = ["labels", "diff", "current", &other, "--format", "json"];
-    let found: Value = serde_json::from_str(&program.ok(&diff).stdout).unwrap();
-    let name = "tiny-bart-mnli+shortlist-4-tiny-bert-nli";
+    let name = format!("{LARGE}+shortlist-4-tiny-bert-nli");
+    let labelled = || {
+        let of_model = format!("JOIN models m ON m.id = model_id WHERE m.name = '{name}'");
+        program.count(&format!("classifications {of_model}"))
+    };
+    let before = labelled();
+    let short = format!(
+        "{alone} --shortlist 4 --small-model {}",
+        model("tiny-bert-nli")
+    );
+    program.ok(&format!(
+        "run --source sample --topic climate --limit 5 {short}"
+    ));
+    let collected = program.count("posts") - POSTS as u64;
+    assert_eq!(labelled(), before + collected);
+    let found = program.json(&format!("labels diff current current@{}", model(LARGE)));
     assert_eq!(found["a"]["model"]["name"], name);
-    assert_eq!(found["b"]["model"]["name"], "tiny-bart-mnli");
-    assert_eq!(found["moved"]["lacking"], serde_json::json!([0, 0]));
+    assert_eq!(found["b"]["model"]["name"], LARGE);
+    assert_eq!(found["moved"]["lacking"], json!([0, collected]));
     assert_ne!(found["moved"]["posts"], 0);
 }
 
 #[test]
 fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
-    let database = &databases()[0];
-    let scene = Scene::new(database);
-    let args = ["--model", &model("tiny-bart-mnli"), "--mode", "multi"];
-    scene.classify(&[&args[..], &["--shortlist", "3"]].concat());
-    scene.classify(&args);
-    let short = scene.scores("tiny-bart-mnli+shortlist-3-minilm-reddit-topics");
-    let whole = scene.scores("tiny-bart-mnli");
+    let program = scene();
+    let alone = format!("--model {} --mode multi", model(LARGE));
+    program.classify(&format!("{alone} --shortlist 3"));
+    program.classify(&alone);
+    let short = scores(&program, &format!("{LARGE}+shortlist-3-{SMALL}"));
+    let whole = scores(&program, LARGE);
     for (post, scores) in &short {
         let (labels, _) = picked(scores);
         assert_eq!(labels.len(), 3);
@@ -210,61 +155,43 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
     }
     // The requested precision is for the large model; the small one has no such graph.
     let made = model("tiny-bart-made");
-    let bytes = ["--model", &made, "--precision", "int8", "--shortlist", "3"];
-    let (counts, _) = scene.classify(&bytes);
+    let counts = program.classify(&format!("--model {made} --precision int8 --shortlist 3"));
     assert_eq!(count(&counts, "posts"), POSTS as u64);
-    let own = "SELECT COUNT(*) AS n FROM pair_logits l JOIN models m ON m.id = l.model_id \
-                WHERE m.name = 'tiny-bart-made+shortlist-3-minilm-reddit-topics'";
-    assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
-
-    // A shortlist of every label excludes nothing and is the same as the model alone.
-    let (counts, message) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
-    assert_eq!(count(&counts, "posts"), 0);
-    assert!(
-        message.contains("does not exclude any of the 16 labels"),
-        "{message}"
+    let own = format!(
+        "pair_logits l JOIN models m ON m.id = l.model_id \
+          WHERE m.name = 'tiny-bart-made+shortlist-3-{SMALL}'"
     );
+    assert_eq!(program.count(&own), 3 * (POSTS as u64 - 1));
+    // A shortlist of every label excludes nothing and is the same as the model alone.
+    let counts = program.classify(&format!("{alone} --shortlist 16"));
+    assert_eq!(count(&counts, "posts"), 0);
 }
 
 #[test]
 fn an_invalid_shortlist_is_rejected_with_a_reason() {
-    let database = &databases()[0];
-    let scene = Scene::new(database);
-    let (bart, minilm) = (model("tiny-bart-mnli"), model("minilm-reddit-topics"));
-    let empty = scene.program.folder.path().join("empty");
-    std::fs::create_dir(&empty).unwrap();
-    let large = ["--model", bart.as_str()];
-    let misuse: [(&[&str], i32, &str); 7] = [
-        (&["--shortlist", "0"], 2, "0 is not in 1.."),
-        (&["--small-model", &minilm], 2, "--shortlist <K>"),
-        (&["--shortlist", "4", "--dry-run"], 2, "--dry-run"),
+    let program = scene();
+    std::fs::create_dir(program.path("empty")).unwrap();
+    let (bart, minilm) = (model(LARGE), model(SMALL));
+    for (flags, code, message) in [
+        ("--shortlist 0".to_owned(), 2, "0 is not in 1.."),
+        (format!("--small-model {minilm}"), 2, "--shortlist <K>"),
+        ("--shortlist 4 --dry-run".to_owned(), 2, "--dry-run"),
         (
-            &["--shortlist", "4", "--small-model", "nowhere"],
+            "--shortlist 4 --small-model nowhere".to_owned(),
             5,
             "`nowhere`",
         ),
         (
-            &["--shortlist", "4", "--small-model", "empty"],
+            "--shortlist 4 --small-model empty".to_owned(),
             5,
             "config.json",
         ),
-        (
-            &["--shortlist", "4", "--small-model", &bart],
-            2,
-            "is both the large and the small model",
-        ),
-        (&["--shortlist", "4", "--model", &minilm], 2, "in one pass"),
-    ];
-    for (args, code, message) in misuse {
-        let before = if args.contains(&"--model") {
-            &[][..]
-        } else {
-            &large[..]
-        };
-        let head = ["--database", &database.url, "classify"];
-        let ran = scene.program.run(&[&head[..], before, args].concat());
-        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
+        (format!("--shortlist 4 --small-model {bart}"), 2, "is both"),
+    ] {
+        let ran = program.run(&format!("classify --model {bart} {flags}"));
+        ran.expect_exit(code, message);
     }
-    assert!(scene.rows("SELECT 1 FROM classifications").is_empty());
+    let ran = program.run(&format!("classify --shortlist 4 --model {minilm}"));
+    ran.expect_exit(2, "in one pass");
+    assert_eq!(program.count("classifications"), 0);
 }

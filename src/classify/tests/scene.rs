@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use topicmill_core::clock::SharedClock;
+use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_store::RunId;
 
 pub(super) const LEASE: Duration = Duration::from_mins(5);
@@ -85,7 +85,8 @@ pub(super) struct Scene {
 
 impl Scene {
     /// Creates a store with posts of different lengths.
-    pub(super) async fn with_posts(n: usize, clock: SharedClock) -> Self {
+    pub(super) async fn with_posts(n: usize) -> Self {
+        let clock = SystemClock::shared();
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("t.db").display());
         let store = Store::open(&url, Access::Create).await.unwrap();
@@ -183,17 +184,6 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, ClassifyCounts) {
-        self.label_with_progress(models, labels, options, &|_| {})
-            .await
-    }
-
-    pub(super) async fn label_with_progress(
-        &self,
-        models: Vec<Models>,
-        labels: &LabelSet,
-        options: Options,
-        progress: OnLabelStep<'_>,
-    ) -> (Result<(), BacklogError>, ClassifyCounts) {
         let worker = Worker {
             store: &self.store,
             clock: &self.clock,
@@ -202,7 +192,7 @@ impl Scene {
             run: self.run,
         };
         let mut done = ClassifyCounts::default();
-        let ended = label(&worker, models, labels, &options, progress, &mut done).await;
+        let ended = label(&worker, models, labels, &options, &|_| {}, &mut done).await;
         (ended, done)
     }
 

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_without_a_shortlist_fails_alone() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(50).await;
     let options = Options {
         limit: Some(50),
         ..options()
@@ -22,7 +22,7 @@ async fn a_text_without_a_shortlist_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn shortlisting_stops_on_request_and_a_failing_small_model_ends_the_run() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(600).await;
     let broken = ScriptedEngine {
         batches_left: 5,
         ..ScriptedEngine::default()
