@@ -232,7 +232,7 @@ fn a_missing_field_can_be_set_by_a_flag() {
     let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
     program.write("posts.csv", table);
     let lacking = program.run("import posts.csv");
-    lacking.expect_exit(2, "--set subreddit=NAME");
+    lacking.expect_exit(2, "`--map subreddit=COLUMN`");
     let set = "--set subreddit=wallstreetbets --set score=3";
     program.ok(&format!("import posts.csv {set}"));
     let read = program.rows("SELECT selftext, num_comments FROM posts");

@@ -298,7 +298,7 @@ fn find(
         .map(|names| names[0])
         .collect();
     if !missing.is_empty() {
-        return Err(missing_fields(&missing, has_body, columns));
+        return Err(missing_fields(&missing, columns));
     }
     let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
     read.sort_unstable();
@@ -327,26 +327,13 @@ fn missing_body(unread: &[Arc<str>]) -> String {
 }
 
 /// Returns the error for required fields that no column has.
-fn missing_fields(fields: &[&str], has_body: bool, columns: &[Arc<str>]) -> String {
-    let flags: Vec<String> = fields
-        .iter()
-        .map(|field| format!("--map {field}=COLUMN"))
-        .collect();
-    let them = if fields.len() == 1 { "it" } else { "them" };
-    let or_set = if fields.contains(&"subreddit") {
-        ", or set the subreddit of all rows with `--set subreddit=NAME`"
-    } else {
-        ""
-    };
-    let and_body = if has_body {
-        ""
-    } else {
-        ", and the optional body with `--map selftext=COLUMN`"
-    };
+fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
+    let flags = fields.iter().map(|field| format!("--map {field}=COLUMN"));
     format!(
-        "no column has `{}`: name {them} with `{}`{or_set}{and_body}; the file has the columns {}",
+        "no column has `{}`: name a column with `{}`, or set the value of all rows with `--set FIELD=VALUE`; the file \
+         has the columns {}",
         fields.join("`, `"),
-        flags.join(" "),
+        flags.collect::<Vec<_>>().join(" "),
         listed(columns)
     )
 }
@@ -464,26 +451,18 @@ mod tests {
             csv(text, &[id, ("title", "headline")]).unwrap(),
             ["t3_a1 1700000000 None"]
         );
-        for (wanted, message) in [
+        for (wanted, named) in [
             (
                 &[id, ("title", "titel")][..],
                 "`titel` to take `title` from",
             ),
-            (
-                &[id],
-                "no column has `title`: name it with `--map title=COLUMN`, and the optional body with `--map \
-                 selftext=COLUMN`; the file has the columns `post_id`",
-            ),
-            (
-                &[],
-                "no column has `title`, `id`: name them with `--map title=COLUMN --map id=COLUMN`, and the optional",
-            ),
-            (&[id, ("title", "x")], "two columns are named `x`"),
+            (&[id], "`--map title=COLUMN`"),
+            (&[id], "`post_id`, `headline`"),
+            (&[], "`--map title=COLUMN --map id=COLUMN`"),
+            (&[id, ("title", "x")], "named `x`"),
         ] {
             let error = csv(text, wanted).unwrap_err();
-            assert!(error.contains(message), "{error}");
+            assert!(error.contains(named), "{error}");
         }
-        let error = csv("post_id,body\na1,It rose.\n", &[]).unwrap_err();
-        assert!(!error.contains("selftext"), "{error}");
     }
 }
