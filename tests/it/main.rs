@@ -59,7 +59,6 @@ mod signals;
 mod source;
 mod status;
 mod store;
-mod suggest;
 mod support;
 mod tables;
 mod time_ranges;

@@ -9,7 +9,7 @@
 //!   F1.
 //! - [`quality`] states the share of correct labels in one sentence.
 //! - [`calibrate`] fits the threshold and the temperature, and [`fit`] fits a correction of the logits.
-//! - [`suggest`] clusters posts without a label, and [`drift`] tests whether the distribution of labels has changed.
+//! - [`drift`] tests whether the distribution of labels has changed.
 //! - [`hypotheses`] finds the stored hypotheses that can be deleted along with a label set.
 
 pub mod calibrate;
@@ -24,4 +24,3 @@ pub mod label_studio;
 pub mod quality;
 pub mod rescore;
 pub mod sampling;
-pub mod suggest;

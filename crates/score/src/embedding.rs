@@ -119,14 +119,6 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// Returns the cosine of `text` with each vector, one per topic for a background; `None` if `text` has a different
-    /// number of dimensions.
-    pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
-        let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
-        let vectors = is_whole.then(|| self.numbers.chunks(text.len()))?;
-        Some(vectors.map(|vector| dot(vector, text)).collect())
-    }
-
     fn cosine(&self, text: &[f32]) -> Option<f32> {
         if self.numbers.is_empty() || !self.numbers.len().is_multiple_of(text.len()) {
             return None;
@@ -141,7 +133,7 @@ impl LabelVector {
 }
 
 /// Returns the dot product, accumulated in [`LANES`] partial sums for SIMD.
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (a, rest_a) = a.as_chunks::<LANES>();
     let (b, rest_b) = b.as_chunks::<LANES>();
     let mut sums = [0.0f32; LANES];

@@ -14,11 +14,11 @@ use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::{
-    AbstainReason, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
-    ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
-    ForgottenGold, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate,
-    LabellingState, LastRun, Lease, ModelRow, NewestPost, OnBytes, OtherBacklog, OtherLabels, Page,
-    PostLabel, PostScores, Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
+    BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
+    CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
+    GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
+    LastRun, Lease, ModelRow, NewestPost, OnBytes, OtherBacklog, OtherLabels, Page, PostLabel,
+    PostScores, Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
     ReviewPost, Rewritten, RunId, RunRow, SavedGold, SchedulePlan, ScheduleState,
     ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
     StageRuns, Store, StoredGold, StoredText, Table, Target, Thinned, UnfinishedRun,
@@ -363,13 +363,6 @@ facade! {
     fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
     /// Returns the given posts that are stored, with their labels under a target.
     fn label_states(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<PostLabel>;
-    /// Returns up to `limit` posts after the fullname `after` for which labelling abstained, with a model's vectors for
-    /// their text. Ordered by fullname; posts without a vector are omitted.
-    fn abstained_texts(
-        &self, target: Target, outcome: AbstainReason, model: i64, after: &str, limit: u32
-    ) -> Vec<UnlabelledText>;
-    /// Counts the posts for which labelling under a target abstained.
-    fn count_abstained(&self, target: Target, outcome: AbstainReason) -> u64;
     /// Counts the rows that belong to a label set or a model.
     fn dependents(&self, what: DropTarget, now: Timestamp) -> Dependents;
     /// Deletes a batch of the labels under a label set or a model. Returns how many; 0 if none are left.

@@ -56,8 +56,8 @@ pub use self::report::{
     SkippedSubreddits, TimeStep,
 };
 pub use self::rows::{
-    AbstainReason, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
-    Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, Page,
+    BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter, Due,
+    ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, Page,
     Purged, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun, UnlabelledText,
     Upserted, WorkEstimate, Written,
 };

@@ -197,17 +197,6 @@ pub struct UnlabelledText {
     pub vector: TextVector,
 }
 
-/// The reason why labelling abstained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AbstainReason {
-    /// The background fits better than any label.
-    Other,
-    /// The best score is below the threshold.
-    Unsure,
-    /// Either reason.
-    Both,
-}
-
 /// The text of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredText {

@@ -342,7 +342,7 @@ fn with_settings(
 }
 
 /// Returns the absolute path of the background file that a pipeline file in `folder` names, if it names one.
-pub(super) fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
+fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
     let named = file.get("background").and_then(toml_edit::Item::as_str)?;
     let named = Some(named).filter(|named| !["reddit", "none"].contains(named))?;
     std::path::absolute(folder?.join(named)).ok()

@@ -13,7 +13,6 @@ mod gold_source;
 mod list;
 mod new;
 mod side;
-mod suggest;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -65,8 +64,6 @@ pub enum Labels {
     /// Import, list, export and remove gold labels
     #[command(subcommand)]
     Gold(gold::GoldCommand),
-    /// Suggest labels for posts without a label, by clustering them
-    Suggest(suggest::Suggest),
     /// List the stored label sets and the current one
     List(list::List),
     /// Make a stored label set the current one, which the views show
@@ -143,7 +140,6 @@ impl Labels {
             Self::Evaluate(command) => command.run(setup).await,
             Self::Fit(command) => command.run(setup).await,
             Self::Gold(command) => command.run(setup).await,
-            Self::Suggest(command) => command.run(setup).await,
             Self::List(command) => command.run(setup).await,
             Self::Use(command) => command.run(setup).await,
             Self::Export(command) => command.run(setup).await,

@@ -189,7 +189,7 @@ fn examples() -> Vec<Label> {
 }
 
 /// Makes a slug from these words that is not in `taken`.
-pub(super) fn free_slug(words: &str, taken: &[String]) -> String {
+fn free_slug(words: &str, taken: &[String]) -> String {
     let made = Some(slug(words)).filter(|made| !made.is_empty());
     let made = made.unwrap_or_else(|| "label".to_owned());
     let numbered = (2..).map(|n| format!("{made}-{n}"));

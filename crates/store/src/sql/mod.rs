@@ -28,7 +28,6 @@ macro_rules! retry_on_conflict {
     }};
 }
 
-mod abstained;
 mod backlog;
 mod browse;
 mod claims;

@@ -1,12 +1,13 @@
-//! Reads stored labels by post, for comparison with gold labels.
+//! Reads stored labels and texts by post, for comparison with gold labels.
 
 use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{LabelState, PostLabel, Prediction};
-use super::super::{Result, Target};
+use super::super::{Result, StoredText, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
+use topicmill_score::reddit::is_placeholder;
 
 /// A key that matches no row.
 const NO_ROW: i64 = -1;
@@ -58,6 +59,34 @@ impl<DB: Dialect> SqlStore<DB> {
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
                 found.push(decode(row).context(WHAT)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub async fn post_texts(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
+        const WHAT: &str = "read the text of posts";
+        let mut found = Vec::with_capacity(posts.len());
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT fullname, text_hash, title, selftext FROM posts \
+                  WHERE text_purged_at IS NULL AND fullname IN (",
+            );
+            push_list(&mut select, chunk.iter().map(|post| post.as_str()));
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let body: String = row.try_get(3).context(WHAT)?;
+                found.push(StoredText {
+                    text_hash: Self::text_hash(row, 1, &fullname)?,
+                    title: row.try_get(2).context(WHAT)?,
+                    // Otherwise `[removed]` would be the most common word in removed posts.
+                    body: if is_placeholder(&body) {
+                        String::new()
+                    } else {
+                        body
+                    },
+                    fullname,
+                });
             }
         }
         Ok(found)

@@ -145,7 +145,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Decodes a row of fullname, hash and vector.
-    pub(super) fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
+    fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
         let fullname: Fullname = row.try_get(0).context("read an unlabelled text")?;
         let text_hash = Self::text_hash(row, 1, &fullname)?;
         let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
