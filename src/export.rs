@@ -11,20 +11,17 @@ mod counts;
 mod file;
 mod folder;
 mod parquet;
-mod split;
 mod write;
 
 use std::path::PathBuf;
 
-use self::columns::{SelectedColumns, statement};
 use topicmill_core::{FailureKind, Timestamp};
 use topicmill_score::LabelSet;
 use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
 use self::card::Facts;
-use self::columns::{DatasetColumn, columns};
+use self::columns::{DatasetColumn, columns, statement};
 pub use self::counts::Counts;
-pub use self::split::{BYTES_PER_POST, Shares, Split, SplitBy};
 
 /// Reasons why nothing was exported.
 #[derive(Debug, thiserror::Error)]
@@ -44,12 +41,6 @@ pub enum ExportError {
         #[source]
         source: std::io::Error,
     },
-    /// The second read returned different rows from the first.
-    #[error(
-        "--split reads the posts twice, and --where selected different posts the second time: remove random() and \
-         the current time from --where"
-    )]
-    Unrepeatable,
     /// The export was cancelled.
     #[error("the export was stopped; nothing was written")]
     Stopped,
@@ -60,7 +51,7 @@ impl ExportError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Exists(_) | Self::Unrepeatable => FailureKind::Usage,
+            Self::Exists(_) => FailureKind::Usage,
             Self::Write { .. } | Self::Stopped => FailureKind::Unfinished,
         }
     }
@@ -120,8 +111,6 @@ pub struct Destination {
     pub bom: bool,
     /// See [`topicmill_core::spreadsheet_safe`].
     pub safe_csv: bool,
-    /// Splits the data set into parts: files in a folder, or a column in a file.
-    pub split: Option<Split>,
 }
 
 /// Further options for an export.
@@ -147,19 +136,13 @@ pub async fn export(
     terms: Terms,
     on_rows: impl Fn(u64) + Send + 'static,
 ) -> Result<Counts, ExportError> {
-    let mut statements = Vec::new();
-    if destination.split.is_some() {
-        statements.push(statement(subject, filters, SelectedColumns::ForSplit));
-    }
-    statements.push(statement(subject, filters, SelectedColumns::All));
     let reading = ColumnQuery {
-        statements,
+        statement: statement(subject, filters),
         allow_superuser: terms.allow_superuser || filters.expression.is_none(),
         stop: terms.stop.clone(),
     };
-    let is_split = destination.split.is_some() && destination.format.is_some();
     let order = write::Order {
-        columns: columns(subject, is_split),
+        columns: columns(subject),
         facts: Facts::read(store, subject, terms.reconciled_at).await?,
         to: destination,
     };

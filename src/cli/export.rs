@@ -10,9 +10,7 @@ use serde_json::json;
 use super::labels::{no_labels_yet, selected_labels};
 use super::time_range::parse_times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::export::{
-    self, Counts, DatasetFormat, Destination, Filters, Split, SplitBy, Subject, Terms,
-};
+use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
 use topicmill_store::{Access, Store};
@@ -23,7 +21,7 @@ use topicmill_tables::bytes;
 #[command(after_help = "Examples:
   topicmill export labelled.parquet
   topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8
-  topicmill export data-set --split 80/10/10")]
+  topicmill export data-set")]
 pub struct Export {
     /// Write the data set to OUT, in the format of its extension
     ///
@@ -89,17 +87,6 @@ pub struct Export {
     /// Spreadsheets would otherwise run such text as a formula.
     #[arg(help_heading = "CSV", long)]
     safe_csv: bool,
-    /// Split the posts into train, validation and test by percentage
-    ///
-    /// Two numbers mean train and test, and `gold` puts the posts with gold labels into test. A folder has one file per
-    /// split, and a file gets a `split` column. Near-duplicates go to the same split.
-    #[arg(help_heading = "Split", long, value_name = "80/10/10|gold")]
-    split: Option<Split>,
-    /// Split by `text` or by `time` [default: text]
-    ///
-    /// `text` assigns a post to the same split in every export; `time` assigns the oldest posts of each label to train.
-    #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], requires = "split")]
-    split_by: Option<String>,
     /// Add a `vector` column with the embedding model's vector of each text
     #[arg(long)]
     vectors: bool,
@@ -128,20 +115,6 @@ enum ExportFormat {
 }
 
 impl Export {
-    fn split(&self) -> Result<Option<Split>, CliError> {
-        let mut split = self.split.clone();
-        match (&mut split, self.split_by.as_deref()) {
-            (Some(Split::Gold), Some(_)) => Err(CliError::Usage(
-                "--split gold splits by gold labels: leave out --split-by".to_owned(),
-            )),
-            (Some(Split::Shares { by, .. }), Some("time")) => {
-                *by = SplitBy::Time;
-                Ok(split)
-            }
-            _ => Ok(split),
-        }
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
@@ -166,10 +139,6 @@ impl Export {
             let usage = "--bom and --safe-csv need CSV: leave them out, or add --format csv";
             return Err(CliError::Usage(usage.to_owned()));
         }
-        if format == Some(DatasetFormat::Ids) && self.split.is_some() {
-            let usage = "--split needs a format with columns: leave out --format ids";
-            return Err(CliError::Usage(usage.to_owned()));
-        }
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
@@ -179,7 +148,6 @@ impl Export {
             overwrite: self.overwrite,
             bom: self.bom,
             safe_csv: self.safe_csv,
-            split: self.split()?,
         };
         // Only the data card of a folder shows this time.
         let reconciled_at = if format.is_some() {
@@ -313,11 +281,8 @@ impl Export {
                 "path": self.out, "rows": counts.rows, "bytes": counts.bytes,
                 "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
-                "first": counts.first, "last": counts.last, "groups": counts.groups,
+                "first": counts.first, "last": counts.last,
                 "purged_meanwhile": purged,
-                "parts": counts.parts.iter().map(|part| json!({
-                    "name": part.name, "wanted_percent": part.wanted, "rows": part.rows, "outcomes": part.outcomes,
-                })).collect::<Vec<_>>(),
             });
             output::print_json(&value, OutputFormat::Json)?;
         } else if counts.rows == 0 {
@@ -336,46 +301,6 @@ impl Export {
                  --overwrite"
             );
         }
-        log_parts(counts);
         Ok(Exit::Done)
-    }
-}
-
-/// Logs the actual share of each split and warns about labels without a post in a split.
-fn log_parts(counts: &Counts) {
-    if counts.rows == 0 {
-        return;
-    }
-    for part in &counts.parts {
-        if part.rows == 0 {
-            tracing::warn!(
-                "split {} has no posts, so it is not in the data set",
-                part.name
-            );
-            continue;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a displayed share")]
-        let share = part.rows as f64 * 100.0 / counts.rows as f64;
-        let requested = part
-            .wanted
-            .map(|wanted| format!(" (requested: {wanted} %)"));
-        tracing::info!(
-            posts = part.rows,
-            "split {}: {share:.1} % of the posts{}",
-            part.name,
-            requested.unwrap_or_default()
-        );
-        let missing = counts.labels.keys().map(String::as_str);
-        let missing = missing.filter(|label| !part.outcomes.contains_key(*label));
-        let missing: Vec<&str> = missing.collect();
-        if !missing.is_empty() {
-            tracing::warn!("split {} has no post of {}", part.name, missing.join(", "));
-        }
-    }
-    if let Some(groups) = counts.groups.filter(|groups| *groups > 0) {
-        tracing::info!(
-            groups,
-            "kept each group of near-duplicate posts in one split"
-        );
     }
 }

@@ -1,13 +1,12 @@
 //! The data card for a folder: its content, its origin and its terms.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::columns::DatasetColumn;
-use super::counts::{Counts, SplitPart, WHOLE};
+use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Timestamp};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
@@ -102,36 +101,10 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
-/// Formats the number of posts per part and outcome.
-fn parts_section(parts: &[&SplitPart]) -> String {
-    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let names = parts.iter().map(|part| part.name.clone());
-    let mut text = format!(
-        "## Parts\n\nPosts with nearly the same text are in the same part.\n\n{}|---|{}\n",
-        row(std::iter::once("outcome".to_owned()).chain(names).collect()),
-        "---|".repeat(parts.len())
-    );
-    let outcomes: BTreeSet<&String> = parts.iter().flat_map(|part| part.outcomes.keys()).collect();
-    for outcome in outcomes.into_iter().take(MOST_ROWS) {
-        let posts = parts.iter().map(|part| {
-            let posts = part.outcomes.get(outcome).copied().unwrap_or_default();
-            posts.to_string()
-        });
-        text += &row(std::iter::once(cell(outcome)).chain(posts).collect());
-    }
-    let all = parts.iter().map(|part| part.rows.to_string());
-    text += &row(std::iter::once("all".to_owned()).chain(all).collect());
-    text + "\n"
-}
-
 /// Formats the card.
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
     card += &descriptions(&facts.labels);
-    let parts: Vec<&SplitPart> = counts.nonempty_parts().collect();
-    if !parts.is_empty() {
-        card += &parts_section(&parts);
-    }
     for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
         writeln!(
             card,
@@ -151,11 +124,10 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
         let (name, kind) = (cell(&column.name), column.kind_name());
         writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
     }
-    let split = splits(counts)[0];
     write!(
         card,
         "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH TO THIS FOLDER\", \
-         split=\"{split}\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
+         split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
          copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the posts \
          without their texts, share their ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
     )
@@ -165,15 +137,6 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
 
 /// The `expect` message for a write to a string.
 const STRING: &str = "writing to a string cannot fail";
-
-/// Returns the names of the splits that have files.
-fn splits(counts: &Counts) -> Vec<&str> {
-    let names: Vec<&str> = counts
-        .nonempty_parts()
-        .map(|part| part.name.as_str())
-        .collect();
-    if names.is_empty() { vec![WHOLE] } else { names }
-}
 
 /// Formats the YAML front matter, the title and the introduction.
 fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
@@ -185,22 +148,18 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         1_000_000..10_000_000 => "1M<n<10M",
         _ => "10M<n<100M",
     };
-    let files = splits(counts)
-        .into_iter()
-        .map(|part| format!("  - split: {part}\n    path: data/{part}-*.parquet\n"));
     format!(
         "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
          license_link: https://redditinc.com/policies/data-api-terms\n\
          task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
          tags:\n- reddit\n- topicmill\n\
          dataset_info:\n  features:\n{features}\
-         configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
+         configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/train-*.parquet\n---\n\n\
          # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it{fit}.\n\n\
          Quality of the labels: {quality}\n\n",
         name = quoted(&facts.label_set),
         title = cell(&facts.label_set),
         features = features(columns, &facts.labels),
-        files = files.collect::<String>(),
         fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
             ", corrected by a fit to {answers} gold labels (labels are more accurate for the posts with gold labels \
              than for others)"

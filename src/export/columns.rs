@@ -145,8 +145,6 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
 /// Prefix for the score column of a label.
 const SCORE_OF: &str = "score_";
 
-/// The split column in a file.
-const SPLIT: &str = "split";
 /// Text columns with mostly unique values, for which a dictionary is useless.
 pub(super) const UNIQUE: [&str; 7] = [
     "fullname",
@@ -158,21 +156,22 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
-/// Returns the index of the text-hash column among all columns.
-pub(super) fn text_hash_index() -> usize {
-    let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
-    found.expect("every data set has it")
+/// Returns the columns before the label scores: all of [`FIXED`], or all but the vector.
+fn fixed(
+    subject: &Subject,
+) -> impl Iterator<Item = &'static (&'static str, ColumnKind, &'static str)> {
+    let vectors = subject.vectors;
+    FIXED
+        .iter()
+        .filter(move |(name, ..)| vectors || *name != VECTOR)
 }
 
-/// Returns all columns in a data set, including the split column if `is_split` is true.
-pub(super) fn columns(subject: &Subject, is_split: bool) -> Vec<DatasetColumn> {
-    let set = &subject.set;
-    let fixed = FIXED
-        .iter()
-        .filter(|(name, ..)| subject.vectors || *name != VECTOR)
-        .map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
+/// Returns all columns in a data set.
+pub(super) fn columns(subject: &Subject) -> Vec<DatasetColumn> {
+    let fixed =
+        fixed(subject).map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
     let mut names = BTreeSet::new();
-    let labels = set.labels.iter().map(|label| {
+    let labels = subject.set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
         // A name without hyphens needs no quotes in SQL, and works as an attribute in pandas.
         let mut name = format!("{SCORE_OF}{}", label.slug.replace('-', "_"));
@@ -181,9 +180,7 @@ pub(super) fn columns(subject: &Subject, is_split: bool) -> Vec<DatasetColumn> {
         }
         DatasetColumn::new(&name, Number, &meaning)
     });
-    let meaning = "the part that the post is in: train, validation or test";
-    let split = is_split.then(|| DatasetColumn::new(SPLIT, Text, meaning));
-    fixed.chain(labels).chain(split).collect()
+    fixed.chain(labels).collect()
 }
 
 /// Quotes a string literal for both databases.
@@ -191,49 +188,20 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The columns that a statement reads. The choice affects neither the rows nor their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SelectedColumns {
-    /// The fixed columns, then the packed scores.
-    All,
-    /// The columns for a split: [`SPLIT_COLUMNS`].
-    ForSplit,
-}
-
-/// The columns for [`SelectedColumns::ForSplit`].
-pub(super) const SPLIT_COLUMNS: [&str; 6] = [
-    "title",
-    "selftext",
-    "created_at",
-    "outcome",
-    "gold",
-    "text_hash",
-];
-
-/// Builds the statement.
-pub(super) fn statement(
-    subject: &Subject,
-    filters: &Filters,
-    selected: SelectedColumns,
-) -> ColumnStatement {
-    let is_selected = |name: &str| match selected {
-        SelectedColumns::All => subject.vectors || name != VECTOR,
-        SelectedColumns::ForSplit => SPLIT_COLUMNS.contains(&name),
-    };
-    let fixed = FIXED.iter().filter(|(name, ..)| is_selected(name));
-    let (mut names, kinds): (Vec<&str>, _) = fixed.map(|(name, kind, _)| (*name, *kind)).unzip();
-    let mut list = 0;
-    if selected == SelectedColumns::All {
-        names.push("packed_scores");
-        list = subject.set.labels.len();
-    }
+/// Builds the statement: the fixed columns, then the packed scores.
+pub(super) fn statement(subject: &Subject, filters: &Filters) -> ColumnStatement {
+    let (names, kinds): (Vec<&str>, _) =
+        fixed(subject).map(|(name, kind, _)| (*name, *kind)).unzip();
     let (names, rows) = (names.join(", "), rows(subject, filters));
     // The line break ends a comment in the user's expression.
     let condition = filters.expression.iter();
     let condition: String = condition
         .map(|expression| format!("WHERE (\n{expression}\n) "))
         .collect();
-    let sql = format!("SELECT {names} FROM ({rows}) AS exported {condition}ORDER BY fullname");
+    let sql = format!(
+        "SELECT {names}, packed_scores FROM ({rows}) AS exported {condition}ORDER BY fullname"
+    );
+    let list = subject.set.labels.len();
     ColumnStatement { sql, kinds, list }
 }
 

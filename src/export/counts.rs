@@ -32,39 +32,8 @@ pub struct Counts {
     pub first: Option<DateTime<Utc>>,
     /// The latest posting time.
     pub last: Option<DateTime<Utc>>,
-    /// Number of rows in each part of a split, in order; empty if there is no split.
-    pub parts: Vec<SplitPart>,
-    /// Number of groups of near-duplicate posts that a split kept together; `None` if there is no split.
-    pub groups: Option<u64>,
     /// Number of bytes written.
     pub bytes: u64,
-}
-
-/// The name that `datasets` gives the only part of an unsplit folder.
-pub(super) const WHOLE: &str = "train";
-
-/// A part of a split.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct SplitPart {
-    /// `train`, `validation` or `test`.
-    pub name: String,
-    /// The requested share in percent; `None` if a share was not requested.
-    pub wanted: Option<u32>,
-    /// Rows.
-    pub rows: u64,
-    /// Number of rows for each outcome: a label, `other` or `unsure`.
-    pub outcomes: BTreeMap<String, u64>,
-}
-
-impl SplitPart {
-    /// Creates a part without rows.
-    pub(super) fn new((name, wanted): (&str, Option<u32>)) -> Self {
-        Self {
-            name: name.to_owned(),
-            wanted,
-            ..Self::default()
-        }
-    }
 }
 
 /// Increments the count for a name.
@@ -76,18 +45,13 @@ pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
 }
 
 impl Counts {
-    /// Returns the parts of a split that have rows.
-    pub(super) fn nonempty_parts(&self) -> impl Iterator<Item = &SplitPart> {
-        self.parts.iter().filter(|part| part.rows > 0)
-    }
-
-    /// Adds rows with all fixed columns; `part` returns the part that a row belongs to.
-    pub(super) fn add(&mut self, batch: &ColumnBatch, part: impl Fn(usize) -> usize) {
+    /// Adds rows with all fixed columns.
+    pub(super) fn add(&mut self, batch: &ColumnBatch) {
         let [topics, times, labels, outcomes] =
             [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());
         let (mut first, mut last) = (i64::MAX, i64::MIN);
-        let rows = topics.zip(times).zip(labels.zip(outcomes)).enumerate();
-        for (row, ((topic, time), (label, outcome))) in rows {
+        let rows = topics.zip(times).zip(labels.zip(outcomes));
+        for ((topic, time), (label, outcome)) in rows {
             match (label, outcome) {
                 (ColumnCell::Text(label), _) => count(&mut self.labels, label),
                 (_, ColumnCell::Text("other")) => self.other += 1,
@@ -99,12 +63,6 @@ impl Counts {
             }
             if let ColumnCell::Time(time) = time {
                 (first, last) = (first.min(time), last.max(time));
-            }
-            if let Some(part) = self.parts.get_mut(part(row)) {
-                part.rows += 1;
-                if let ColumnCell::Text(outcome) = outcome {
-                    count(&mut part.outcomes, outcome);
-                }
             }
         }
         self.rows += batch.rows as u64;

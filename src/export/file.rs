@@ -29,10 +29,7 @@ impl DatasetFile {
         let mut file = BufWriter::with_capacity(1 << 20, file);
         Ok(match to.format {
             None | Some(DatasetFormat::Parquet) => {
-                let files = to.split.as_ref().filter(|_| to.format.is_none());
-                // A split folder has one open file per part.
-                let files = files.map_or(1, |split| split.parts().len());
-                Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
+                Self::Parquet(Box::new(ParquetFile::new(file, columns)?))
             }
             Some(DatasetFormat::Csv) => {
                 if to.bom {

@@ -17,7 +17,6 @@ const BYTES_PER_GROUP: usize = 32 << 20;
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
     file: ParquetWriter,
-    files: usize,
     /// The next row group, as slices for each column.
     columns: Vec<Vec<ColumnCells>>,
     rows: usize,
@@ -25,12 +24,10 @@ pub(super) struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Creates a file. `files` is the number of files that are written concurrently and share the memory limit.
-    pub fn new(to: BufWriter<File>, columns: &[DatasetColumn], files: usize) -> io::Result<Self> {
+    pub fn new(to: BufWriter<File>, columns: &[DatasetColumn]) -> io::Result<Self> {
         let kinds = columns.iter().map(|column| (&*column.name, column.kind));
         Ok(Self {
             file: ParquetWriter::new(to, "posts", kinds, &UNIQUE)?,
-            files,
             columns: vec![Vec::new(); columns.len()],
             rows: 0,
             bytes: 0,
@@ -43,7 +40,7 @@ impl ParquetFile {
         for (slices, cells) in self.columns.iter_mut().zip(batch.columns) {
             slices.push(cells);
         }
-        if self.rows * self.files >= ROWS_PER_GROUP || self.bytes * self.files >= BYTES_PER_GROUP {
+        if self.rows >= ROWS_PER_GROUP || self.bytes >= BYTES_PER_GROUP {
             self.group()?;
         }
         Ok(())

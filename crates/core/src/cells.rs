@@ -178,18 +178,6 @@ impl ColumnCells {
             }
         })
     }
-
-    /// Returns the rows where `wanted` is true.
-    #[must_use]
-    pub fn filter(&self, wanted: &[bool]) -> Self {
-        let mut filtered = Self::new(self.kind());
-        for (cell, wanted) in self.cells().zip(wanted) {
-            if *wanted {
-                filtered.push(cell);
-            }
-        }
-        filtered
-    }
 }
 
 impl<'a> ColumnCell<'a> {
@@ -238,6 +226,5 @@ mod tests {
         let cells: Vec<_> = column.cells().collect();
         let json = serde_json::to_string(&cells).unwrap();
         assert_eq!(json, r#"[null,"1970-01-01T00:00:01Z"]"#);
-        assert_eq!(column.filter(&[false, true]).present, [1]);
     }
 }

@@ -58,7 +58,6 @@ impl Export {
             ("--min-score", self.min_score.is_some()),
             ("--where", self.expression.is_some()),
             ("--unlabelled", self.unlabelled),
-            ("--split", self.split.is_some()),
             ("--bom", self.bom),
             ("--safe-csv", self.safe_csv),
         ];

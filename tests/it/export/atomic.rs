@@ -31,7 +31,6 @@ async fn an_export_is_a_consistent_snapshot() {
             overwrite: false,
             bom: false,
             safe_csv: false,
-            split: None,
         };
         let terms = Terms {
             allow_superuser: true,

@@ -3,8 +3,8 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gold_is_exported_and_splits_off_a_test_part() {
-    if !has_onnx_runtime("gold_is_exported_and_splits_off_a_test_part") {
+async fn gold_is_exported_and_labels_are_classes_of_the_card() {
+    if !has_onnx_runtime("gold_is_exported_and_labels_are_classes_of_the_card") {
         return;
     }
     for database in databases() {
@@ -16,10 +16,7 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
             "a patch of the racing game has removed my favourite car from it",
             "how long does bread have to rest before it goes into the oven",
         ];
-        // The last post is a near-duplicate of the first.
-        let copy = format!("{} EDIT", texts[0]);
-        let lines = texts.iter().copied().chain([copy.as_str()]).enumerate();
-        let lines = lines.map(|(i, text)| {
+        let lines = texts.iter().enumerate().map(|(i, text)| {
             let post = json!({
                 "id": format!("k{i}"), "title": text, "selftext": "", "subreddit": "mixed",
                 "created_utc": 1_700_000_000 + i,
@@ -31,15 +28,11 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
         let scene = Scene { program };
         scene.ok(&["import", &posts]);
         scene.ok(&["classify", "--pipeline", &labels]);
-        // `datasets` cannot load an empty split.
-        let ran = scene.ok(&["export", "unchecked", "--split", "gold"]);
-        let expected = "split test has no posts, so it is not in the data set";
-        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        scene.ok(&["export", "unchecked"]);
         let files = fs::read_dir(scene.path("unchecked/data")).unwrap();
         let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         assert_eq!(files, ["train-00000-of-00001.parquet"]);
         let card = fs::read_to_string(scene.path("unchecked/README.md")).unwrap();
-        assert!(!card.contains("test"), "{card}");
         for part in [
             "  - split: train\n",
             "| language | not detected",
@@ -62,20 +55,18 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
             ]);
         }
         let expected = [
-            (json!("gaming"), json!("anna, ben"), "test"),
+            (json!("gaming"), json!("anna, ben")),
             // The annotators disagree.
-            (Value::Null, json!("anna, ben"), "train"),
-            (json!("other"), json!("anna"), "test"),
-            (Value::Null, Value::Null, "train"),
-            (Value::Null, Value::Null, "train"),
-            (Value::Null, Value::Null, "test"),
+            (Value::Null, json!("anna, ben")),
+            (json!("other"), json!("anna")),
+            (Value::Null, Value::Null),
+            (Value::Null, Value::Null),
         ];
-        scene.ok(&["export", "gold.jsonl", "--split", "gold"]);
+        scene.ok(&["export", "gold.jsonl"]);
         let rows = scene.jsonl("gold.jsonl");
-        let found = rows.iter().map(|row| {
-            let split = row["split"].as_str().unwrap();
-            (row["gold"].clone(), row["gold_by"].clone(), split)
-        });
+        let found = rows
+            .iter()
+            .map(|row| (row["gold"].clone(), row["gold_by"].clone()));
         assert_eq!(found.collect::<Vec<_>>(), expected);
         let shown = scene.view();
         for row in &rows {
@@ -89,7 +80,7 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
             fullname = 't3_k2'";
         database.run(edited).await;
         assert_eq!(scene.view()["t3_k2"]["gold_by"], Value::Null);
-        scene.ok(&["export", "data-set", "--split", "gold"]);
+        scene.ok(&["export", "data-set"]);
         let card = fs::read_to_string(scene.path("data-set/README.md")).unwrap();
         let classes = [
             "  - name: label",
@@ -102,10 +93,6 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
         ];
         let classes = &classes.join("\n");
         assert!(card.contains(classes), "{card}");
-        scene.refused(
-            &["export", "x.csv", "--split", "gold", "--split-by", "time"],
-            &["leave out --split-by"],
-        );
         scene.refused(&["export", "x.csv", "--vectors"], &["embedding model"]);
     }
 }

@@ -13,7 +13,6 @@ const BYTES_A_BATCH: usize = 1 << 20;
 
 /// Builds the batches of a statement.
 pub(super) struct BatchBuilder<'s> {
-    number: usize,
     statement: &'s ColumnStatement,
     batch: ColumnBatch,
     /// The column that receives the next value.
@@ -21,11 +20,10 @@ pub(super) struct BatchBuilder<'s> {
 }
 
 impl<'s> BatchBuilder<'s> {
-    pub fn new(number: usize, statement: &'s ColumnStatement) -> Self {
+    pub fn new(statement: &'s ColumnStatement) -> Self {
         Self {
-            number,
             statement,
-            batch: ColumnBatch::new(number, statement),
+            batch: ColumnBatch::new(statement),
             at: 0,
         }
     }
@@ -107,10 +105,7 @@ impl<'s> BatchBuilder<'s> {
 
     /// Returns the rows since the last batch.
     pub fn rest(&mut self) -> ColumnBatch {
-        std::mem::replace(
-            &mut self.batch,
-            ColumnBatch::new(self.number, self.statement),
-        )
+        std::mem::replace(&mut self.batch, ColumnBatch::new(self.statement))
     }
 }
 

@@ -6,7 +6,7 @@
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use topicmill_core::{ColumnCell, ColumnCells, ColumnKind, ColumnValues};
+use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
 use super::super::StoreError;
 
@@ -25,22 +25,20 @@ pub struct ColumnStatement {
     pub list: usize,
 }
 
-/// Statements to run in one transaction, which sees one snapshot.
+/// A statement to run in one snapshot.
 #[derive(Debug, Clone)]
 pub struct ColumnQuery {
-    /// The statements.
-    pub statements: Vec<ColumnStatement>,
+    /// The statement.
+    pub statement: ColumnStatement,
     /// True to accept a database user with privileges beyond reading and writing tables.
     pub allow_superuser: bool,
-    /// Cancels the statements, on the server too.
+    /// Cancels the statement, on the server too.
     pub stop: CancellationToken,
 }
 
 /// Rows of a result, by column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnBatch {
-    /// Index of the statement.
-    pub statement: usize,
     /// Number of rows.
     pub rows: usize,
     /// Bytes of text.
@@ -53,11 +51,10 @@ pub struct ColumnBatch {
 }
 
 impl ColumnBatch {
-    pub(super) fn new(number: usize, statement: &ColumnStatement) -> Self {
+    pub(super) fn new(statement: &ColumnStatement) -> Self {
         let numbers = std::iter::repeat_n(&ColumnKind::Number, statement.list);
         let kinds = statement.kinds.iter().chain(numbers);
         Self {
-            statement: number,
             rows: 0,
             bytes: 0,
             columns: kinds.map(|kind| ColumnCells::new(*kind)).collect(),
@@ -90,23 +87,6 @@ impl ColumnBatch {
             }
         }
         Ok(())
-    }
-
-    /// Returns the rows where `wanted` is true.
-    #[must_use]
-    pub fn filter(&self, wanted: &[bool]) -> Self {
-        let columns: Vec<_> = self.columns.iter().map(|c| c.filter(wanted)).collect();
-        let texts = columns.iter().map(|column| match &column.values {
-            ColumnValues::Text(texts) => texts.text.len(),
-            _ => 0,
-        });
-        Self {
-            statement: self.statement,
-            rows: wanted.iter().filter(|wanted| **wanted).count(),
-            bytes: texts.sum(),
-            columns,
-            packed: None,
-        }
     }
 }
 

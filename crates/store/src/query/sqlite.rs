@@ -90,19 +90,11 @@ fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<Quer
 
 fn read(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
     let connection = open(path).map_err(|error| statement_error(&error))?;
-    // One transaction, so that all statements see the same rows. The restrictions would reject BEGIN.
-    let begun = connection.execute_batch("BEGIN");
-    begun.map_err(|error| statement_error(&error))?;
     lock(&connection, &reading.stop).map_err(|error| statement_error(&error))?;
-    for (i, asked) in reading.statements.iter().enumerate() {
-        check(&asked.sql)?;
-        let mut statement = the_only_one(&connection, &asked.sql)?;
-        match gather(&mut statement, BatchBuilder::new(i, asked), asked, into)? {
-            QueryEnd::Complete => {}
-            ended => return Ok(ended),
-        }
-    }
-    Ok(QueryEnd::Complete)
+    let asked = &reading.statement;
+    check(&asked.sql)?;
+    let mut statement = the_only_one(&connection, &asked.sql)?;
+    gather(&mut statement, BatchBuilder::new(asked), asked, into)
 }
 
 fn gather(

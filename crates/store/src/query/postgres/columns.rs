@@ -1,4 +1,4 @@
-//! Reads columns: runs several statements in one snapshot, and decodes the server's binary form.
+//! Reads columns: runs a statement in a snapshot, and decodes the server's binary form.
 
 use futures_util::TryStreamExt;
 use sqlx::postgres::PgRow;
@@ -10,13 +10,12 @@ use super::super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::super::{QueryEnd, Result, check, query_error};
 use super::{declare, incomplete_error, statement_error};
 
-/// Begins a transaction with one snapshot for all statements. Each statement of a [`ColumnQuery`] returns all its rows
-/// in key order. The planner expects few rows from joins on two equal columns, and would therefore sort a million rows,
+/// Begins a transaction that reads one snapshot. The statement of a [`ColumnQuery`] returns all its rows in key order. The planner expects few rows from joins on two equal columns, and would therefore sort a million rows,
 /// or read every post in three processes, instead of following the keys. Sorting takes almost four times as long.
 const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_sort = off; \
      SET LOCAL max_parallel_workers_per_gather = 0";
 
-/// Runs statements in one transaction with one snapshot.
+/// Runs a statement in a transaction of its own.
 pub async fn read(
     connection: &mut PgConnection,
     reading: &ColumnQuery,
@@ -24,37 +23,37 @@ pub async fn read(
 ) -> Result<QueryEnd> {
     let begun = connection.execute(BEGIN_READING);
     begun.await.map_err(|error| statement_error(&error))?;
-    for (i, statement) in reading.statements.iter().enumerate() {
-        let sql = &statement.sql;
-        check(sql)?;
-        declare(connection, sql)
-            .await
-            .map_err(|error| incomplete_error(sql, &error))?;
-        // The cursor has verified that this is one statement that reads. For why it is closed unused, see `run_query`.
-        let closed = connection.execute("CLOSE topicmill").await;
-        closed.map_err(|error| statement_error(&error))?;
-        let mut builder = BatchBuilder::new(i, statement);
-        // The extended protocol returns values in binary form.
-        let sql = AssertSqlSafe(sql.clone());
-        let mut rows = sqlx::query(sql).persistent(false).fetch(&mut *connection);
-        while let Some(row) = rows
-            .try_next()
-            .await
-            .map_err(|error| statement_error(&error))?
+    let statement = &reading.statement;
+    let sql = &statement.sql;
+    check(sql)?;
+    declare(connection, sql)
+        .await
+        .map_err(|error| incomplete_error(sql, &error))?;
+    // The cursor has verified that this is one statement that reads. For why it is closed unused, see `run_query`.
+    let closed = connection.execute("CLOSE topicmill").await;
+    closed.map_err(|error| statement_error(&error))?;
+    let mut builder = BatchBuilder::new(statement);
+    // The extended protocol returns values in binary form.
+    let sql = AssertSqlSafe(sql.clone());
+    let mut rows = sqlx::query(sql).persistent(false).fetch(&mut *connection);
+    while let Some(row) = rows
+        .try_next()
+        .await
+        .map_err(|error| statement_error(&error))?
+    {
+        put_row(&mut builder, statement, &row)?;
+        if let Some(batch) = builder.end_row()
+            && into.send(batch).await.is_err()
         {
-            put_row(&mut builder, statement, &row)?;
-            if let Some(batch) = builder.end_row()
-                && into.send(batch).await.is_err()
-            {
-                return Ok(QueryEnd::Cancelled);
-            }
-        }
-        // A batch is sent even without rows.
-        if into.send(builder.rest()).await.is_err() {
             return Ok(QueryEnd::Cancelled);
         }
     }
-    Ok(QueryEnd::Complete)
+    // A batch is sent even without rows.
+    let sent = into.send(builder.rest()).await;
+    Ok(match sent {
+        Ok(()) => QueryEnd::Complete,
+        Err(_) => QueryEnd::Cancelled,
+    })
 }
 
 /// Adds the values of a row in binary form.
