@@ -2,8 +2,7 @@
 //!
 //! Reads the rows in tables and writes a row for each input row that is not blank, in the same order, with the input
 //! row's columns and the scores. Rows are processed in windows that use bounded memory: while the engine computes one,
-//! a thread reads and tokenises the next. Results are appended as JSON lines to `OUTPUT.partial`, which becomes the
-//! output at the end. The same command resumes a stopped run.
+//! a thread reads and tokenises the next. Results are kept as JSON lines in a temporary file and converted at the end.
 
 mod columnar;
 mod columns;
@@ -12,11 +11,11 @@ mod error;
 mod input;
 mod kept_columns;
 mod output;
-mod partial;
 mod run;
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
@@ -25,14 +24,12 @@ use self::error::write_error;
 use self::input::Order;
 pub use self::input::expand_paths;
 use self::output::OutputLayout;
-use self::partial::Partial;
 use self::run::{Run, Sink, nothing_scored};
-use topicmill_score::labeler::PreparedLabels;
+use crate::atomic_file::{self, IfExists, folder_of};
 use topicmill_score::{LabelSet, Models};
-use topicmill_tables::TableFormat;
+use topicmill_tables::{TableFormat, bytes};
 
-/// Default number of rows per window: enough for batches of texts of similar length, and few enough to compute again
-/// after a run is stopped.
+/// Default number of rows per window: enough for batches of texts of similar length, and few enough to hold in memory.
 pub const WINDOW_ROWS: usize = 4096;
 
 /// The files to score.
@@ -40,7 +37,7 @@ pub const WINDOW_ROWS: usize = 4096;
 pub struct FileJob {
     /// The input tables, read one after another; `-` is stdin. [`expand_paths`] resolves folders and patterns.
     pub inputs: Vec<PathBuf>,
-    /// The output; `-` is for [`score_to`].
+    /// The output; `-` is stdout.
     pub output: PathBuf,
     /// Options for reading the inputs.
     pub reading: Reading,
@@ -81,13 +78,11 @@ pub struct Writing {
 /// Counts for a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileReport {
-    /// Rows in the output, including rows from an earlier run.
+    /// Rows in the output.
     pub lines: u64,
-    /// Rows that an earlier run has written.
-    pub resumed: u64,
     /// Rows in `lines` that contain an error instead of a label.
     pub failed: u64,
-    /// True if the run was stopped; the same command resumes `OUTPUT.partial`.
+    /// True if the run was stopped; only NDJSON on stdout then has rows.
     pub stopped: bool,
 }
 
@@ -100,131 +95,107 @@ pub fn check(job: &FileJob) -> Result<(), FilesError> {
     input::check(job)
 }
 
+/// Scored rows that are not written yet. Dropping them leaves no file.
+#[derive(Debug)]
+pub struct ScoredRows {
+    report: FileReport,
+    layout: OutputLayout,
+    /// The rows as JSON lines, in a file without a name, so that it is deleted even if the process is killed. `None` if
+    /// the rows are on stdout already.
+    lines: Option<File>,
+}
+
 /// Scores files. Calls `progress` with the number of finished and failed texts, once for each text; checks `stop`
-/// between batches.
+/// between batches. NDJSON for stdout is written as it is scored; everything else by [`ScoredRows::write`].
 ///
 /// # Errors
-/// See [`FilesError`]. Finished rows remain in `OUTPUT.partial`; if there are none, the file is deleted.
+/// See [`FilesError`].
 pub fn score_files(
     job: &FileJob,
     models: &mut Models,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<FileReport, FilesError> {
-    let layout = choose_layout(job, set)?;
-    let fingerprint = partial::fingerprint(job, &layout, &models.identity().1, set);
-    // An invalid label set fails before a file is created.
-    let prepared = prepare(models, set)?;
-    let mut partial = Partial::open(&job.output, fingerprint.as_deref())?;
-    let mut sink = Sink::File(&mut partial);
-    let report = match score_rows(
-        job,
-        models,
-        set,
-        prepared,
-        &layout,
-        &mut sink,
-        (stop, progress),
-    ) {
-        Err(error) => {
-            let is_useless = matches!(
-                error,
-                FilesError::NothingScored { .. } | FilesError::Empty(_)
-            );
-            // The file contains nothing to resume, and it would block the next attempt.
-            if is_useless || partial.is_empty() {
-                partial.discard()?;
-            }
-            return Err(error);
-        }
-        Ok(report) => report,
-    };
-    if report.stopped {
-        partial.flush()?;
-    } else if layout.is_lines() {
-        partial.finish()?;
-    } else {
-        partial.convert(|lines, to| convert::convert(lines, to, &layout, &job.inputs))?;
-    }
-    Ok(report)
-}
-
-/// Scores files to a pipe: NDJSON is streamed, other formats are written when complete.
-///
-/// # Errors
-/// See [`FilesError`].
-pub fn score_to(
-    to: &mut (dyn Write + '_),
-    job: &FileJob,
-    models: &mut Models,
-    set: &LabelSet,
-    stop: &dyn Fn() -> bool,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<FileReport, FilesError> {
-    let layout = choose_layout(job, set)?;
-    if layout.is_lines() {
-        let prepared = prepare(models, set)?;
-        let mut sink = Sink::Pipe {
-            to,
-            held: Some(Vec::new()),
-        };
-        return score_rows(
-            job,
-            models,
-            set,
-            prepared,
-            &layout,
-            &mut sink,
-            (stop, progress),
-        );
-    }
-    let failed = write_error(Path::new("stdout"));
-    let folder = tempfile::tempdir().map_err(&failed)?;
-    let mut inside = job.clone();
-    inside.output = folder.path().join("output");
-    inside.writing.format = Some(layout.format);
-    let report = score_files(&inside, models, set, stop, progress)?;
-    if !report.stopped {
-        let made = std::fs::File::open(&inside.output);
-        let copied = made.and_then(|mut made| io::copy(&mut made, to));
-        copied.and_then(|_| to.flush()).map_err(&failed)?;
-    }
-    Ok(report)
-}
-
-/// Checks the job and returns its output layout.
-fn choose_layout(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
+) -> Result<ScoredRows, FilesError> {
     check(job)?;
+    let layout = choose_layout(job, set);
+    let to_stdout = bytes::is_stdin(&job.output);
+    let is_streamed = to_stdout && layout.is_lines();
+    let failed = write_error(&job.output);
+    let lines = match to_stdout {
+        _ if is_streamed => None,
+        true => Some(tempfile::tempfile().map_err(&failed)?),
+        false => Some(tempfile::tempfile_in(folder_of(&job.output)).map_err(&failed)?),
+    };
+    let to: Box<dyn Write> = match &lines {
+        Some(file) => Box::new(BufWriter::with_capacity(1 << 16, file)),
+        None => Box::new(BufWriter::with_capacity(1 << 16, io::stdout().lock())),
+    };
+    let sink = Sink {
+        to,
+        path: &job.output,
+        held: is_streamed.then(Vec::new),
+    };
+    let report = score_rows(job, models, set, &layout, sink, (stop, progress))?;
+    Ok(ScoredRows {
+        report,
+        layout,
+        lines,
+    })
+}
+
+impl ScoredRows {
+    /// Writes the rows in the format of the output and renames the file into place, unless the run was stopped.
+    ///
+    /// # Errors
+    /// See [`FilesError`]. The output is then unchanged.
+    pub fn write(self, job: &FileJob) -> Result<FileReport, FilesError> {
+        let Some(lines) = self.lines.filter(|_| !self.report.stopped) else {
+            return Ok(self.report);
+        };
+        let failed = write_error(&job.output);
+        let convert = |to| convert::convert(&lines, to, &self.layout, job);
+        if bytes::is_stdin(&job.output) {
+            let mut made = convert(tempfile::tempfile().map_err(&failed)?)?;
+            let mut out = io::stdout().lock();
+            let copied = made.rewind().and_then(|()| io::copy(&mut made, &mut out));
+            copied.and_then(|_| out.flush()).map_err(&failed)?;
+            return Ok(self.report);
+        }
+        let made = atomic_file::temp_file(&job.output).map_err(&failed)?;
+        convert(made.reopen().map_err(&failed)?)?;
+        let if_exists = IfExists::from_overwrite(job.overwrite);
+        atomic_file::persist(made, &job.output, if_exists).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => output::exists(&job.output),
+            _ => failed(error),
+        })?;
+        Ok(self.report)
+    }
+}
+
+fn choose_layout(job: &FileJob, set: &LabelSet) -> OutputLayout {
     let is_parquet = |path: &PathBuf| {
         let (named, _) = TableFormat::from_path(path);
         job.reading.format.or(named) == Some(TableFormat::Parquet)
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
     let delimiter = input::delimiter(job);
-    Ok(OutputLayout::new(job, set, delimiter, copied))
-}
-
-/// The labels, prepared for the large model and for the small one.
-type BothPrepared = (PreparedLabels, Option<PreparedLabels>);
-
-fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
-    let large = models.large.prepare(set)?;
-    let small = models.small.as_mut().map(|small| small.prepare(set));
-    Ok((large, small.transpose()?))
+    OutputLayout::new(job, set, delimiter, copied)
 }
 
 fn score_rows(
     job: &FileJob,
     models: &mut Models,
     set: &LabelSet,
-    (prepared, small): BothPrepared,
     layout: &OutputLayout,
-    sink: &mut Sink<'_>,
+    sink: Sink<'_>,
     (stop, progress): (&dyn Fn() -> bool, &mut dyn FnMut(u64, u64)),
 ) -> Result<FileReport, FilesError> {
-    let picking = small.zip(models.small.as_mut());
-    let report = sink.earlier();
+    let prepared = models.large.prepare(set)?;
+    let picking = match &mut models.small {
+        Some(small) => Some((small.prepare(set)?, small)),
+        None => None,
+    };
     let rows = prepared.rows_per_text();
     let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
         small.labels().min(rows).max(of_small.rows_per_text())
@@ -234,7 +205,6 @@ fn score_rows(
         job,
         encoder: &encoder,
         layout,
-        skip: report.lines,
         size: (job.window_rows / rows).max(1),
         plain: picking.is_some(),
     };
@@ -246,7 +216,7 @@ fn score_rows(
         prepared: &prepared,
         picking,
         sink,
-        report,
+        report: FileReport::default(),
         shown: 0,
         reason: String::new(),
     };

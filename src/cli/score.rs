@@ -11,11 +11,10 @@ use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, run_blocking};
 use super::signals::BLOCKED_TIMEOUT;
 use super::{CliError, Exit};
 use crate::files::{
-    self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
+    self, FileJob, FilesError, Reading, ScoredRows, WINDOW_ROWS, Writing, score_files,
 };
 use crate::pipeline_file::background;
 use crate::telemetry::Progress;
-use topicmill_score::Models;
 use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 use topicmill_tables::bytes;
 
@@ -176,19 +175,36 @@ impl Score {
         warn_about_identical_labels(models.large.folder(), &set);
         let one = std::slice::from_mut(&mut models);
         setup.add_small_model(one, &self.small, &self.model, &set)?;
-        let stop = setup.stop.clone();
-        let scoring = run_blocking(move || run(&job, models, &set, &|| stop.is_cancelled()));
+        let (of_thread, stop) = (job.clone(), setup.stop.clone());
+        let scoring = run_blocking(move || {
+            let bar = Progress::counter("score", "texts");
+            let mut shown = 0;
+            let mut progress = |done: u64, _| {
+                bar.add(done.saturating_sub(shown));
+                shown = done;
+            };
+            let stop = || stop.is_cancelled();
+            Ok(score_files(
+                &of_thread,
+                &mut models,
+                &set,
+                &stop,
+                &mut progress,
+            ))
+        });
         let blocked = async {
             setup.stop.cancelled().await;
             setup.clock.sleep(BLOCKED_TIMEOUT).await;
         };
-        tokio::select! {
-            ended = scoring => ended,
+        let scored = tokio::select! {
+            scored = scoring => scored?,
             () = blocked => {
-                tracing::warn!("stopped while waiting for input or computing; run the same command again to resume");
-                Ok(Exit::Done)
+                tracing::warn!("stopped while waiting for input or computing: nothing was written");
+                return Ok(Exit::Done);
             }
-        }
+        };
+        // A signal no longer interrupts the writing, so that it leaves no temporary file.
+        run_blocking(move || finish(&job, scored)).await
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
@@ -221,55 +237,22 @@ impl Score {
     }
 }
 
-fn run(
-    job: &FileJob,
-    mut models: Models,
-    set: &LabelSet,
-    stop: &dyn Fn() -> bool,
-) -> Result<Exit, CliError> {
-    let bar = Progress::counter("score", "texts");
-    let mut shown = 0;
-    let mut progress = |done: u64, _| {
-        bar.add(done.saturating_sub(shown));
-        shown = done;
-    };
-    let to_stdout = bytes::is_stdin(&job.output);
-    let scored = if to_stdout {
-        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        score_to(&mut out, job, &mut models, set, stop, &mut progress)
-    } else {
-        score_files(job, &mut models, set, stop, &mut progress)
-    };
-    drop(bar);
-    let report = match scored {
+/// Writes the scored rows and logs the result.
+fn finish(job: &FileJob, scored: Result<ScoredRows, FilesError>) -> Result<Exit, CliError> {
+    let report = match scored.and_then(|scored| scored.write(job)) {
         // A closed pipe is not an error: `topicmill score … - | head`.
         Err(FilesError::Write { source, .. })
-            if to_stdout && source.kind() == io::ErrorKind::BrokenPipe =>
+            if bytes::is_stdin(&job.output) && source.kind() == io::ErrorKind::BrokenPipe =>
         {
             return Ok(Exit::Done);
         }
-        scored => scored?,
+        report => report?,
     };
-    log_result(job, report, to_stdout);
-    Ok(Exit::done_if(report.failed == 0))
-}
-
-fn log_result(job: &FileJob, report: FileReport, to_stdout: bool) {
-    let (output, done) = (job.output.display(), report.lines);
-    match (report.stopped, to_stdout) {
-        (true, true) => tracing::warn!(done, "stopped before the end of the input"),
-        (true, false) => tracing::warn!(
-            done,
-            "stopped: run the same command again to resume; the rows so far are in {output}.partial"
-        ),
-        (false, to_stdout) => {
-            let (failed, resumed) = (report.failed, report.resumed);
-            let output = if to_stdout {
-                "stdout".to_owned()
-            } else {
-                output.to_string()
-            };
-            tracing::info!(texts = done, failed, resumed, "wrote {output}");
-        }
+    let (texts, failed) = (report.lines, report.failed);
+    if report.stopped {
+        tracing::warn!(texts, "stopped before the end of the input");
+    } else {
+        tracing::info!(texts, failed, "wrote {}", job.output.display());
     }
+    Ok(Exit::done_if(failed == 0))
 }

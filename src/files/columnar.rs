@@ -10,8 +10,8 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::kept_columns::free_name;
-use super::output::{OutputLayout, members, open_lines, plain};
-use super::{FilesError, write_error};
+use super::output::{OutputLayout, lines_of, members, plain};
+use super::{FileJob, FilesError, write_error};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
@@ -154,10 +154,10 @@ fn gather(
 }
 
 /// Converts a file of JSON lines.
-pub(super) fn write(lines: &Path, to: File, columns: &[OutputColumn]) -> io::Result<File> {
+pub(super) fn write(lines: &File, to: File, columns: &[OutputColumn]) -> io::Result<File> {
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
-    let mut rows = open_lines(lines)?;
+    let mut rows = lines_of(lines)?;
     loop {
         let (count, gathered) = gather(columns, &mut rows, GROUP_ROWS, GROUP_BYTES)?;
         if count == 0 {
@@ -182,15 +182,15 @@ pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
 
 /// Writes the added columns next to the columns copied from the inputs.
 pub(super) fn write_next_to_copies(
-    lines: &Path,
+    lines: &File,
     to: File,
     layout: &OutputLayout,
-    inputs: &[PathBuf],
+    job: &FileJob,
 ) -> Result<File, FilesError> {
-    let failed = write_error(lines);
-    let first = open(&inputs[0])?;
+    let failed = write_error(&job.output);
+    let first = open(&job.inputs[0])?;
     // If the inputs have no id column, each line starts with its row number.
-    let numbered = match open_lines(lines).map_err(&failed)?.next() {
+    let numbered = match lines_of(lines).map_err(&failed)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
@@ -207,8 +207,8 @@ pub(super) fn write_next_to_copies(
     let described = added.iter().map(OutputColumn::described);
     let mut writer =
         ParquetWriter::with_source(BufWriter::new(to), &first, free, described).map_err(&failed)?;
-    let mut rows = open_lines(lines).map_err(&failed)?;
-    for input in inputs {
+    let mut rows = lines_of(lines).map_err(&failed)?;
+    for input in &job.inputs {
         let source = open(input)?;
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());

@@ -1,28 +1,26 @@
 //! Converts a run's JSON lines to the output format, or compresses them.
 //!
-//! JSON lines are written first for two reasons: only they can be resumed, and the columns in JSON inputs are known
-//! only at the end.
+//! JSON lines are written first, because the columns of JSON inputs are known only at the end.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Inferred, OutputColumn};
-use super::output::{OutputLayout, members, open_lines, plain};
-use super::{FilesError, write_error};
+use super::output::{OutputLayout, lines_of, members, plain};
+use super::{FileJob, FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
 
-/// Converts a file of lines to the output. If columns are copied, they come from the files in `inputs`.
+/// Converts a file of lines to the output. If columns are copied, they come from the inputs of the job.
 pub(super) fn convert(
-    lines: &Path,
+    lines: &File,
     to: File,
     layout: &OutputLayout,
-    inputs: &[PathBuf],
+    job: &FileJob,
 ) -> Result<File, FilesError> {
     if layout.is_copied() {
-        return columnar::write_next_to_copies(lines, to, layout, inputs);
+        return columnar::write_next_to_copies(lines, to, layout, job);
     }
     let converted = match layout.format {
         TableFormat::Parquet => {
@@ -30,18 +28,18 @@ pub(super) fn convert(
         }
         _ => bytes::compress(to, layout.packing, |out| write(lines, layout, out)),
     };
-    converted.map_err(write_error(lines))
+    converted.map_err(write_error(&job.output))
 }
 
 /// Writes lines as NDJSON, a JSON array, CSV or TSV.
-fn write(lines: &Path, layout: &OutputLayout, out: &mut dyn Write) -> io::Result<()> {
+fn write(lines: &File, layout: &OutputLayout, out: &mut dyn Write) -> io::Result<()> {
     if matches!(layout.format, TableFormat::Csv | TableFormat::Tsv) {
         let columns = infer_columns(lines, layout)?;
         return write_table(lines, &columns, CsvWriter::new(out, layout.delimiter));
     }
     let is_array = layout.format == TableFormat::Json;
     let mut before = if is_array { "[\n" } else { "" };
-    for line in open_lines(lines)? {
+    for line in lines_of(lines)? {
         write!(out, "{before}{}", line?)?;
         before = if is_array { ",\n" } else { "\n" };
     }
@@ -50,7 +48,7 @@ fn write(lines: &Path, layout: &OutputLayout, out: &mut dyn Write) -> io::Result
 }
 
 fn write_table(
-    lines: &Path,
+    lines: &File,
     columns: &[OutputColumn],
     mut writer: CsvWriter<&mut dyn Write>,
 ) -> io::Result<()> {
@@ -58,7 +56,7 @@ fn write_table(
     let names = columns.iter().map(|column| column.name.as_str());
     let places: HashMap<&str, usize> = names.zip(0..).collect();
     let mut values = vec![String::new(); columns.len()];
-    for line in open_lines(lines)? {
+    for line in lines_of(lines)? {
         values.iter_mut().for_each(String::clear);
         for (name, value) in members(&line?)?.0 {
             values[places[&*name]] = plain(value.get());
@@ -69,11 +67,11 @@ fn write_table(
 }
 
 /// Collects the columns from all lines: input columns in order of first appearance, then the added ones.
-fn infer_columns(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
+fn infer_columns(lines: &File, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
     let added = layout.added();
     let mut columns: Vec<OutputColumn> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for line in open_lines(lines)? {
+    for line in lines_of(lines)? {
         for (name, value) in members(&line?)?.0 {
             let inferred = Inferred::from_json(value.get());
             match places.get(&name) {

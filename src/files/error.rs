@@ -40,15 +40,8 @@ pub enum FilesError {
     /// The output cannot be used. The fields are the file, and the error with what to do.
     #[error("cannot write `{0}`: {1}")]
     Output(PathBuf, &'static str),
-    /// Another run is writing the output.
-    #[error(
-        "cannot write `{0}`: another run is writing it; wait for it, or choose a different file"
-    )]
-    Busy(PathBuf),
     /// The disk is full.
-    #[error(
-        "cannot write `{0}`: the disk is full; free some space and run the same command again to resume"
-    )]
+    #[error("cannot write `{0}`: the disk is full; free some space and run the same command again")]
     Full(PathBuf),
     /// The output cannot be written.
     #[error("cannot write `{path}`: {source}; check that its folder exists and is writable")]
@@ -75,7 +68,6 @@ impl FilesError {
             | Self::NothingScored { .. }
             | Self::Output(..)
             | Self::Write { .. } => FailureKind::Usage,
-            Self::Busy(_) => FailureKind::Temporary,
             Self::Full(_) => FailureKind::Unfinished,
             Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
         }

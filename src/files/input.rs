@@ -168,8 +168,6 @@ pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
     pub(super) layout: &'a OutputLayout,
-    /// Rows that an earlier run has already written.
-    pub(super) skip: u64,
     /// Rows per window.
     pub(super) size: usize,
     /// True if windows also contain the original texts.
@@ -181,7 +179,6 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
     let mut reader = Reader {
         order,
         windows,
-        skip: order.skip,
         number: 0,
         kept: KeptColumns::new(&order.layout.reserved()),
         entries: Vec::new(),
@@ -200,7 +197,6 @@ type Interrupted = Option<FilesError>;
 struct Reader<'a> {
     order: &'a Order<'a>,
     windows: &'a SyncSender<Result<Window, FilesError>>,
-    skip: u64,
     /// Number of rows read so far.
     number: u64,
     kept: KeptColumns,
@@ -246,10 +242,6 @@ impl Reader<'_> {
                 columns.log(path, table.format.name());
                 columns
             });
-            if self.skip > 0 {
-                self.skip -= 1;
-                continue;
-            }
             self.take(at, row, columns);
             if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
                 self.send()?;

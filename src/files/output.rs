@@ -1,7 +1,7 @@
 //! Formats results as JSON lines, and defines the output columns.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -216,9 +216,13 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     if job.overwrite {
         Ok(())
     } else {
-        let why = "it already exists; remove it, choose a different file, or use `--overwrite`";
-        Err(FilesError::Output(output.clone(), why))
+        Err(exists(output))
     }
+}
+
+pub(super) fn exists(output: &Path) -> FilesError {
+    let why = "it already exists; remove it, choose a different file, or use `--overwrite`";
+    FilesError::Output(output.to_owned(), why)
 }
 
 /// Returns true if an input is this file, by path or through a different hard link.
@@ -237,9 +241,10 @@ fn is_same(input: &Path, real: &Path) -> bool {
     false
 }
 
-/// Opens a file and returns its lines.
-pub(super) fn open_lines(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
-    Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
+/// Returns the lines of a file, from its start.
+pub(super) fn lines_of(mut file: &File) -> io::Result<io::Lines<BufReader<&File>>> {
+    file.rewind()?;
+    Ok(BufReader::with_capacity(1 << 18, file).lines())
 }
 
 /// Parses a line that this program wrote.

@@ -6,7 +6,6 @@ use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
 use super::output::{self, OutputLayout};
-use super::partial::Partial;
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
 use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
@@ -18,56 +17,31 @@ const SHOWN_REASONS: usize = 3;
 const MAX_FAILED_ROWS: u64 = 1_000;
 
 /// The destination for lines.
-pub(super) enum Sink<'a> {
-    File(&'a mut Partial),
-    Pipe {
-        to: &'a mut (dyn Write + 'a),
-        /// Failed rows before the first scored one; they are not written if all rows fail.
-        held: Option<Vec<String>>,
-    },
+pub(super) struct Sink<'a> {
+    pub(super) to: Box<dyn Write + 'a>,
+    pub(super) path: &'a Path,
+    /// Failed rows before the first scored one. They are written to a pipe only if a row can be scored.
+    pub(super) held: Option<Vec<String>>,
 }
 
 impl Sink<'_> {
-    /// Returns a report on what an earlier run wrote.
-    pub(super) fn earlier(&self) -> FileReport {
-        match self {
-            Self::File(partial) => FileReport {
-                lines: partial.lines,
-                resumed: partial.lines,
-                failed: partial.failed,
-                stopped: false,
-            },
-            Self::Pipe { .. } => FileReport::default(),
-        }
-    }
-
     fn write(&mut self, line: String, is_scored: bool) -> Result<(), FilesError> {
-        match self {
-            Self::File(partial) => partial.write(&line),
-            Self::Pipe {
-                held: Some(held), ..
-            } if !is_scored => {
-                held.push(line);
-                Ok(())
-            }
-            Self::Pipe { to, held } => {
-                let mut lines = held.take().into_iter().flatten().chain([line]);
-                let written = lines.try_for_each(|line| writeln!(to, "{line}"));
-                written.map_err(write_error(Path::new("stdout")))
-            }
+        if let Some(held) = self.held.as_mut().filter(|_| !is_scored) {
+            held.push(line);
+            return Ok(());
         }
+        let mut lines = self.held.take().into_iter().flatten().chain([line]);
+        let written = lines.try_for_each(|line| writeln!(self.to, "{line}"));
+        written.map_err(write_error(self.path))
     }
 
     fn flush(&mut self) -> Result<(), FilesError> {
-        match self {
-            Self::File(partial) => partial.flush(),
-            Self::Pipe { to, .. } => to.flush().map_err(write_error(Path::new("stdout"))),
-        }
+        self.to.flush().map_err(write_error(self.path))
     }
 }
 
 /// A run over all windows.
-pub(super) struct Run<'a, 's> {
+pub(super) struct Run<'a> {
     pub(super) job: &'a FileJob,
     pub(super) labeler: &'a mut Labeler,
     pub(super) set: &'a LabelSet,
@@ -75,7 +49,7 @@ pub(super) struct Run<'a, 's> {
     pub(super) prepared: &'a PreparedLabels,
     /// The small model, with its prepared labels.
     pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
-    pub(super) sink: &'a mut Sink<'s>,
+    pub(super) sink: Sink<'a>,
     pub(super) report: FileReport,
     /// Number of errors logged so far.
     pub(super) shown: usize,
@@ -85,7 +59,7 @@ pub(super) struct Run<'a, 's> {
 
 type Outcome = Result<TextResult, String>;
 
-impl Run<'_, '_> {
+impl Run<'_> {
     /// Scores all windows. Takes `windows` by value: dropping it ends the reader.
     pub(super) fn score_windows(
         &mut self,
@@ -182,7 +156,7 @@ impl Run<'_, '_> {
                 return Err(nothing_scored(self.job, &self.report, reason));
             }
         }
-        // Lines are flushed after each window so that a crash loses one window at most.
+        // The reader of a pipe gets each window as soon as it is scored.
         self.sink.flush()
     }
 

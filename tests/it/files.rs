@@ -39,22 +39,13 @@ impl Bench {
         Self { dir, job }
     }
 
-    fn run(&self) -> Result<FileReport, FilesError> {
-        self.run_with(ScriptedEngine::default(), &|| false)
-    }
-
     fn run_with(
         &self,
         engine: ScriptedEngine,
         stop: &dyn Fn() -> bool,
     ) -> Result<FileReport, FilesError> {
-        score_files(
-            &self.job,
-            &mut models(engine),
-            &set(&["sports", "food"]),
-            stop,
-            &mut |_, _| {},
-        )
+        let set = set(&["sports", "food"]);
+        score_files(&self.job, &mut models(engine), &set, stop, &mut |_, _| {})?.write(&self.job)
     }
 
     fn output(&self) -> Vec<Value> {
@@ -65,14 +56,9 @@ impl Bench {
             .collect()
     }
 
-    fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(self.dir.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.starts_with("out"))
-            .collect();
-        names.sort();
-        names
+    /// Counts the files in the folder, the input included.
+    fn files(&self) -> usize {
+        fs::read_dir(self.dir.path()).unwrap().count()
     }
 }
 
@@ -85,40 +71,41 @@ fn lines(n: usize) -> String {
 }
 
 #[test]
-fn a_stopped_run_resumes_and_a_different_one_starts_over() {
-    let input = format!("broken\n{}", lines(60));
-    let whole = Bench::new(&[&input]);
-    whole.run().unwrap();
-    let mut bench = Bench::new(&[&input]);
-    let partial = bench.dir.path().join("out.ndjson.partial");
-    for same_command in [true, false] {
+fn a_run_that_stops_or_fails_leaves_no_file() {
+    let mut bench = Bench::new(&[&lines(60)]);
+    for overwrite in [false, true] {
+        bench.job.overwrite = overwrite;
+        let before = if overwrite { "old" } else { "" };
+        if overwrite {
+            fs::write(&bench.job.output, before).unwrap();
+        }
         let asked = Cell::new(0);
         let stop = || asked.replace(asked.get() + 1) > 30;
-        let first = bench.run_with(ScriptedEngine::default(), &stop).unwrap();
-        assert!(first.stopped && (1..61).contains(&first.lines), "{first:?}");
-        assert_eq!(
-            bench.files(),
-            ["out.ndjson.partial", "out.ndjson.partial.json"]
+        let report = bench.run_with(ScriptedEngine::default(), &stop).unwrap();
+        assert!(
+            report.stopped && (1..60).contains(&report.lines),
+            "{report:?}"
         );
-        // As if the process had been killed while writing a line.
-        let mut content = fs::read_to_string(&partial).unwrap();
-        content.push_str("{\"id\":\"p");
-        fs::write(&partial, content).unwrap();
-        if !same_command {
-            bench.job.reading.text = vec!["text".into()];
-        }
-        let resumed = if same_command { first.lines } else { 0 };
-        let report = FileReport {
-            lines: 61,
-            resumed,
-            failed: 1,
-            stopped: false,
+        let broken = ScriptedEngine {
+            batches_left: 3,
+            ..ScriptedEngine::default()
         };
-        assert_eq!(bench.run().unwrap(), report);
-        assert_eq!(bench.output(), whole.output());
-        assert_eq!(bench.files(), ["out.ndjson"]);
-        fs::remove_file(&bench.job.output).unwrap();
+        let error = bench.run_with(broken, &|| false).unwrap_err();
+        assert!(matches!(error, FilesError::Labeler(_)), "{error}");
+        let left = fs::read_to_string(&bench.job.output).unwrap_or_default();
+        assert_eq!(
+            (&*left, bench.files()),
+            (before, 1 + usize::from(overwrite))
+        );
     }
+    assert_eq!(
+        bench
+            .run_with(ScriptedEngine::default(), &|| false)
+            .unwrap()
+            .lines,
+        60
+    );
+    assert_eq!((bench.output().len(), bench.files()), (60, 2));
 }
 
 /// Scores food, music and travel with a shortlist of one label.
@@ -128,7 +115,8 @@ fn shortlisted(bench: &Bench, small: ScriptedEngine) -> FileReport {
         ..models(ScriptedEngine::default())
     };
     let set = set(&["food", "music", "travel"]);
-    score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {}).unwrap()
+    let scored = score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {});
+    scored.unwrap().write(&bench.job).unwrap()
 }
 
 #[test]
@@ -155,39 +143,4 @@ fn a_shortlist_limits_labels_and_reports_a_text_that_fails() {
             assert_eq!(left_out.count(), 2);
         }
     }
-}
-
-#[test]
-fn a_run_with_a_shortlist_does_not_resume_one_without() {
-    let bench = Bench::new(&[&lines(40)]);
-    let asked = Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 20
-    };
-    let mut large = models(ScriptedEngine::default());
-    let set = set(&["food", "music", "travel"]);
-    let report = score_files(&bench.job, &mut large, &set, &stop, &mut |_, _| {}).unwrap();
-    assert!(report.stopped && report.lines > 0);
-    assert_eq!(shortlisted(&bench, ScriptedEngine::default()).resumed, 0);
-}
-
-#[test]
-fn an_error_before_the_first_row_leaves_no_file() {
-    let bench = Bench::new(&[&lines(3)]);
-    let broken = ScriptedEngine {
-        batches_left: 0,
-        ..ScriptedEngine::default()
-    };
-    let error = bench.run_with(broken, &|| false).unwrap_err();
-    assert!(matches!(error, FilesError::Labeler(_)), "{error}");
-    assert!(bench.files().is_empty(), "{:?}", bench.files());
-}
-
-#[test]
-fn two_runs_cannot_write_one_file() {
-    let bench = Bench::new(&[&lines(3)]);
-    let first = fs::File::create(bench.dir.path().join("out.ndjson.partial")).unwrap();
-    first.lock().unwrap();
-    assert!(matches!(bench.run(), Err(FilesError::Busy(_))));
 }
