@@ -22,10 +22,10 @@ use topicmill_store::{
 };
 
 pub use self::limits::{Limits, Problem};
-pub(crate) use self::next::short_hash;
 use self::next::use_command;
 pub use self::next::{ConfiguredDefaults, NextCommand};
 pub use self::topics::FailedTopic;
+pub(crate) use topicmill_score::short_hash;
 
 /// Number of latest runs in the JSON output.
 const RECENT_RUNS: u32 = 5;

@@ -3,11 +3,8 @@
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
 //! its labels alongside the current ones, and logs a warning at its start.
 
-use topicmill_score::CALIBRATED;
+use topicmill_score::{CALIBRATED, short_hash};
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
-
-/// Length of a displayed hash.
-const SHORT: usize = 12;
 
 /// Decides whether a run makes its model and label set the current ones, which the views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,7 +81,7 @@ impl NotCurrent {
         let mut switch = shortest_name(&ours.set, &sets);
         let models = store.labels().models_with_labels(target.label_set).await?;
         if models.iter().any(|model| *model != target.model) {
-            switch = format!("{switch} --model {}", short(&ours.model.manifest_hash));
+            switch = format!("{switch} --model {}", short_hash(&ours.model.manifest_hash));
         }
         let is_original = current.set.name.ends_with(CALIBRATED) && {
             let copy = store.labels().label_set(current.set.id).await?;
@@ -135,7 +132,11 @@ impl NotCurrent {
 
 impl NamedTarget {
     fn set(&self) -> String {
-        format!("`{}` (version {})", self.set.name, short(&self.set.hash))
+        format!(
+            "`{}` (version {})",
+            self.set.name,
+            short_hash(&self.set.hash)
+        )
     }
 
     fn model(&self) -> String {
@@ -145,7 +146,7 @@ impl NamedTarget {
             manifest_hash,
             ..
         } = &self.model;
-        format!("{name} ({}, {precision})", short(manifest_hash))
+        format!("{name} ({}, {precision})", short_hash(manifest_hash))
     }
 }
 
@@ -159,12 +160,8 @@ fn shortest_name(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
     if is_plain && is_only && !name.is_empty() {
         name.clone()
     } else {
-        short(&set.hash).to_owned()
+        short_hash(&set.hash).to_owned()
     }
-}
-
-fn short(hash: &str) -> &str {
-    hash.get(..SHORT).unwrap_or(hash)
 }
 
 #[cfg(test)]
@@ -193,7 +190,7 @@ mod tests {
         let names = sets.iter().map(|set| shortest_name(set, &sets));
         let expected = (0..).zip(&sets).map(|(id, set)| match id {
             0 => "mine".to_owned(),
-            _ => set.hash[..SHORT].to_owned(),
+            _ => short_hash(&set.hash).to_owned(),
         });
         assert!(names.eq(expected));
     }

@@ -191,7 +191,6 @@ impl CliError {
             Self::Message(exit, _) => return *exit,
             Self::Config(_)
             | Self::Pipeline(_)
-            | Self::Gold(_)
             | Self::Dump(_)
             | Self::Device(_)
             | Self::Engines(_)
@@ -205,6 +204,7 @@ impl CliError {
             Self::Collect(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Files(error) => error.kind(),
+            Self::Gold(error) => error.kind(),
             Self::Import(error) => error.kind(),
             Self::Backup(error) => error.kind(),
             Self::Pull(error) => error.kind(),

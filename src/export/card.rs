@@ -10,7 +10,7 @@ use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Timestamp};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
-use topicmill_score::Label;
+use topicmill_score::{Label, short_hash};
 use topicmill_store::Store;
 
 /// The line that lets `export` recognise its own folders.
@@ -47,15 +47,13 @@ impl Facts {
         let (model, precision, model_hash) = model
             .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
             .unwrap_or_default();
-        let model_hash = model_hash.get(..12).unwrap_or_default().to_owned();
         let set = &subject.set;
-        let version = set.hash().get(..12).unwrap_or_default().to_owned();
         Ok(Self {
             model,
             precision,
-            model_hash,
+            model_hash: short_hash(&model_hash).to_owned(),
             label_set: set.name.clone(),
-            version,
+            version: short_hash(&set.hash()).to_owned(),
             mode: set.mode.to_string(),
             threshold: set.threshold,
             labels: set.labels.clone(),

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::{Filters, Subject};
 use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time, Vector};
 use topicmill_core::Timestamp;
+use topicmill_score::SHORT_HASH;
 use topicmill_store::ColumnStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +135,7 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         "model" => scalar("name", "models", model),
         "number_format" => scalar("number_format", "models", model),
         "label_set" => scalar("name", "label_sets", set),
-        "label_set_version" => scalar("substr(hash, 1, 12)", "label_sets", set),
+        "label_set_version" => scalar(&format!("substr(hash, 1, {SHORT_HASH})"), "label_sets", set),
         VECTOR => format!(
             "(SELECT v.vector FROM text_vectors v WHERE v.model_id = {model} AND v.text_hash = c.text_hash)"
         ),

@@ -195,7 +195,9 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
         return Ok(());
     }
     let Ok(real) = output.canonicalize() else {
-        return Ok(());
+        // A link without a target would fail only when the rows are written.
+        let is_free = job.overwrite || output.symlink_metadata().is_err();
+        return if is_free { Ok(()) } else { Err(exists(output)) };
     };
     if job.inputs.iter().any(|input| is_same(input, &real)) {
         let why = "it is one of the inputs; choose a different file";

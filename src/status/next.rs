@@ -1,7 +1,7 @@
 //! The next command to run: the first applicable step, from what blocks everything to what can wait.
 
 use serde::Serialize;
-use topicmill_score::{LabelSet, Mode};
+use topicmill_score::{LabelSet, Mode, short_hash};
 
 use super::StatusReport;
 use topicmill_core::{RunStatus, Stage};
@@ -202,9 +202,4 @@ pub(super) fn use_command(other: &OtherLabels) -> String {
         short_hash(&other.model_hash),
     );
     format!("topicmill labels use {set} --model {model}")
-}
-
-/// Shortens a hash as `labels list` does.
-pub(crate) fn short_hash(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
 }

@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::rescore::Rescorer;
 use topicmill_core::Fullname;
+use topicmill_score::{Label, LabelSet};
 use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 
 /// Posts per page of a query.
@@ -188,6 +190,19 @@ pub async fn compare(
 }
 
 impl Comparison {
+    /// Returns the counts, the moves and the examples as JSON.
+    pub fn to_json(&self) -> Value {
+        let moves = &self.moves;
+        let (before, after) = moves.abstained();
+        let list = moves.largest().into_iter();
+        let list = list.map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
+        json!({
+            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+            "none_of_these_before": before, "none_of_these_after": after, "looked_at": self.posts,
+            "lacking": self.unlabelled, "moves": list.collect::<Vec<_>>(), "examples": self.examples,
+        })
+    }
+
     fn add(&mut self, post: ComparedPost) {
         self.posts += 1;
         for (unlabelled, label) in self.unlabelled.iter_mut().zip(&post.labels) {
@@ -210,6 +225,60 @@ impl Comparison {
             });
         }
     }
+}
+
+/// A difference between the labels of two label sets.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LabelChange<'a> {
+    /// `added`, `changed`, `moved` or `removed`.
+    pub change: &'static str,
+    /// The slug of the label, which is in both sets unless it was added or removed.
+    pub slug: &'a str,
+    /// The label in the first set.
+    pub a: Option<&'a Label>,
+    /// The label in the second set.
+    pub b: Option<&'a Label>,
+}
+
+/// Lists the labels that differ, matched by slug: the labels of `b` in their order, then the removed ones.
+pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a>> {
+    let find = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
+    // The order breaks ties between equal scores. It is compared only among common labels, so that the labels after a
+    // new label do not count as moved.
+    let place = |set: &'a LabelSet, other: &'a LabelSet, slug: &str| {
+        let mut common = set
+            .labels
+            .iter()
+            .filter(|label| find(other, &label.slug).is_some());
+        common.position(|label| label.slug == slug)
+    };
+    let of_b = b.labels.iter().filter_map(|label| {
+        let (slug, before) = (label.slug.as_str(), find(a, &label.slug));
+        let change = match before {
+            None => "added",
+            Some(before) if before != label => "changed",
+            Some(_) if place(a, b, slug) != place(b, a, slug) => "moved",
+            Some(_) => return None,
+        };
+        let b = Some(label);
+        Some(LabelChange {
+            change,
+            slug,
+            a: before,
+            b,
+        })
+    });
+    let gone = a
+        .labels
+        .iter()
+        .filter(|label| find(b, &label.slug).is_none());
+    let gone = gone.map(|label| LabelChange {
+        change: "removed",
+        slug: &label.slug,
+        a: Some(label),
+        b: None,
+    });
+    of_b.chain(gone).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
@@ -245,6 +314,38 @@ mod tests {
         let largest = moves.largest();
         assert_eq!(largest[0].2, 10);
         assert_eq!(largest.len(), 2);
+    }
+
+    #[test]
+    fn labels_are_added_removed_changed_and_moved() {
+        let set = |slugs: &str| {
+            let label = |slug: &str| Label {
+                slug: slug.to_lowercase(),
+                label: slug.into(),
+                descriptions: vec![],
+            };
+            LabelSet {
+                name: "t".into(),
+                template: "About {}.".into(),
+                mode: topicmill_score::Mode::Single,
+                threshold: 0.0,
+                temperature: 1.0,
+                labels: slugs.split_whitespace().map(label).collect(),
+                background: None,
+                fitted: None,
+            }
+        };
+        let a = set("x y z");
+        for (b, expected) in [
+            ("x y z", ""),
+            ("n x Z", "added n, changed z, removed y"),
+            ("y x z", "moved y, moved x"),
+        ] {
+            let b = set(b);
+            let changes = label_changes(&a, &b).into_iter();
+            let described = changes.map(|one| format!("{} {}", one.change, one.slug));
+            assert_eq!(described.collect::<Vec<_>>().join(", "), expected);
+        }
     }
 
     #[test]

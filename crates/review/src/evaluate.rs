@@ -2,19 +2,25 @@
 //!
 //! The input is each post's gold labels and prediction. The output is precision, recall and F1 with 95 % confidence
 //! intervals, a confusion matrix and the calibration error. Two label runs on the same posts are compared with paired
-//! tests. Nothing here does I/O.
+//! tests.
 //!
 //! A post is *in scope* if one of the labels fits it. Otherwise it is *out of scope*, and the correct outcome is no
 //! label. `tools/evaluate_reference.py` computes the same figures with scikit-learn.
 
 mod intervals;
+mod posts;
+mod shares;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use self::intervals::{mcnemar, paired_difference, resampled};
+pub use self::posts::{DifferingPost, RightRun, WrongPost};
+pub use self::shares::{LabelShare, label_shares};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
+use topicmill_score::LabelSet;
 
 /// A post's gold labels and prediction.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +137,27 @@ pub struct Evaluation {
     pub confusion: Vec<Confusion>,
 }
 
+impl Evaluation {
+    /// Returns the figures as JSON, with the slugs of the labels.
+    pub fn to_json(&self, set: &LabelSet) -> Value {
+        let slug = |label: usize| set.labels.get(label).map(|label| &label.slug);
+        let mut all = json!(self);
+        let labels = self.labels.iter().enumerate().map(|(label, figures)| {
+            let mut json = json!(figures);
+            json["slug"] = json!(slug(label));
+            json["gold"] = json!(figures.support());
+            json["given"] = json!(figures.given());
+            json
+        });
+        all["labels"] = labels.collect();
+        let cells = self.confusion.iter().map(|cell| {
+            json!({ "gold": slug(cell.gold), "given": slug(cell.given), "posts": cell.posts })
+        });
+        all["confusion"] = cells.collect();
+        all
+    }
+}
+
 /// Evaluates predictions against gold labels; `labels` is the size of the label set.
 pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     let count = |of: &dyn Fn(&EvaluatedPost) -> bool| rows.iter().filter(|row| of(row)).count();
@@ -221,14 +248,14 @@ impl Difference {
 }
 
 /// Compares two label runs on the same posts, in the same order. Each run is passed with the size of its label set; the
-/// sets may differ. `same` returns true if both runs have the same outcome for the post at this position.
+/// sets may differ. `differ` is the number of posts with different outcomes.
 ///
 /// # Panics
 /// Panics if the runs have different numbers of posts.
 pub fn difference(
     first: (&[EvaluatedPost], usize),
     second: (&[EvaluatedPost], usize),
-    same: &dyn Fn(usize) -> bool,
+    differ: usize,
 ) -> Difference {
     assert_eq!(first.0.len(), second.0.len(), "the same posts");
     let posts = first.0.len();
@@ -251,7 +278,7 @@ pub fn difference(
     let all: Vec<usize> = (0..posts).collect();
     let (low, high) = resampled(posts, &gain);
     Difference {
-        differ: all.iter().filter(|place| !same(**place)).count(),
+        differ,
         only_first,
         only_second,
         outcome: paired_difference(only_first, only_second, posts),

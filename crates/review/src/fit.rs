@@ -17,7 +17,7 @@ mod lbfgs;
 
 use ndarray::{Array1, Array2, ArrayView1, Axis, s};
 
-pub use self::label_set::{FittedSet, GoldText, fit_label_set};
+pub use self::label_set::{FittedSet, fit_label_set};
 use topicmill_core::TextHash;
 use topicmill_score::fitted::log_sum_exp;
 

@@ -5,18 +5,21 @@
 
 mod agreement;
 mod consensus;
+mod labels;
 mod resolve;
 mod table;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
+use topicmill_core::{FailureKind, Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet};
+use topicmill_store::StoreError;
 use topicmill_tables::TableError;
 
 pub use self::agreement::{PairAgreement, agreement};
 pub use self::consensus::{Consensus, consensus, partly_offered, remove_partly_offered};
+pub use self::labels::{GoldLabels, TOPIC};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;
 
@@ -58,6 +61,22 @@ pub enum GoldError {
     /// Rows do not match the label sets or contradict each other.
     #[error("cannot read the gold labels: {0}")]
     Labels(String),
+    /// No gold label can be used. Contains the reason and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl GoldError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            _ => FailureKind::Usage,
+        }
+    }
 }
 
 /// A row of a gold file, or an answer.

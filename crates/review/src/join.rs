@@ -1,15 +1,16 @@
-//! Joins gold labels with the predictions of one or more label runs.
+//! Joins gold labels with the predictions of one or more label runs, or with the stored output of a model.
 //!
-//! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts that lack a valid prediction in one of the
-//! runs are left out and counted by reason.
+//! The output is the input of [`evaluate`](super::evaluate::evaluate), or of [`calibrate`](super::calibrate::calibrate)
+//! and [`fit`](super::fit::fit_label_set). Posts that cannot be used are left out and counted by reason.
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use super::evaluate::EvaluatedPost;
-use super::gold::{GoldPost, GoldRow};
-use topicmill_core::Fullname;
+use super::gold::{GoldError, GoldPost, GoldRow};
+use super::rescore::{Rescorer, TextEvidence};
+use topicmill_core::{Fullname, TextHash};
 use topicmill_score::LabelSet;
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 
@@ -17,6 +18,8 @@ use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Targ
 const WINDOW: u32 = 10_000;
 /// Maximum number of fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
+/// With fewer posts, confidence intervals are too wide to rely on a figure.
+const GOOD_POSTS: usize = 100;
 
 /// A label run: stored and computed predictions for a label set.
 #[derive(Debug)]
@@ -69,6 +72,56 @@ pub struct JoinedGold {
 }
 
 impl JoinedGold {
+    /// Warns about the posts that are left out of `gold`.
+    ///
+    /// # Errors
+    /// Returns [`GoldError::Unusable`] if none is left.
+    pub fn check(&self, gold: &[GoldPost]) -> Result<(), GoldError> {
+        let out = &self.left_out;
+        if self.posts.is_empty() {
+            return Err(GoldError::Unusable(format!(
+                "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have \
+                 no text, {} were edited after they were labelled, {} have no label of this model and label set; check \
+                 the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`",
+                gold.len(),
+                out.unknown,
+                out.purged,
+                out.without_text,
+                out.edited,
+                out.unlabelled
+            )));
+        }
+        if out.unknown > 0 {
+            let more = if out.unknown > out.examples.len() {
+                ", …"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                posts = out.unknown,
+                purged = out.purged,
+                "gold posts that are not in the database are left out: {}{more}",
+                out.examples.join(", ")
+            );
+        }
+        if out.without_text + out.edited + out.unlabelled > 0 {
+            let some = |n: usize| Some(n).filter(|n| *n > 0);
+            tracing::warn!(
+                unlabelled = out.unlabelled,
+                edited = some(out.edited),
+                without_text = some(out.without_text),
+                "gold posts without a label of their current text are left out: `topicmill classify` labels them"
+            );
+        }
+        if self.posts.len() < GOOD_POSTS {
+            tracing::warn!(
+                posts = self.posts.len(),
+                "few gold posts: check the confidence intervals before you rely on a figure"
+            );
+        }
+        Ok(())
+    }
+
     /// Returns a copy with only the `wanted` posts.
     #[must_use]
     pub fn restricted_to(&self, wanted: &BTreeSet<Fullname>) -> Self {
@@ -143,6 +196,69 @@ pub async fn join_gold(
     let examples = unknown.iter().take(EXAMPLES);
     joined.left_out.examples = examples.map(Fullname::to_string).collect();
     Ok(joined)
+}
+
+/// A post with gold labels, and the stored output of a model for its text.
+#[derive(Debug, Clone)]
+pub struct GoldText {
+    /// Hash of the text; equal texts are held out together.
+    pub text_hash: TextHash,
+    /// The output for the text, under the label set to calibrate or fit.
+    pub known: TextEvidence,
+    /// Positions of the gold labels in the label set; empty for "none of these".
+    pub right: Vec<usize>,
+    /// True if the post was sampled at random, or counts as such.
+    pub is_random: bool,
+}
+
+/// Gold posts with the stored output of a model.
+#[derive(Debug, Clone)]
+pub struct GoldTexts {
+    /// The posts, ordered by fullname.
+    pub texts: Vec<GoldText>,
+    /// Number of gold posts that are not in the database.
+    pub unknown: usize,
+    /// Number of gold posts without complete output of the model.
+    pub unscored: usize,
+}
+
+/// Joins gold posts with the output that `known` has for their texts. `random` contains the posts sampled at random;
+/// `None` if all posts are representative.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn gold_texts(
+    store: &Store,
+    known: Option<&Rescorer<'_>>,
+    gold: Vec<GoldPost>,
+    random: Option<&BTreeSet<Fullname>>,
+) -> Result<GoldTexts, StoreError> {
+    let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
+    let hashes = store.posts().text_hashes(&names).await?;
+    let hashes: HashMap<Fullname, TextHash> = hashes.into_iter().collect();
+    let evidence = match known {
+        Some(known) => {
+            known
+                .zero_shot(store, hashes.values().copied().collect())
+                .await?
+        }
+        None => HashMap::new(),
+    };
+    let text = |post: GoldPost| {
+        let text_hash = *hashes.get(&post.id)?;
+        Some(GoldText {
+            text_hash,
+            known: evidence.get(&text_hash)?.clone(),
+            is_random: random.is_none_or(|random| random.contains(&post.id)),
+            right: post.right.into_iter().next()?,
+        })
+    };
+    let texts: Vec<GoldText> = gold.into_iter().filter_map(text).collect();
+    Ok(GoldTexts {
+        unknown: names.len() - hashes.len(),
+        unscored: hashes.len() - texts.len(),
+        texts,
+    })
 }
 
 /// Returns the label of each post, computed if no current label is stored.

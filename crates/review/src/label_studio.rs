@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::gold::NONE_OF_THESE;
 use topicmill_core::SampleReason;
 use topicmill_score::reddit::post_text;
-use topicmill_score::{Label, LabelSet};
+use topicmill_score::{Label, LabelSet, short_hash};
 use topicmill_store::ReviewPost;
 
 /// Hotkeys for the choices, in order; the first is for "none of these".
@@ -46,7 +46,7 @@ impl Tasks<'_> {
     /// Returns the model and the label set's version; Label Studio uses them to distinguish predictions.
     fn version(&self) -> String {
         let hash = self.set.hash();
-        format!("{} {} {}", self.model, self.set.name, &hash[..12])
+        format!("{} {} {}", self.model, self.set.name, short_hash(&hash))
     }
 
     /// Returns the tasks as a JSON array.

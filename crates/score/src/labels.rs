@@ -75,6 +75,14 @@ impl FromStr for Mode {
     }
 }
 
+/// Number of digits of a hash that messages, tables and exports show.
+pub const SHORT_HASH: usize = 12;
+
+/// Returns the start of a hash, as it is shown.
+pub fn short_hash(hash: &str) -> &str {
+    hash.get(..SHORT_HASH).unwrap_or(hash)
+}
+
 /// One label of a label set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Label {

@@ -65,7 +65,7 @@ pub use self::folder::{
     ClassifierHead, GliclassHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex,
 };
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
-pub use self::labels::{CALIBRATED, Label, LabelSet, LabelSetError, Mode};
+pub use self::labels::{CALIBRATED, Label, LabelSet, LabelSetError, Mode, SHORT_HASH, short_hash};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
 pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};

@@ -1,27 +1,25 @@
 //! `topicmill labels calibrate`: fits the temperature, the threshold and the background weight to gold labels.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use toml_edit::{DocumentMut, value};
 
 use super::super::setup::PipelineFlags;
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::gold_source::{self, share};
+use super::super::{CliError, Exit, OutputFormat, Setup};
+use super::figures::quality_table;
 use super::{
-    NamedSet, Out, Printout, WhichModel, find_stored_model, label_vectors, settings_json,
-    short_hash,
+    NamedSet, Printout, Rescoring, WhichModel, find_stored_model, settings_json, short_hash,
+    write_file,
 };
+use crate::atomic_file::IfExists;
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::{
-    Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Quality, Setting, TEMPERATURES, calibrate,
+    Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Setting, TEMPERATURES, calibrate,
 };
-use topicmill_review::quality::REVIEW_COMMAND;
-use topicmill_review::rescore;
-use topicmill_score::folder::ModelFolder;
+use topicmill_review::gold::GoldLabels;
+use topicmill_review::join::GoldText;
 use topicmill_score::{CALIBRATED, LabelSet, Mode};
 use topicmill_store::{Access, Store};
 
@@ -29,9 +27,6 @@ use topicmill_store::{Access, Store};
 const MIN_ROWS: usize = 30;
 /// The minimum number of gold posts for confidence intervals that are narrow enough to choose a threshold.
 const GOOD_ROWS: usize = 200;
-
-/// Gold labels by post, as indices into the label set. An empty list means that none of the labels fits.
-type Gold = BTreeMap<Fullname, Vec<usize>>;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -57,8 +52,12 @@ pub struct Calibrate {
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label.
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     target_precision: f64,
-    #[command(flatten)]
-    out: Out,
+    /// Write a copy of the pipeline file with the result to FILE
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the --out file if it exists
+    #[arg(long, requires = "out")]
+    overwrite: bool,
     #[command(flatten)]
     which: WhichModel,
     /// Set the output format; json prints everything in one object
@@ -75,7 +74,15 @@ impl Calibrate {
             );
             return Err(CliError::Usage(text));
         }
-        self.out.check(setup)?;
+        if let Some(path) = &self.out {
+            if path.exists() && !self.overwrite {
+                return Err(CliError::Usage(format!(
+                    "`{}` already exists: choose a different name for --out, or add --overwrite",
+                    path.display()
+                )));
+            }
+            setup.check_not_database(path)?;
+        }
         let file = self.file();
         let of_file = self.which.label_set(setup, file.pipeline.as_deref())?;
         let text = match setup.pipeline_path(&file) {
@@ -85,8 +92,7 @@ impl Calibrate {
         let store = setup.store(Access::ReadOnly).await?;
         let set = self.label_set(setup, &store, &of_file).await?;
         self.check_classifier(setup, &set)?;
-        let folder = self.which.folder(setup)?;
-        let rows = self.rows(setup, &store, &folder, &set).await?;
+        let rows = self.rows(setup, &store, &set).await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
@@ -166,7 +172,7 @@ impl Calibrate {
                 set.name
             )));
         }
-        if self.out.path.is_some() && set.labels != of_file.labels {
+        if self.out.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but the labels of `{}` differ from the labels of the label \
                  set `{}`: name its pipeline file with --label-set",
@@ -194,7 +200,7 @@ impl Calibrate {
             )));
         }
         let file = setup.pipeline(&self.file())?.label_set;
-        if self.out.path.is_some() && file.classes_of(&head).is_none() {
+        if self.out.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but its labels differ from the labels of the classifier \
                  `{model}` ({}): with --label-set, name a file with a [[topic]] for each of them",
@@ -204,87 +210,46 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the gold posts that have stored logits or vectors, together with those logits or vectors.
+    /// Returns the gold posts, with the stored output of the model for them.
     async fn rows(
         &self,
         setup: &Setup,
         store: &Store,
-        folder: &ModelFolder,
         set: &LabelSet,
     ) -> Result<Vec<GoldEvidence>, CliError> {
+        let folder = self.which.folder(setup)?;
+        let rescoring = Rescoring {
+            setup,
+            store,
+            flags: &self.which.flags(),
+            model: find_stored_model(store, &folder).await?,
+            folder: &folder,
+            set,
+        };
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
-        let gold_labels = gold_source::read(store, &self.gold).await?;
-        let gold_labels = gold_source::leave_out_partly_offered(store, gold_labels, &[set]).await?;
-        let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
-        let gold = gold_source::resolve(gold_labels, &[set], self.others_out_of_scope)?;
-        let gold = gold.posts.into_iter();
-        let gold: Gold = gold
-            .map(|mut post| (post.id, post.right.swap_remove(0)))
-            .collect();
-        let names: Vec<Fullname> = gold.keys().cloned().collect();
-        let posts: BTreeMap<Fullname, TextHash> = store
-            .posts()
-            .text_hashes(&names)
-            .await?
-            .into_iter()
-            .collect();
-        let mut rows = Vec::with_capacity(posts.len());
-        if let Some(model) = find_stored_model(store, folder).await? {
-            let vectors = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
-            let known = rescore::Rescorer::new(store, (&folder.kind, model), set, vectors).await?;
-            let texts = posts.values().copied().collect();
-            let evidence = known.evidence(store, texts).await?;
-            for (name, right) in &gold {
-                let text = posts.get(name);
-                let found = text.and_then(|text| Some((*text, evidence.get(text)?.clone())));
-                rows.extend(found.map(|(text_hash, evidence)| GoldEvidence {
-                    text_hash,
-                    evidence,
-                    right: right.clone(),
-                }));
-            }
-        }
-        let unknown = gold.len() - posts.len();
-        let unscored = posts.len() - rows.len();
-        if rows.len() < MIN_ROWS && unknown + unscored == 0 {
-            return Err(CliError::Usage(format!(
-                "`{}` has {} gold posts, and calibration needs at least {MIN_ROWS}: label more with \
-                 `{REVIEW_COMMAND}`, or try `topicmill labels fit`",
-                self.gold,
-                rows.len()
-            )));
-        }
-        if rows.len() < MIN_ROWS {
-            return Err(CliError::Usage(format!(
-                "only {} of the {} gold posts in `{}` can be used, but at least {MIN_ROWS} are needed: {unknown} are \
-                 not in the database, and {unscored} have no complete logits or vectors (`topicmill classify` with \
-                 this pipeline and model computes them, except for posts whose text retention deleted)",
-                rows.len(),
-                gold.len(),
-                self.gold
-            )));
-        }
-        if unknown + unscored > 0 {
+        let gold = GoldLabels::read(store, &self.gold, &[set]).await?;
+        let gold = gold.keep_random_sample(MIN_ROWS);
+        let gold = gold.resolve(&[set], self.others_out_of_scope)?;
+        let texts = rescoring.gold_texts(gold, None, MIN_ROWS).await?;
+        if texts.len() < GOOD_ROWS {
             tracing::warn!(
-                unknown,
-                unscored,
-                "gold posts that are not in the database or have no complete logits are left out"
-            );
-        }
-        if rows.len() < GOOD_ROWS {
-            tracing::warn!(
-                rows = rows.len(),
+                rows = texts.len(),
                 "few gold posts: check the confidence intervals before you rely on a figure"
             );
         }
-        Ok(rows)
+        let row = |text: GoldText| GoldEvidence {
+            text_hash: text.text_hash,
+            evidence: text.known.evidence,
+            right: text.right,
+        };
+        Ok(texts.into_iter().map(row).collect())
     }
 
     /// Writes the calibrated pipeline file, or, without --out, only logs the values.
     fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
         let version = short_hash(&hash);
-        let Some(out) = &self.out.path else {
+        let Some(out) = &self.out else {
             tracing::info!(
                 temperature = new.temperature, threshold = new.threshold, %version,
                 "no file written: --out FILE writes a pipeline file with these values"
@@ -294,7 +259,7 @@ impl Calibrate {
         let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
         let text =
             with_settings(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
-        self.out.write(text)?;
+        write_file(out, text, IfExists::Replace, "")?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
             "wrote {0}: `topicmill labels diff current {0}` shows which posts change their label, and `topicmill \
@@ -354,48 +319,23 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
 }
 
 fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
-    let (before, after, held_out) = (&fitted.before, &fitted.after, &fitted.held_out);
-    let three = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
-        json!([what, figure(before), figure(after), figure(held_out)])
-    };
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
     let weight = set.background.as_ref().map(|background| background.weight);
     let weight = weight.map(|weight| {
-        fixed(
-            "background_weight",
-            weight,
-            Some(weight_after(weight, fitted.shift)),
-        )
+        let after = weight_after(weight, fitted.shift);
+        fixed("background_weight", weight, Some(after))
     });
-    let summary = output::table(
-        ["", "before", "after", "held-out"],
-        [
-            fixed("temperature", set.temperature, Some(fitted.temperature)),
-            fixed("threshold", set.threshold, fitted.threshold),
-        ]
-        .into_iter()
-        .chain(weight)
-        .chain([
-            three("posts", &|quality| json!(quality.accuracy.all.to_string())),
-            three("precision of assigned labels", &|quality| {
-                share(&quality.precision, 3)
-            }),
-            three("coverage (posts with a label)", &|quality| {
-                share(&quality.coverage, 3)
-            }),
-            three("recall (in scope: right label)", &|quality| {
-                share(&quality.found, 3)
-            }),
-            three("accuracy (including none of these)", &|quality| {
-                share(&quality.accuracy, 3)
-            }),
-            three("calibration error", &|quality| {
-                four(quality.calibration_error)
-            }),
-            three("loss", &|quality| four(quality.loss)),
-        ]),
-    );
+    let head = [
+        fixed("temperature", set.temperature, Some(fitted.temperature)),
+        fixed("threshold", set.threshold, fitted.threshold),
+    ];
+    let columns = [
+        ("before", &fitted.before),
+        ("after", &fitted.after),
+        ("held-out", &fitted.held_out),
+    ];
+    let summary = quality_table(&columns, head.into_iter().chain(weight).collect());
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);

@@ -9,9 +9,9 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
-use topicmill_review::compare::{Comparison, LabelSource, compare};
+use topicmill_review::compare::{Comparison, LabelChange, LabelSource, compare, label_changes};
 use topicmill_score::hypothesis::Pass;
-use topicmill_score::{Label, LabelSet, ModelKind};
+use topicmill_score::{Label, ModelKind};
 use topicmill_store::{Access, Store, Table};
 
 /// The number of label changes that the table shows.
@@ -86,13 +86,9 @@ impl Diff {
 }
 
 fn compare_sets(a: &Side, b: &Side) -> Printout {
-    let changes = changes(&a.set, &b.set);
-    let mut json = json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null });
-    let one = |(what, a, b): &Change| {
-        let slug = b.or(*a).map(|label| &label.slug);
-        json!({ "change": what, "slug": slug, "a": a, "b": b })
-    };
-    json["labels"] = changes.iter().map(one).collect();
+    let changes = label_changes(&a.set, &b.set);
+    let json =
+        json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null, "labels": changes });
     let rows = settings(&a.set).into_iter().zip(settings(&b.set));
     let rows = rows.map(|((what, a), (_, b))| json!([what, a, b]));
     let rows = rows.chain([json!(["model", a.model(), b.model()])]);
@@ -144,28 +140,20 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
 }
 
 fn add_moves(found: &mut Printout, compared: &Comparison) {
-    let (posts, moves) = (compared.posts, &compared.moves);
-    let (before, after) = moves.abstained();
-    let biggest = moves.largest();
-    let list = biggest
-        .iter()
-        .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
-    found.json["moved"] = json!({
-        "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
-        "none_of_these_before": before, "none_of_these_after": after, "looked_at": posts,
-        "lacking": compared.unlabelled, "moves": list.collect::<Vec<_>>(), "examples": compared.examples,
-    });
+    let json = compared.to_json();
     let rows = [
-        ("posts compared", json!(posts)),
-        ("posts with both labels", json!(moves.posts())),
-        ("posts that change their label", json!(moves.moved())),
-        ("share with the same label", json!(moves.agreement())),
-        ("Cohen's kappa", json!(moves.kappa())),
-        ("other or unsure, in the first", json!(before)),
-        ("other or unsure, in the second", json!(after)),
+        ("posts compared", "looked_at"),
+        ("posts with both labels", "posts"),
+        ("posts that change their label", "moved"),
+        ("share with the same label", "agreement"),
+        ("Cohen's kappa", "kappa"),
+        ("other or unsure, in the first", "none_of_these_before"),
+        ("other or unsure, in the second", "none_of_these_after"),
     ];
+    let rows = rows.map(|(what, key)| (what, json[key].clone()));
+    found.json["moved"] = json;
     found.add("Labels on the same posts", key_value_table("what", rows));
-    if moves.moved() == 0 {
+    if compared.moves.moved() == 0 {
         return;
     }
     let rows = rows_from_objects(&found.json["moved"]["moves"], &["from", "to", "posts"]);
@@ -179,75 +167,12 @@ fn add_moves(found: &mut Printout, compared: &Comparison) {
     }
 }
 
-/// The kind of change, and the label before and after.
-type Change<'a> = (&'static str, Option<&'a Label>, Option<&'a Label>);
-
-/// Lists the labels that differ, matched by slug: the labels of `b` in their order, then the removed ones.
-fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
-    let find = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
-    let both = |set: &'a LabelSet, other: &'a LabelSet| -> Vec<&'a str> {
-        let labels = set.labels.iter().map(|label| label.slug.as_str());
-        labels.filter(|slug| find(other, slug).is_some()).collect()
-    };
-    // The order breaks ties between equal scores. It is compared only among common labels, so that the labels after a
-    // new label do not count as moved.
-    let (order_a, order_b) = (both(a, b), both(b, a));
-    let moved = |slug: &str| {
-        let place = |order: &[&str]| order.iter().position(|one| *one == slug);
-        place(&order_a) != place(&order_b)
-    };
-    let mut changes: Vec<Change> = b
-        .labels
-        .iter()
-        .filter_map(|label| match find(a, &label.slug) {
-            None => Some(("added", None, Some(label))),
-            Some(before) if before != label => Some(("changed", Some(before), Some(label))),
-            before => moved(&label.slug).then_some(("moved", before, Some(label))),
-        })
-        .collect();
-    let gone = a
-        .labels
-        .iter()
-        .filter(|label| find(b, &label.slug).is_none());
-    changes.extend(gone.map(|label| ("removed", Some(label), None)));
-    changes
-}
-
-fn labels_table(changes: &[Change]) -> Table {
+fn labels_table(changes: &[LabelChange<'_>]) -> Table {
     let words = |label: &Label| match label.descriptions.len() {
         0 => label.label.clone(),
         n => format!("{} (+{n} descriptions)", label.label),
     };
-    let rows = changes.iter().map(|(what, a, b)| {
-        let slug = b.or(*a).map(|label| &label.slug);
-        json!([what, slug, a.map(words), b.map(words)])
-    });
+    let rows = changes.iter();
+    let rows = rows.map(|one| json!([one.change, one.slug, one.a.map(words), one.b.map(words)]));
     output::table(["change", "slug", "first", "second"], rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pipeline_file::Pipeline;
-    use topicmill_core::Listing;
-
-    #[test]
-    fn labels_are_added_removed_changed_and_moved() {
-        let set = |labels: &str| {
-            let text = format!("labels = {labels}");
-            let read = Pipeline::parse(&text, "t.toml".as_ref(), Listing::Hot, 1);
-            read.unwrap().label_set
-        };
-        let a = set(r#"["x", "y", "z"]"#);
-        for (b, expected) in [
-            (r#"["x", "y", "z"]"#, ""),
-            (r#"["n", "x", "Z"]"#, "added n, changed z, removed y"),
-            (r#"["y", "x", "z"]"#, "moved y, moved x"),
-        ] {
-            let b = set(b);
-            let changes = changes(&a, &b).into_iter();
-            let described = changes.map(|(what, a, b)| format!("{what} {}", b.or(a).unwrap().slug));
-            assert_eq!(described.collect::<Vec<_>>().join(", "), expected);
-        }
-    }
 }

@@ -1,23 +1,25 @@
 //! `topicmill labels evaluate`: evaluates one label run against gold labels, or compares two.
 
-mod shares;
-
 use std::collections::HashMap;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::shares::{SHARE_POSTS, add_shares, totals};
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::gold_source::{self, estimate, share};
+use super::figures::{estimate, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::Fullname;
-use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
-use topicmill_review::join::{JoinedGold, Labelling};
+use topicmill_review::evaluate::{
+    Difference, EvaluatedPost, Evaluation, LabelShare, difference, evaluate, label_shares,
+};
+use topicmill_review::gold::GoldLabels;
+use topicmill_review::join::{JoinedGold, Labelling, join_gold};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
 
+/// Minimum number of random gold posts for estimates of the labels' shares.
+const SHARE_POSTS: usize = 30;
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
 /// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
@@ -85,19 +87,14 @@ impl Evaluate {
             ));
         }
         let store = setup.store(Access::ReadOnly).await?;
-        let gold_labels = gold_source::read(&store, &self.gold).await?;
-        let caveat = gold_labels.caveat();
-        // Topics are not a random sample.
-        let is_sample = caveat.is_none();
         let sides = self.sides(setup, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let gold_labels = gold_source::hold_out(&store, gold_labels, &sets).await?;
-        let gold_labels = gold_source::leave_out_partly_offered(&store, gold_labels, &sets).await?;
-        let is_sample = is_sample && !gold_labels.is_selective();
-        let estimates_shares = |side: &Side| is_sample && side.set.mode == Mode::Single;
-        let sample = gold_labels.sample_for_estimates().cloned();
-        let all_random = sample.is_none() && gold_labels.is_representative(1);
-        let gold = gold_source::resolve(gold_labels, &sets, self.others_out_of_scope)?;
+        let labels = GoldLabels::read(&store, &self.gold, &sets).await?;
+        let is_sample = labels.is_sample();
+        let caveat = labels.caveat.clone();
+        let sample = labels.sample_for_estimates().cloned();
+        let all_random = sample.is_none() && labels.is_representative(1);
+        let gold = labels.resolve(&sets, self.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {
@@ -106,29 +103,20 @@ impl Evaluate {
             };
             labellings.push(labelling);
         }
-        let whole = gold_source::join(&store, &labellings, &gold).await?;
+        let whole = join_gold(&store, &labellings, &gold.posts).await?;
+        whole.check(&gold.posts)?;
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
         // `held` is the whole if no random post is left.
-        let sampled = drawn.as_ref().or(all_random.then_some(&whole));
-        let random = sampled.map_or(0, |sampled| sampled.posts.len());
-        let totals = match &sides[..] {
-            [one] if random >= SHARE_POSTS && estimates_shares(one) => totals(&store, one).await?,
-            _ => None,
-        };
-        store.close().await?;
+        let is_random = drawn.is_some() || all_random;
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
                 let mut found = self.evaluate_one(one, held, whole, caveat);
-                if let Some(totals) = totals {
-                    add_shares(&mut found, &one.set, &held.rows[0], &totals);
-                } else if random < SHARE_POSTS && estimates_shares(one) {
-                    let note = format!(
-                        "The label shares need {SHARE_POSTS} random gold posts ({random} so far)."
-                    );
-                    found.add(&note, output::table([], []));
+                if is_sample && one.set.mode == Mode::Single {
+                    let random = if is_random { held.posts.len() } else { 0 };
+                    add_shares(&store, one, &held.rows[0], random, &mut found).await?;
                 }
                 found.print(self.format)?;
             }
@@ -206,27 +194,14 @@ impl Evaluate {
         whole: Option<&JoinedGold>,
         caveat: Option<String>,
     ) -> Printout {
-        let (set, rows) = (&side.set, &held.rows[0]);
-        let evaluation = evaluate(rows, set.labels.len());
-        let mut wrong: Vec<usize> = (0..rows.len())
-            .filter(|place| rows[*place].given().is_some() && !rows[*place].is_right())
-            .collect();
-        wrong.sort_by(|a, b| rows[*b].score.total_cmp(&rows[*a].score));
-        wrong.truncate(self.limit);
-        let given = |place: usize| label_slug(set, rows[place].given());
+        let set = &side.set;
+        let evaluation = evaluate(&held.rows[0], set.labels.len());
         let mut json = side.json();
         json["posts"] = json!(held.posts.len());
         json["left_out"] = json!(held.left_out);
-        json["evaluation"] = evaluation_json(set, &evaluation);
+        json["evaluation"] = evaluation.to_json(set);
         json["sample"] = json!(whole.map_or("all", |_| "random"));
-        let one = |place: &usize| {
-            let post = &held.posts[*place];
-            json!({
-                "id": post.id, "title": post.title, "gold": post.gold, "label": given(*place),
-                "score": rows[*place].score,
-            })
-        };
-        json["wrong"] = wrong.iter().map(one).collect();
+        json["wrong"] = json!(held.wrong_posts(set, self.limit));
         let posts = held.posts.len();
         let mut heading = format!(
             "{posts} posts with gold labels. Label set {}. {INTERVALS}",
@@ -265,17 +240,14 @@ impl Evaluate {
         if let Some(whole) = whole {
             let all = evaluate(&whole.rows[0], set.labels.len());
             let posts = whole.posts.len();
-            found.json["all_answers"] = json!({
-                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage,
-                "in_scope_labelled": all.in_scope_labelled, "precision": all.precision,
-                "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": posts,
-            });
+            found.json["all_answers"] = all.to_json(set);
+            found.json["all_answers"]["posts"] = json!(posts);
             let heading = format!("All {posts} posts with gold labels, close calls included");
             found.add(&heading, summary(&all));
         }
-        if !wrong.is_empty() {
-            let keys = ["id", "gold", "label", "score", "title"];
-            let rows = rows_from_objects(&found.json["wrong"], &keys);
+        let keys = ["id", "gold", "label", "score", "title"];
+        let rows = rows_from_objects(&found.json["wrong"], &keys);
+        if !rows.is_empty() {
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
             found.add("Wrong labels with the highest scores", table);
         }
@@ -284,38 +256,18 @@ impl Evaluate {
 
     fn compare_two(&self, sides: [&Side; 2], held: &JoinedGold) -> (Printout, Difference) {
         let sets = sides.map(|side| &side.set);
-        let given =
-            |side: usize, place: usize| label_slug(sets[side], held.rows[side][place].given());
         let [a, b] = [0, 1].map(|side| (&held.rows[side][..], sets[side].labels.len()));
         let (first, second) = (evaluate(a.0, a.1), evaluate(b.0, b.1));
-        let same = |place: usize| given(0, place) == given(1, place);
-        let difference = difference(a, b, &same);
-        let mut differing: Vec<usize> = (0..held.posts.len())
-            .filter(|place| !same(*place))
-            .collect();
-        // First the posts that only the first side gets right, then the posts that only the second side gets right.
-        differing.sort_by_key(|place| match right_side(held, *place) {
-            "first" => 0,
-            "second" => 1,
-            _ => 2,
-        });
+        let mut differing = held.differing_posts(sets);
         let all = differing.len();
+        let difference = difference(a, b, all);
         differing.truncate(self.limit);
         let mut json = json!({
             "posts": held.posts.len(), "left_out": held.left_out, "a": sides[0].json(), "b": sides[1].json(),
-            "difference": difference,
+            "difference": difference, "differing": differing,
         });
-        json["a"]["evaluation"] = evaluation_json(sets[0], &first);
-        json["b"]["evaluation"] = evaluation_json(sets[1], &second);
-        let one = |place: &usize| {
-            let post = &held.posts[*place];
-            json!({
-                "id": post.id, "title": post.title, "gold": post.gold, "a": given(0, *place), "b": given(1, *place),
-                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score,
-                "right": right_side(held, *place),
-            })
-        };
-        json["differing"] = differing.iter().map(one).collect();
+        json["a"]["evaluation"] = first.to_json(sets[0]);
+        json["b"]["evaluation"] = second.to_json(sets[1]);
         let heading = format!(
             "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference in accuracy \
              is the adjusted Wald interval for paired proportions.",
@@ -365,19 +317,6 @@ impl Evaluate {
 const OUTCOME: &str = "accuracy (including none of these)";
 const MACRO_F1: &str = "macro-F1";
 
-fn label_slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
-    label.map(|label| set.labels[label].slug.as_str())
-}
-
-fn right_side(held: &JoinedGold, place: usize) -> &'static str {
-    match [0, 1].map(|side| held.rows[side][place].is_right()) {
-        [true, true] => "both",
-        [true, false] => "first",
-        [false, true] => "second",
-        [false, false] => "neither",
-    }
-}
-
 /// Returns the name, value and number of posts of each figure; the value is null if it is undefined.
 fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
     let error = evaluation
@@ -416,32 +355,19 @@ fn summary(evaluation: &Evaluation) -> Table {
 }
 
 fn labels_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
-    let rows = set
-        .labels
-        .iter()
-        .zip(&evaluation.labels)
-        .map(|(label, figures)| {
-            let (precision, recall) = (share(&figures.precision, 2), share(&figures.recall, 2));
-            let f1 = figures.f1.map(|f1| format!("{f1:.2}"));
-            json!([
-                label.slug,
-                precision,
-                recall,
-                f1,
-                figures.support(),
-                figures.given()
-            ])
-        });
+    let labels = set.labels.iter().zip(&evaluation.labels);
+    let rows = labels.map(|(label, of)| {
+        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
+        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
+        json!([label.slug, precision, recall, f1, of.support(), of.given()])
+    });
     let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
     output::table(columns, rows)
 }
 
 fn confusions_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
-    let wrong = evaluation
-        .confusion
-        .iter()
-        .filter(|cell| cell.gold != cell.given);
-    let mut wrong: Vec<_> = wrong.collect();
+    let cells = evaluation.confusion.iter();
+    let mut wrong: Vec<_> = cells.filter(|cell| cell.gold != cell.given).collect();
     wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
     let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
     let rows = wrong.into_iter().take(SHOWN_CONFUSIONS);
@@ -462,19 +388,43 @@ fn reliability_table(evaluation: &Evaluation) -> Table {
     output::table(["score", "posts", "mean score", "right"], rows)
 }
 
-fn evaluation_json(set: &LabelSet, evaluation: &Evaluation) -> Value {
-    let slug = |label: usize| set.labels.get(label).map(|label| &label.slug);
-    let mut json = json!(evaluation);
-    let labels = set.labels.iter().zip(&evaluation.labels).map(|(label, figures)| {
-        json!({
-            "slug": label.slug, "precision": figures.precision, "recall": figures.recall, "f1": figures.f1,
-            "gold": figures.support(), "given": figures.given(),
-        })
+/// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample of `random`
+/// posts.
+async fn add_shares(
+    store: &Store,
+    side: &Side,
+    sample: &[EvaluatedPost],
+    random: usize,
+    found: &mut Printout,
+) -> Result<(), CliError> {
+    if random < SHARE_POSTS {
+        let note =
+            format!("The label shares need {SHARE_POSTS} random gold posts ({random} so far).");
+        found.add(&note, output::table([], []));
+        return Ok(());
+    }
+    let Some(target) = side.target() else {
+        return Ok(());
+    };
+    let Some((posts, shares)) = label_shares(store, target, &side.set, sample).await? else {
+        return Ok(());
+    };
+    let name = |of: &LabelShare| json!(of.label.as_deref().unwrap_or(NONE));
+    let json = shares.iter().map(|of| {
+        let mut json = json!(of);
+        json["label"] = name(of);
+        json
     });
-    json["labels"] = labels.collect();
-    let cells = evaluation.confusion.iter().map(
-        |cell| json!({ "gold": slug(cell.gold), "given": slug(cell.given), "posts": cell.posts }),
+    found.json["shares"] = json.collect();
+    let rows = shares.iter().map(|of| {
+        let assigned = format!("{:.3}", of.assigned);
+        json!([name(of), assigned, estimate(&of.estimated)])
+    });
+    let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
+    let heading = format!(
+        "Shares of all {posts} labelled posts. Estimated: the share of posts whose right label this is, if the \
+         {random} gold posts are a random sample; it is the assigned share plus the mean error in the sample"
     );
-    json["confusion"] = cells.collect();
-    json
+    found.add(&heading, table);
+    Ok(())
 }

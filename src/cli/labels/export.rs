@@ -1,6 +1,5 @@
 //! `topicmill labels export`: writes a label set to one file, with its background and fit.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,8 +7,8 @@ use clap::Args;
 use super::super::output;
 use super::super::{CliError, Exit, Setup};
 use super::new::{shell_path, toml_string};
-use super::{NamedSet, STDOUT, short_hash};
-use crate::atomic_file::{self, IfExists};
+use super::{NamedSet, STDOUT, short_hash, write_file};
+use crate::atomic_file::IfExists;
 use crate::pipeline_file::Pipeline;
 use topicmill_core::Listing;
 use topicmill_score::{LabelSet, label_file};
@@ -56,7 +55,8 @@ impl Export {
             output::print(&text)?;
             return Ok(Exit::Done);
         }
-        self.write(text)?;
+        let if_exists = IfExists::from_overwrite(self.overwrite);
+        write_file(&self.file, text, if_exists, ", or add --overwrite")?;
         let (file, hash) = (shell_path(&self.file), set.hash());
         tracing::info!(
             labels = set.labels.len(),
@@ -65,21 +65,6 @@ impl Export {
             set.name
         );
         Ok(Exit::Done)
-    }
-
-    fn write(&self, text: String) -> Result<(), CliError> {
-        let if_exists = if self.overwrite {
-            IfExists::Replace
-        } else {
-            IfExists::Fail
-        };
-        atomic_file::write(&self.file, text, if_exists).map_err(|source| match source.kind() {
-            ErrorKind::AlreadyExists => CliError::Usage(format!(
-                "`{}` already exists: choose a different name, or add --overwrite",
-                self.file.display()
-            )),
-            _ => CliError::cannot_write(&self.file, source, "choose a different path"),
-        })
     }
 }
 

@@ -1,20 +1,15 @@
 //! `topicmill labels fit`: fits a label set to gold labels, from stored vectors and logits, without running the model.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::setup::{ModelFlags, run_blocking};
-use super::super::{CliError, Exit, OutputFormat, Setup, backlog, output};
-use super::gold_source::{self, GoldLabels, share};
-use super::{NamedSet, Printout, WhichModel, find_stored_model, label_vectors, short_hash};
+use super::super::{CliError, Exit, OutputFormat, Setup, backlog};
+use super::figures::quality_table;
+use super::{NamedSet, Printout, Rescoring, WhichModel, find_stored_model, short_hash};
 use crate::pipeline::Context;
-use topicmill_core::{Fullname, TextHash};
-use topicmill_review::calibrate::Quality;
-use topicmill_review::fit::{FittedSet, GoldText, fit_label_set};
-use topicmill_review::rescore::Rescorer;
-use topicmill_score::folder::ModelFolder;
+use topicmill_review::fit::{FittedSet, fit_label_set};
+use topicmill_review::gold::{GoldLabels, TOPIC};
 use topicmill_score::{FitTarget, LabelSet, Provenance};
 use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 
@@ -121,7 +116,7 @@ impl FitLabels {
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
         let target = self.target()?;
-        if self.gold == "topic" {
+        if self.gold == TOPIC {
             return Err(CliError::Usage(
                 "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
                  label: use `db` or a file".into(),
@@ -131,12 +126,20 @@ impl FitLabels {
         let (base, former_target) = self.base(setup, store).await?;
         let folder = setup.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
-        let gold = gold_source::read(store, &self.gold).await?;
-        let gold = gold_source::leave_out_partly_offered(store, gold, &[&base]).await?;
+        let gold = GoldLabels::read(store, &self.gold, &[&base]).await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
-        let (texts, people) = self
-            .gold_texts(setup, store, (&folder, model), &base, gold)
-            .await?;
+        let random = gold.random_sample(MIN_RANDOM).cloned();
+        let people = gold.annotators.clone();
+        let gold = gold.resolve(&[&base], self.others_out_of_scope)?;
+        let rescoring = Rescoring {
+            setup,
+            store,
+            flags: &self.model,
+            folder: &folder,
+            model,
+            set: &base,
+        };
+        let texts = rescoring.gold_texts(gold, random.as_ref(), 1).await?;
         let now = setup.clock.now();
         let provenance = Provenance {
             by: people.into_iter().collect(),
@@ -290,74 +293,6 @@ impl FitLabels {
             fitted.provenance.target,
         ))
     }
-
-    /// Returns the gold posts with their stored scores, and the annotators.
-    async fn gold_texts(
-        &self,
-        setup: &Setup,
-        store: &Store,
-        (folder, model): (&ModelFolder, Option<i64>),
-        base: &LabelSet,
-        gold_labels: GoldLabels,
-    ) -> Result<(Vec<GoldText>, BTreeSet<String>), CliError> {
-        let people = gold_labels.annotators();
-        let random = gold_labels.random_sample(MIN_RANDOM).cloned();
-        let gold = gold_source::resolve(gold_labels, &[base], self.others_out_of_scope)?;
-        let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
-        let hashes = store.posts().text_hashes(&names).await?;
-        let hashes: BTreeMap<Fullname, TextHash> = hashes.into_iter().collect();
-        let mut known = HashMap::new();
-        if let Some(model) = model {
-            let vectors = label_vectors(setup, &self.model, store, folder, base).await?;
-            let set = Rescorer::new(store, (&folder.kind, model), base, vectors).await?;
-            known = set
-                .zero_shot(store, hashes.values().copied().collect())
-                .await?;
-        }
-        let (all, there) = (gold.posts.len(), hashes.len());
-        let text = |post: topicmill_review::gold::GoldPost| {
-            let text_hash = *hashes.get(&post.id)?;
-            Some(GoldText {
-                text_hash,
-                known: known.get(&text_hash)?.clone(),
-                is_random: random
-                    .as_ref()
-                    .is_none_or(|random| random.contains(&post.id)),
-                right: post.right.into_iter().next()?,
-            })
-        };
-        let texts: Vec<GoldText> = gold.posts.into_iter().filter_map(text).collect();
-        let (unknown, unscored) = (all - there, there - texts.len());
-        if texts.is_empty() {
-            let models = store.labels().models().await?;
-            let current = store.labels().current_target().await?;
-            let other = current.filter(|current| Some(current.model) != model);
-            let other = models
-                .iter()
-                .find(|(id, _)| Some(*id) == other.map(|one| one.model));
-            let remedy = match other {
-                Some((_, row)) => format!(
-                    "the current labels come from the model `{}`: set its folder with --model, or in the setting \
-                     `classify.model`",
-                    row.name
-                ),
-                None => "run `topicmill classify` with this model first".to_owned(),
-            };
-            return Err(CliError::Usage(format!(
-                "none of the {all} gold posts can be used: {unknown} are not in the database, and {unscored} have no \
-                 stored results of the model `{}`; {remedy}",
-                folder.name
-            )));
-        }
-        if unknown + unscored > 0 {
-            tracing::warn!(
-                unknown,
-                unscored,
-                "gold posts that are not in the database or have no stored results from this model are left out"
-            );
-        }
-        Ok((texts, people))
-    }
 }
 
 /// Returns the name of a fit: the base's name and the number of answers, with a number if another fit has this name.
@@ -396,30 +331,11 @@ async fn earlier_target(store: &Store, set: &LabelSet) -> Result<Option<FitTarge
 }
 
 fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
-    let (before, after) = (&fitted.before, &fitted.held_out);
-    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
-        json!([what, figure(before), figure(after)])
-    };
-    let figures = output::table(
-        ["figure", "before", "fitted (held-out)"],
-        [
-            row("accuracy (including none of these)", &|quality| {
-                share(&quality.accuracy, 3)
-            }),
-            row("precision of assigned labels", &|quality| {
-                share(&quality.precision, 3)
-            }),
-            row("recall (in scope: right label)", &|quality| {
-                share(&quality.found, 3)
-            }),
-            row("coverage (posts with a label)", &|quality| {
-                share(&quality.coverage, 3)
-            }),
-            row("calibration error", &|quality| {
-                json!(format!("{:.3}", quality.calibration_error))
-            }),
-        ],
-    );
+    let columns = [
+        ("before", &fitted.before),
+        ("fitted (held-out)", &fitted.held_out),
+    ];
+    let figures = quality_table(&columns, Vec::new());
     let chosen = if fitted.judged < fitted.answers {
         format!(
             "The figures use the {} that were sampled at random. ",

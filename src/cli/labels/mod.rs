@@ -7,14 +7,16 @@ mod calibrate;
 mod diff;
 mod evaluate;
 mod export;
+mod figures;
 mod fit;
 mod gold;
-mod gold_source;
 mod list;
 mod new;
 mod side;
 mod validate;
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -26,9 +28,14 @@ use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{BacklogError, model_row};
+use topicmill_core::Fullname;
+use topicmill_review::gold::ResolvedGold;
 use topicmill_review::hypotheses;
+use topicmill_review::join::{self, GoldText};
+use topicmill_review::quality::REVIEW_COMMAND;
+use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::{ModelFolder, ModelKind};
-use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
+use topicmill_score::{Background, LabelSet, LabelVector, hypothesis, short_hash};
 use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
@@ -39,8 +46,6 @@ pub(super) use self::list::selected_labels;
 const NONE: &str = "(none of these)";
 /// The file name that means stdout.
 const STDOUT: &str = "-";
-/// The length of an abbreviated hash.
-const SHORT_HASH_LEN: usize = 12;
 /// The minimum length of a hash prefix.
 const MIN_HASH_PREFIX: usize = 4;
 
@@ -97,37 +102,20 @@ struct WhichModel {
     mode: Option<String>,
 }
 
-/// Flags for the pipeline file that a command writes.
-#[derive(Debug, Clone, Args, Default)]
-struct Out {
-    /// Write a copy of the pipeline file with the result to FILE
-    #[arg(long = "out", value_name = "FILE")]
-    path: Option<PathBuf>,
-    /// Replace the --out file if it exists
-    #[arg(long, requires = "path")]
-    overwrite: bool,
-}
-
-impl Out {
-    /// Rejects an existing file, or the database, before any work is done.
-    fn check(&self, setup: &Setup) -> Result<(), CliError> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        if path.exists() && !self.overwrite {
-            return Err(CliError::Usage(format!(
-                "`{}` already exists: choose a different name for --out, or add --overwrite",
-                path.display()
-            )));
-        }
-        setup.check_not_database(path)
-    }
-
-    fn write(&self, text: String) -> Result<(), CliError> {
-        let path = self.path.as_deref().expect("only called with --out");
-        atomic_file::write(path, text, IfExists::Replace)
-            .map_err(|source| CliError::cannot_write(path, source, "correct --out"))
-    }
+/// Writes a label file. `advice` says what else to do if the file exists.
+fn write_file(
+    path: &Path,
+    text: impl AsRef<[u8]>,
+    if_exists: IfExists,
+    advice: &str,
+) -> Result<(), CliError> {
+    atomic_file::write(path, text, if_exists).map_err(|source| match source.kind() {
+        ErrorKind::AlreadyExists => CliError::Usage(format!(
+            "`{}` already exists: choose a different name{advice}",
+            path.display()
+        )),
+        _ => CliError::cannot_write(path, source, "choose a different path"),
+    })
 }
 
 impl Labels {
@@ -213,10 +201,12 @@ impl NamedVersion {
         let path = Path::new(word);
         if path.is_file() {
             let set = which.label_set(setup, Some(path))?;
+            let hash = set.hash();
+            let stored = rows.iter().find(|row| row.hash == hash);
             return Ok(Self {
                 name: set.name.clone(),
-                hash: set.hash(),
-                stored: stored_id(&rows, &set),
+                stored: stored.map(|row| row.id),
+                hash,
                 of_file: Some(set),
             });
         }
@@ -309,16 +299,6 @@ fn is_hash_prefix(word: &str, hash: &str) -> bool {
     word.len() >= MIN_HASH_PREFIX && hash.starts_with(word)
 }
 
-fn short_hash(hash: &str) -> &str {
-    hash.get(..SHORT_HASH_LEN).unwrap_or(hash)
-}
-
-/// Returns the database id of a label set, if it is stored.
-fn stored_id(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
-    let hash = set.hash();
-    rows.iter().find(|row| row.hash == hash).map(|row| row.id)
-}
-
 /// Finds the stored model with this name or hash prefix.
 pub(super) fn named_model<'a>(
     rows: &'a [(i64, ModelRow)],
@@ -365,54 +345,122 @@ async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option
     Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
 }
 
-/// Computes the vectors of a label set's labels, if an embedding model is used and not all of them are stored. Posts
-/// with stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
-async fn label_vectors(
-    setup: &Setup,
-    flags: &ModelFlags,
-    store: &Store,
-    folder: &ModelFolder,
-    set: &LabelSet,
-) -> Result<Option<Vec<LabelVector>>, CliError> {
-    let model = match folder.kind {
-        ModelKind::Embedding(_) => find_stored_model(store, folder).await?,
-        _ => None,
-    };
-    let Some(model) = model else {
-        return Ok(None);
-    };
-    let mut known = Vec::with_capacity(set.labels.len());
-    for id in store
-        .labels()
-        .find_hypotheses(&hypothesis::keys(&folder.kind, set))
-        .await?
-    {
-        known.push(match id {
-            Some(id) => store
-                .computed()
-                .label_vectors(model, &[id])
+/// A stored model and a label set, whose labels can be computed without inference.
+struct Rescoring<'s, 'a> {
+    setup: &'s Setup,
+    store: &'s Store,
+    flags: &'s ModelFlags,
+    folder: &'a ModelFolder,
+    /// The database id of the model, if it is stored.
+    model: Option<i64>,
+    set: &'a LabelSet,
+}
+
+impl<'a> Rescoring<'_, 'a> {
+    /// Returns the stored logits and vectors of the model; `None` if it is not stored.
+    async fn known(&self) -> Result<Option<Rescorer<'a>>, CliError> {
+        let Some(model) = self.model else {
+            return Ok(None);
+        };
+        let vectors = self.label_vectors(model).await?;
+        let (kind, set) = (&self.folder.kind, self.set);
+        let known = Rescorer::new(self.store, (kind, model), set, vectors).await?;
+        Ok(Some(known))
+    }
+
+    /// Computes the vectors of the labels, if an embedding model is used and not all of them are stored. Posts with
+    /// stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
+    async fn label_vectors(&self, model: i64) -> Result<Option<Vec<LabelVector>>, CliError> {
+        let (kind, store) = (&self.folder.kind, self.store);
+        if !matches!(kind, ModelKind::Embedding(_)) {
+            return Ok(None);
+        }
+        let keys = hypothesis::keys(kind, self.set);
+        let ids = store.labels().find_hypotheses(&keys).await?;
+        let stored: Vec<i64> = ids.iter().flatten().copied().collect();
+        let stored = store.computed().label_vectors(model, &stored).await?;
+        let mut stored = stored.into_iter();
+        let known = ids
+            .iter()
+            .map(|id| id.and_then(|_| stored.next().flatten()));
+        let known: Vec<Option<LabelVector>> = known.collect();
+        // If all are stored, or no post has a vector, the model need not be loaded.
+        if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
+            return Ok(None);
+        }
+        let mut models = self.setup.models(self.flags)?;
+        let prepared = models.large.prepare_with_known(self.set, &known);
+        let prepared = prepared.map_err(BacklogError::from)?;
+        Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
+    }
+
+    /// Returns the gold posts with their stored output. Warns about posts that are left out; returns an error if fewer
+    /// than `fewest` are left.
+    async fn gold_texts(
+        &self,
+        gold: ResolvedGold,
+        random: Option<&BTreeSet<Fullname>>,
+        fewest: usize,
+    ) -> Result<Vec<GoldText>, CliError> {
+        let all = gold.posts.len();
+        let known = self.known().await?;
+        let found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
+        let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
+        if left < fewest {
+            let current = self
+                .store
+                .labels()
+                .current_target()
                 .await?
-                .swap_remove(0),
-            None => None,
-        });
+                .map(|target| target.model);
+            let models = self.store.labels().models().await?;
+            let is_other = |id: &i64| Some(*id) == current && current != self.model;
+            let remedy = match models.iter().find(|(id, _)| is_other(id)) {
+                _ if left == all => {
+                    format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
+                }
+                Some((_, row)) => format!(
+                    "the current labels come from the model `{}`: set its folder with --model, or in the setting \
+                     `classify.model`",
+                    row.name
+                ),
+                None => "run `topicmill classify` with this model and label set first, which cannot label posts whose \
+                         text retention deleted"
+                    .to_owned(),
+            };
+            let usable = match left {
+                0 => format!("none of the {all} gold posts can be used"),
+                _ => {
+                    format!("only {left} of {all} gold posts can be used, and {fewest} are needed")
+                }
+            };
+            return Err(CliError::Usage(format!(
+                "{usable}: {unknown} are not in the database, and {unscored} have no stored results of the model \
+                 `{}`; {remedy}",
+                self.folder.name
+            )));
+        }
+        if unknown + unscored > 0 {
+            tracing::warn!(
+                unknown,
+                unscored,
+                "gold posts that are not in the database or have no stored results from this model are left out"
+            );
+        }
+        Ok(found.texts)
     }
-    // If all are stored, or no post has a vector, the model need not be loaded.
-    if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
-        return Ok(None);
-    }
-    let mut models = setup.models(flags)?;
-    let prepared = models.large.prepare_with_known(set, &known);
-    let prepared = prepared.map_err(BacklogError::from)?;
-    Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
 }
 
 /// Returns the cost of labelling every post with a model and a label set.
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
-    let model = find_stored_model(store, folder).await?;
-    let stored = stored_id(&store.labels().label_sets().await?, set);
     let keys = hypothesis::keys(&folder.kind, set);
-    let hypotheses = store.labels().find_hypotheses(&keys).await?;
-    Ok(store.labels().cost(model, stored, &hypotheses).await?)
+    let labels = store.labels();
+    let found = labels
+        .find_existing(&model_row(folder), &set.hash(), &keys)
+        .await?;
+    Ok(labels
+        .cost(found.model, found.label_set, &found.hypotheses)
+        .await?)
 }
 
 /// Returns the settings of a label set for display.

@@ -1,14 +1,13 @@
 //! `topicmill labels new`: writes a new pipeline file with a comment on each key.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::super::output;
 use super::super::{CliError, Exit, Setup};
-use super::{NamedSet, STDOUT};
-use crate::atomic_file::{self, IfExists};
+use super::{NamedSet, STDOUT, write_file};
+use crate::atomic_file::IfExists;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use topicmill_core::Listing;
 use topicmill_score::{Background, Label, LabelSet, Mode};
@@ -49,7 +48,8 @@ impl New {
             output::print(&text)?;
             return Ok(Exit::Done);
         }
-        self.write(&text)?;
+        let advice = "; `labels new` does not overwrite files";
+        write_file(&self.file, &text, IfExists::Fail, advice)?;
         let file = shell_path(&self.file);
         tracing::info!(
             labels = set.labels.len(),
@@ -94,24 +94,6 @@ impl New {
             labels,
             background: default_background(),
             fitted: None,
-        })
-    }
-
-    fn write(&self, text: &str) -> Result<(), CliError> {
-        let exists = || {
-            CliError::Usage(format!(
-                "`{}` already exists, and `labels new` does not overwrite files: choose a different name",
-                self.file.display()
-            ))
-        };
-        // Also rejects devices and dangling links.
-        if self.file.symlink_metadata().is_ok() {
-            return Err(exists());
-        }
-        atomic_file::write(&self.file, text, IfExists::Fail).map_err(|source| match source.kind() {
-            // Created by another process in the meantime.
-            ErrorKind::AlreadyExists => exists(),
-            _ => CliError::cannot_write(&self.file, source, "choose a different path"),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    NamedSet, WhichModel, find_stored_model, label_vectors, named_model, settings_json, short_hash,
+    NamedSet, Rescoring, WhichModel, find_stored_model, named_model, settings_json, short_hash,
 };
 use crate::classify::BacklogError;
 use crate::cli::CliError;
@@ -112,12 +112,18 @@ impl Side {
         setup: &Setup,
         store: &Store,
     ) -> Result<Option<Rescorer<'_>>, CliError> {
-        let (Some(folder), Some((model, _))) = (&self.folder, &self.model) else {
+        let Some(folder) = &self.folder else {
             return Ok(None);
         };
-        let vectors = label_vectors(setup, &self.flags(), store, folder, &self.set).await?;
-        let known = Rescorer::new(store, (&folder.kind, *model), &self.set, vectors);
-        Ok(Some(known.await?))
+        let rescoring = Rescoring {
+            setup,
+            store,
+            flags: &self.flags(),
+            folder,
+            model: self.model.as_ref().map(|(id, _)| *id),
+            set: &self.set,
+        };
+        rescoring.known().await
     }
 
     /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an

@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
-use topicmill_score::{Mode, ModelFolder, ModelKind};
+use topicmill_score::{Mode, ModelFolder, ModelKind, SHORT_HASH};
 
-/// The length of an abbreviated hash.
-const SHORT_HASH_LEN: usize = 12;
 /// The maximum number of learned labels in the table, so that they fit a terminal line.
 const SHOWN_LABELS: usize = 3;
 
@@ -52,11 +50,7 @@ fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
             json!(n)
         }
     };
-    let shown = if for_table {
-        SHORT_HASH_LEN
-    } else {
-        usize::MAX
-    };
+    let shown = if for_table { SHORT_HASH } else { usize::MAX };
     let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![

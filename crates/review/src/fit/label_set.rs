@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::{Answer, Fit, FitError, Link, fit};
 use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
-use crate::rescore::TextEvidence;
-use topicmill_core::TextHash;
+use crate::join::GoldText;
 use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
 use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
@@ -13,19 +12,6 @@ use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, Text
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
 /// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
-
-/// The input of a fit: a post with gold labels.
-#[derive(Debug, Clone)]
-pub struct GoldText {
-    /// Hash of the post's text.
-    pub text_hash: TextHash,
-    /// The model output for the post, under the label set to fit.
-    pub known: TextEvidence,
-    /// Positions of the gold labels; empty for "none of these".
-    pub right: Vec<usize>,
-    /// True if the post was sampled at random, or counts as such; quality is measured on these posts only.
-    pub is_random: bool,
-}
 
 /// A fitted label set and its quality.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -73,7 +59,7 @@ impl FittedSet {
     }
 }
 
-/// Fits a label set. `model` is the model's manifest hash. Without a target in `provenance`, the label set keeps its
+/// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target in `provenance`, the label set keeps its
 /// threshold; the counts in `provenance` are filled in.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ use super::super::{Result, StoreError, Target};
 use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
+use topicmill_score::short_hash;
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -330,7 +331,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let sql = format!(
             "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
-        self.unanswered_posts(sql, target, annotator, limit).await
+        self.unanswered_posts(sql, target, annotator, limit, None)
+            .await
     }
 
     pub async fn random_posts(
@@ -348,7 +350,8 @@ impl<DB: Dialect> SqlStore<DB> {
                   AND {UNANSWERED}) = 1 \
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
-        self.unanswered_posts(sql, target, annotator, limit).await
+        self.unanswered_posts(sql, target, annotator, limit, None)
+            .await
     }
 
     pub async fn filtered_posts(
@@ -369,18 +372,9 @@ impl<DB: Dialect> SqlStore<DB> {
              AND {label} \
               ORDER BY p.text_hash, p.fullname LIMIT $4"
         );
-        let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
-            .bind(target.model)
-            .bind(target.label_set)
-            .bind(annotator.unwrap_or_default())
-            .bind(i64::from(limit))
-            .bind(filter.low)
-            .bind(filter.high)
-            .bind(slug)
-            .fetch_all(&self.pool)
+        let bounds = Some((filter.low, filter.high, slug));
+        self.unanswered_posts(sql, target, annotator, limit, bounds)
             .await
-            .context("find posts that a filter selects")?;
-        found.iter().map(|name| parse_column(name, name)).collect()
     }
 
     async fn unanswered_posts(
@@ -389,16 +383,18 @@ impl<DB: Dialect> SqlStore<DB> {
         target: Target,
         annotator: Option<&str>,
         limit: u32,
+        bounds: Option<(f64, f64, &str)>,
     ) -> Result<Vec<Fullname>> {
-        let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
+        let mut select = sqlx::query_scalar::<DB, Fullname>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
             .bind(annotator.unwrap_or_default())
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .context("find posts to review")?;
-        found.iter().map(|name| parse_column(name, name)).collect()
+            .bind(i64::from(limit));
+        if let Some((low, high, slug)) = bounds {
+            select = select.bind(low).bind(high).bind(slug);
+        }
+        let found = select.fetch_all(&self.pool).await;
+        found.context("find posts to review")
     }
 
     pub async fn review_posts(
@@ -441,14 +437,11 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-/// Number of digits of a label set's hash that messages show.
-const VERSION_LETTERS: usize = 12;
-
 fn fit_row(id: i64, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {
     let learned = Deserialize::deserialize(&fitted["provenance"]);
     let learned = learned
         .map_err(|error: serde_json::Error| damaged_fit(id, &name, hash, &error.to_string()))?;
-    let version = hash.chars().take(VERSION_LETTERS).collect();
+    let version = short_hash(hash).to_owned();
     Ok(FitRow {
         id,
         name,

@@ -14,19 +14,16 @@ use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::reddit::post_text;
-use topicmill_score::{Fitted, Label, LabelSet};
+use topicmill_score::{Fitted, Label, LabelSet, short_hash};
 
 /// Maximum number of displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
 /// A key that matches no row.
 const NO_ROW: i64 = -1;
 
-/// Length of a displayed hash.
-const SHORT_HASH: usize = 12;
-
 /// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
 pub(super) fn damaged_fit(id: i64, name: &str, hash: &str, error: &str) -> StoreError {
-    let version = hash.get(..SHORT_HASH).unwrap_or(hash);
+    let version = short_hash(hash);
     StoreError::Corrupt {
         table: "label_sets",
         row: id.to_string(),

@@ -1,0 +1,281 @@
+//! Reads the gold labels that `--gold` names, and leaves out those that cannot be used, with a warning for each reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::{GoldError, GoldRow, ResolvedGold};
+use crate::join;
+use crate::quality::{self, REVIEW_COMMAND};
+use topicmill_core::{Fullname, Timestamp};
+use topicmill_score::LabelSet;
+use topicmill_store::Store;
+
+/// `--gold topic`: the topics that posts were collected for.
+pub const TOPIC: &str = "topic";
+/// `--gold db`: the gold labels in the database.
+const DB: &str = "db";
+/// The number of unknown labels that a warning lists.
+const NAMED: usize = 5;
+
+/// The gold labels that `--gold` names, without those that one of the label sets was fitted to.
+#[derive(Debug, Default)]
+pub struct GoldLabels {
+    rows: Vec<GoldRow>,
+    /// The posts sampled at random; `None` if all posts are representative.
+    random: Option<BTreeSet<Fullname>>,
+    /// See [`Consensus::offered`](super::Consensus::offered).
+    offered: BTreeMap<Fullname, Vec<i64>>,
+    /// True if random answers were left out because of what they say, so that the others are not a random sample.
+    is_selective: bool,
+    /// A caveat for topics used as gold labels; `None` for other gold labels.
+    pub caveat: Option<String>,
+    /// The known annotators.
+    pub annotators: BTreeSet<String>,
+}
+
+impl GoldLabels {
+    /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence.
+    ///
+    /// # Errors
+    /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
+    pub async fn read(store: &Store, word: &str, sets: &[&LabelSet]) -> Result<Self, GoldError> {
+        let path = Path::new(word);
+        let mut labels = match word {
+            TOPIC => Self::topics(store).await?,
+            DB if !path.exists() => Self::answers(store).await?,
+            _ => {
+                let rows = super::read_rows(path)?;
+                let annotators = rows.iter().filter_map(|row| row.annotator.clone());
+                Self {
+                    annotators: annotators.collect(),
+                    rows,
+                    ..Self::default()
+                }
+            }
+        };
+        labels.hold_out(store, sets).await?;
+        labels.leave_out_partly_offered(store, sets).await?;
+        Ok(labels)
+    }
+
+    async fn topics(store: &Store) -> Result<Self, GoldError> {
+        let rows = join::topics_as_gold(store).await?;
+        if rows.is_empty() {
+            return Err(GoldError::Unusable(
+                "`--gold topic`: no post in the database was collected for a topic; use a file with columns `id` and \
+                 `label`"
+                    .into(),
+            ));
+        }
+        let texts = store.purging().count_texts_after(Timestamp::EPOCH).await?;
+        let left_out = match texts.saturating_sub(rows.len() as u64) {
+            0 => String::new(),
+            none => format!(
+                " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all \
+                 posts."
+            ),
+        };
+        Ok(Self {
+            rows,
+            caveat: Some(format!(
+                "The gold labels are the topics that posts were collected for, not labels assigned by \
+                 annotators.{left_out}"
+            )),
+            ..Self::default()
+        })
+    }
+
+    /// Reads the gold labels in the database on which annotators agree.
+    async fn answers(store: &Store) -> Result<Self, GoldError> {
+        let found = super::consensus(store.gold().answers().await?);
+        if !found.disagreements.is_empty() {
+            tracing::warn!(
+                posts = found.disagreements.len(),
+                "posts on which annotators disagree are left out: `topicmill labels gold list` shows them"
+            );
+        }
+        if found.before_an_edit > 0 {
+            tracing::warn!(
+                answers = found.before_an_edit,
+                "gold labels of posts that have been edited since are left out"
+            );
+        }
+        if found.rows.is_empty() {
+            return Err(GoldError::Unusable(
+                "`--gold db`: the database has no gold labels on which annotators agree; collect some with `topicmill \
+                 serve --review`, or import a file with `topicmill labels gold import FILE`"
+                    .into(),
+            ));
+        }
+        Ok(Self {
+            rows: found.rows,
+            random: found.has_close_calls.then_some(found.random),
+            offered: found.offered,
+            annotators: found.annotators,
+            ..Self::default()
+        })
+    }
+
+    /// Leaves out the posts that one of the label sets was fitted to, because figures from them would be too good.
+    async fn hold_out(&mut self, store: &Store, sets: &[&LabelSet]) -> Result<(), GoldError> {
+        let mut fits = sets
+            .iter()
+            .filter_map(|set| Some((&set.name, set.fitted.as_ref()?)));
+        let Some((name, fitted)) = fits.next_back() else {
+            return Ok(());
+        };
+        let answers = store.gold().answers().await?;
+        let used = sets
+            .iter()
+            .flat_map(|set| quality::used_in_fit(set, &answers));
+        let used: BTreeSet<Fullname> = used.collect();
+        let all = self.rows.len();
+        self.leave_out(|post| used.contains(post));
+        let left_out = all - self.rows.len();
+        if self.rows.is_empty() {
+            return Err(GoldError::Unusable(format!(
+                "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
+                 held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
+            )));
+        }
+        if left_out > 0 {
+            tracing::warn!(
+                posts = left_out,
+                "gold posts that `{name}` was fitted to are left out: on these, it looks better than it is"
+            );
+        }
+        if fitted.provenance.answers > used.len() as u64 {
+            tracing::warn!(
+                answers = fitted.provenance.answers,
+                known = used.len(),
+                "`{name}` was also fitted to gold labels that are not in the database: if this evaluation uses the \
+                 same posts, its figures are too good"
+            );
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, is_out: impl Fn(&Fullname) -> bool) {
+        self.rows.retain(|row| !is_out(&row.id));
+        if let Some(random) = &mut self.random {
+            random.retain(|post| !is_out(post));
+        }
+    }
+
+    /// Leaves out the "none of these" answers whose annotators were not offered all labels of `sets`.
+    async fn leave_out_partly_offered(
+        &mut self,
+        store: &Store,
+        sets: &[&LabelSet],
+    ) -> Result<(), GoldError> {
+        let unasked =
+            super::remove_partly_offered(store, &mut self.rows, &self.offered, sets).await?;
+        if unasked.is_empty() {
+            return Ok(());
+        }
+        let random = self.random.as_ref();
+        self.is_selective =
+            random.is_none_or(|random| unasked.iter().any(|post| random.contains(post)));
+        self.leave_out(|post| unasked.contains(post));
+        tracing::warn!(
+            posts = unasked.len(),
+            "posts marked as \"none of these\" are left out, because the label set has labels that annotators were not \
+             offered, and figures without these posts may be no estimates for all posts: once the label set is \
+             current, `{REVIEW_COMMAND}` shows them first to whoever answered; or import new answers"
+        );
+        Ok(())
+    }
+
+    /// Returns true if the gold labels are annotators' answers, none of which is left out because of what it says.
+    pub fn is_sample(&self) -> bool {
+        self.caveat.is_none() && !self.is_selective
+    }
+
+    /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
+    pub fn is_representative(&self, fewest: usize) -> bool {
+        let random = self.random.as_ref();
+        !self.is_selective && random.is_none_or(|random| random.len() >= fewest.max(1))
+    }
+
+    /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than
+    /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
+    pub fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
+        let random = self.random.as_ref()?;
+        if random.len() >= fewest.max(1) {
+            return Some(random);
+        }
+        tracing::warn!(
+            random = random.len(),
+            "these gold labels are not representative: most are close calls, or were selected with a filter or outside \
+             topicmill, and too few were sampled at random; the true figures for all posts are probably better"
+        );
+        None
+    }
+
+    /// Returns the posts sampled at random, if figures from them are estimates for all posts.
+    pub fn sample_for_estimates(&self) -> Option<&BTreeSet<Fullname>> {
+        if self.is_selective {
+            None
+        } else {
+            self.random_sample(1)
+        }
+    }
+
+    /// Removes the gold labels that are not representative, if at least `fewest` others are left.
+    #[must_use]
+    pub fn keep_random_sample(mut self, fewest: usize) -> Self {
+        if let Some(sample) = self.random_sample(fewest).cloned() {
+            let all = self.rows.len();
+            self.rows.retain(|row| sample.contains(&row.id));
+            tracing::info!(
+                posts = self.rows.len(),
+                of = all,
+                "using only the gold labels of posts sampled at random: the others are close calls, or were selected \
+                 with a filter or outside topicmill"
+            );
+        }
+        self
+    }
+
+    /// Maps gold labels to the labels of one or more label sets. Warns about gold labels that count as out of scope.
+    ///
+    /// # Errors
+    /// See [`super::resolve`].
+    pub fn resolve(
+        self,
+        sets: &[&LabelSet],
+        others_out_of_scope: bool,
+    ) -> Result<ResolvedGold, GoldError> {
+        let is_topics = self.caveat.is_some();
+        let gold = super::resolve(self.rows, sets, others_out_of_scope).map_err(|error| {
+            if !is_topics {
+                return error;
+            }
+            GoldError::Unusable(format!(
+                "some topics of posts are not in the label set: a post gets its topic when it is collected or \
+                 imported, from the pipeline file of that time or a `topic` column; import the file again with \
+                 --pipeline FILE, and with --topics-from-subreddits if it has a `topic` column; {error}"
+            ))
+        })?;
+        if !gold.unknown_labels.is_empty() {
+            let rows: usize = gold.unknown_labels.values().sum();
+            let words: Vec<&str> = gold.unknown_labels.keys().map(String::as_str).collect();
+            let more = if words.len() > NAMED { ", …" } else { "" };
+            let other_names = if is_topics {
+                "; where a topic is a label under a different name, right labels count as wrong"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                rows,
+                labels = gold.unknown_labels.len(),
+                "gold labels that are not in the label set count as out of scope: {}{more}{other_names}",
+                words[..words.len().min(NAMED)].join(", ")
+            );
+        }
+        if gold.duplicates > 0 {
+            tracing::info!(rows = gold.duplicates, "repeated gold labels count once");
+        }
+        Ok(gold)
+    }
+}

@@ -1,0 +1,49 @@
+//! Formats figures with their confidence intervals.
+
+use serde_json::{Value, json};
+
+use crate::cli::output;
+use topicmill_review::calibrate::{Proportion, Quality};
+use topicmill_review::evaluate::Estimate;
+use topicmill_store::Table;
+
+/// Formats an estimate with its confidence interval.
+pub fn estimate(estimate: &Estimate) -> Value {
+    estimate.value.map_or(Value::Null, |value| {
+        json!(format!("{value:.3} ({:.2}–{:.2})", estimate.low, estimate.high).replace('-', "−"))
+    })
+}
+
+/// Formats a share with its confidence interval.
+pub fn share(share: &Proportion, digits: usize) -> Value {
+    share.share.map_or(Value::Null, |value| {
+        let (low, high) = (share.low, share.high);
+        json!(format!("{value:.digits$} ({low:.2}–{high:.2})"))
+    })
+}
+
+/// Returns a table with a column of figures for each quality, below the rows in `head`.
+pub fn quality_table(columns: &[(&str, &Quality)], head: Vec<Value>) -> Table {
+    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
+        let figures = columns.iter().map(|(_, quality)| figure(quality));
+        std::iter::once(json!(what)).chain(figures).collect()
+    };
+    let four = |x: f64| json!(format!("{x:.4}"));
+    let rows = [
+        row("posts", &|of| json!(of.accuracy.all.to_string())),
+        row("accuracy (including none of these)", &|of| {
+            share(&of.accuracy, 3)
+        }),
+        row("precision of assigned labels", &|of| {
+            share(&of.precision, 3)
+        }),
+        row("recall (in scope: right label)", &|of| share(&of.found, 3)),
+        row("coverage (posts with a label)", &|of| {
+            share(&of.coverage, 3)
+        }),
+        row("calibration error", &|of| four(of.calibration_error)),
+        row("loss", &|of| four(of.loss)),
+    ];
+    let names = std::iter::once("").chain(columns.iter().map(|(name, _)| *name));
+    output::table(names, head.into_iter().chain(rows))
+}
