@@ -1,4 +1,4 @@
-//! Tests `topicmill labels fit`: labels learn from gold answers without inference, on both databases.
+//! Tests `topicmill labels fit`: labels learn from gold answers without inference.
 
 mod edited;
 mod rejected;
@@ -39,10 +39,8 @@ fn outcome(scene: &Scene<'_>, gold: &str) -> (u64, u64) {
 
 /// Returns what the only fitted label set learned.
 fn learned(program: &Program) -> Value {
-    let rows = program.json(&[
-        "sql",
-        "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL",
-    ]);
+    let sql = "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL";
+    let rows = program.json(&["sql", sql]);
     assert_eq!(rows.as_array().unwrap().len(), 1, "{rows}");
     // SQLite stores JSON as text.
     match &rows[0]["fitted"] {
@@ -51,6 +49,7 @@ fn learned(program: &Program) -> Value {
     }
 }
 
+const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,9 +70,10 @@ async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
             "also the six posts without an answer"
         );
         // `classify` continues the fit of the file's labels, so the file does not differ.
-        let status = scene.run_with(&[("pipeline", scene.first.as_str())], &["status"]);
-        let done = "nothing: every post has a label";
-        assert!(status.stdout.contains(done), "{}", status.stdout);
+        let settings = [("pipeline", scene.first.as_str())];
+        let status = scene.run_with(&settings, "status --format json");
+        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        assert_eq!(status["next"]["command"], Value::Null, "{status}");
 
         // The stored fit reads back as the same version; otherwise later posts would get a different label set.
         let read = scene.evaluate(&all, &[]);
@@ -86,9 +86,9 @@ async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         ran.expect_stderr("labelling with `first-fit24`");
         let label = csv(
             &scene,
-            "SELECT abstained FROM classifications WHERE fullname = 't3_k00030'",
+            "SELECT outcome FROM labeled_posts WHERE fullname = 't3_k00030'",
         );
-        assert!(["1", "true"].contains(&label[0].as_str()), "{label:?}");
+        assert_eq!(label, ["other"]);
 
         // The engine and the stored vector yield the same score.
         let stored = csv(&scene, LABEL_OF);
@@ -125,9 +125,9 @@ fn a_fit_that_is_not_current_changes_no_label() {
         &scene,
         "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
     );
-    let ran = scene.ok(&words(&format!(
+    let ran = scene.ok(&format!(
         "labels fit --gold {answers} --target-precision 0.9"
-    )));
+    ));
     ran.expect_stderr("stored as `first-fit24`");
     let after = csv(
         &scene,
@@ -143,15 +143,9 @@ fn a_fit_that_is_not_current_changes_no_label() {
     let kept: Value = serde_json::from_str(&kept[1..kept.len() - 1].replace("\"\"", "\"")).unwrap();
     assert_eq!(kept["provenance"]["answers"], 24);
     // A fit that is not current can be selected by name.
-    scene.ok(&[
-        "labels",
-        "fit",
-        "--gold",
-        &answers,
-        "--label-set",
-        "first",
-        "--make-current",
-    ]);
+    scene.ok(&format!(
+        "labels fit --gold {answers} --label-set first --make-current"
+    ));
     assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
 }
 
@@ -161,36 +155,31 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let scene = Scene::new(&database);
     let answers = first(&scene, "answers.csv", 24);
     scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
-    let fitted = scene.json(&["labels", "fit", "--make-current"]);
+    let fitted = scene.json("labels fit --make-current");
     let version = &fitted["hash"].as_str().unwrap()[..12];
-    let others = "SELECT fullname, label, score FROM labeled_posts WHERE fullname <> 't3_k00001' ORDER BY fullname";
-    let before = csv(&scene, others);
-    let ids = scene.write("ids.txt", "t3_k00001\n");
-    let purged = scene.ok(&["purge", "--ids", &ids]);
-    purged.expect_stderr_all(&[
-        "gold labels were deleted with their posts, but the label set `first-fit24` keeps what it learned from 24 gold \
-            labels",
+    let mut before = csv(&scene, ALL_LABELS);
+    before.retain(|row| !row.starts_with("t3_k00001"));
+    let purge = |id: &str| {
+        scene.write("ids.txt", id);
+        scene.ok("purge --ids ids.txt")
+    };
+    let drop = format!("topicmill labels drop {version}");
+    purge("t3_k00001\n").expect_stderr_all(&[
+        "`first-fit24` keeps what it learned",
         "gold=1",
-        &format!("topicmill labels drop {version}"),
+        &drop,
     ]);
     let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
     assert_eq!(counts["posts"], 0, "{counts}");
-    assert_eq!(csv(&scene, others), before);
-    let kept = csv(
-        &scene,
-        "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL",
-    );
-    assert!(!kept[0].contains("k00001"), "{kept:?}");
-    assert!(
-        kept[0].contains("ada"),
-        "the annotator is recorded: {kept:?}"
-    );
+    assert_eq!(csv(&scene, ALL_LABELS), before);
+    let kept = learned(&scene);
+    assert!(!kept.to_string().contains("k00001"), "{kept}");
+    assert_eq!(kept["provenance"]["by"], json!(["ada"]));
     // The next fit excludes the purged post.
-    let again = scene.json(&["labels", "fit", "--make-current"]);
+    let again = scene.json("labels fit --make-current");
     assert_eq!(again["answers"], 23);
     // A purge without gold labels does not mention fits.
-    let ids = scene.write("ids.txt", "t3_k00029\n");
-    let purged = scene.ok(&["purge", "--ids", &ids]);
+    let purged = purge("t3_k00029\n");
     assert!(!purged.stderr.contains("keeps what"), "{}", purged.stderr);
 }
 
@@ -202,16 +191,10 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
         let one = scene.write("one.csv", "id,label\nk00028,food\n");
         scene.ok(&["labels", "gold", "import", &one, "--annotator", "ben"]);
-        let found = scene.json(&["labels", "fit", "--make-current"]);
+        let found = scene.json("labels fit --make-current");
         let version = found["hash"].as_str().unwrap();
         let names = || learned(&scene)["provenance"]["by"].clone();
-        let labels = || {
-            csv(
-                &scene,
-                "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
-            )
-        };
-        let before = labels();
+        let before = csv(&scene, ALL_LABELS);
         assert_eq!(names(), json!(["ada", "ben"]));
         // If only one of several answers is removed, the name is kept.
         let remove = ["labels", "gold", "remove", "--annotator", "ada"];
@@ -223,7 +206,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         assert_eq!(names(), json!(["ben"]));
         assert_eq!(scene.run(&remove).code, 2, "nothing is left to remove");
         // The label set's labels and version are the same.
-        assert_eq!(labels(), before);
+        assert_eq!(csv(&scene, ALL_LABELS), before);
         let all = scene.gold("all.csv", not_games);
         assert_eq!(scene.evaluate(&all, &[])["label_set"]["hash"], version);
     }
@@ -236,15 +219,12 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let some = first(&scene, "some.csv", 24);
         let all = scene.read("some.csv");
         scene.ok(&["labels", "gold", "import", &some, "--random"]);
-        let few = "`db` has 24 gold posts, and calibration needs at least 30";
-        scene.run(&["labels", "calibrate"]).expect_exit(2, few);
-        scene.ok(&["labels", "fit", "--make-current"]);
-        scene.ok(&["export", "data-set"]);
+        let few = "only 24 of 24 gold posts can be used";
+        scene.run("labels calibrate").expect_exit(2, few);
+        scene.ok("labels fit --make-current");
+        scene.ok("export data-set");
         let card = scene.read("data-set/README.md");
-        assert!(
-            card.contains(", corrected by a fit to 24 gold labels"),
-            "{card}"
-        );
+        assert!(card.contains("24 gold labels"), "{card}");
         let evaluate = ["labels", "evaluate", "--gold", "db"];
         // The same answers in a file do not measure the fit either.
         for gold in ["db", &some] {
@@ -252,13 +232,7 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
                 .run(&["labels", "evaluate", "--gold", gold])
                 .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         }
-        let topics = [
-            "labels",
-            "evaluate",
-            "--gold",
-            "topic",
-            "--others-out-of-scope",
-        ];
+        let topics = words("labels evaluate --gold topic --others-out-of-scope");
         let measured = scene.ok(&topics);
         measured.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
         // The label set without the fit learned from no answers, so all answers can measure it.
@@ -270,8 +244,6 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
             .collect();
         let later = scene.write("later.csv", format!("id,label,answered_at\n{later}"));
         scene.ok(&["labels", "gold", "import", &later, "--random"]);
-        let ran = scene.ok(&evaluate);
-        ran.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
         assert_eq!(scene.json(&evaluate)["posts"], 6);
         // The same answers, imported again, are still those that the fit learned from.
         scene.ok(&["labels", "gold", "import", &some, "--random"]);
@@ -287,7 +259,7 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
     let file = first(&scene, "file.csv", 24);
     scene.ok(&["labels", "fit", "--gold", &file, "--make-current"]);
     let ran = scene.ok(&["labels", "evaluate", "--gold", &file]);
-    ran.expect_stderr("fitted to gold labels that are not in the database");
+    ran.expect_stderr("not in the database");
 }
 
 #[test]
@@ -297,14 +269,9 @@ fn fits_to_equally_many_answers_have_different_names() {
     let some = first(&scene, "some.csv", 24);
     let all = scene.read("some.csv");
     let (header, answers) = all.split_once('\n').unwrap();
-    let others: Vec<&str> = answers
-        .lines()
-        .map(|line| line.split(',').next().unwrap())
-        .collect();
-    let others = scene.write(
-        "others.csv",
-        format!("{header}\n{},food\n", others.join(",music\n")),
-    );
+    let others = answers.lines().map(|line| line.split_once(',').unwrap().0);
+    let others = others.collect::<Vec<_>>().join(",music\n");
+    let others = scene.write("others.csv", format!("{header}\n{others},food\n"));
     let fit = |gold: &str| {
         scene.json(&["labels", "fit", "--gold", gold, "--make-current"])["name"].clone()
     };
@@ -319,29 +286,19 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     let scene = Scene::new(&database);
     let some = first(&scene, "some.csv", 24);
     let all = scene.gold("all.csv", not_games);
-    let fit = |gold: &str, more: &[&str]| {
-        let args = ["labels", "fit", "--gold", gold, "--make-current"];
-        scene.ok(&[&args[..], more].concat())
+    let target_of = |gold: &str, more: &str| {
+        let fit = format!("labels fit --gold {gold} --make-current{more}");
+        scene.ok(&fit);
+        let sql = "SELECT fitted FROM label_sets JOIN current_target ON id = label_set_id";
+        let fitted = scene.json(&["sql", sql])[0]["fitted"].clone();
+        let fitted: Value = serde_json::from_str(fitted.as_str().unwrap()).unwrap();
+        fitted["provenance"]["target"].clone()
     };
-    let ran = fit(&some, &["--target-precision", "0.9"]);
-    assert!(
-        ran.stdout.contains("is chosen for a precision of 0.9"),
-        "{}",
-        ran.stdout
-    );
+    let (precision, recall) = (json!({"precision": 0.9}), json!({"recall": 0.8}));
+    assert_eq!(target_of(&some, " --target-precision 0.9"), precision);
     // A later fit, without a flag and with more answers.
-    let ran = fit(&all, &[]);
-    assert!(
-        ran.stdout.contains("is chosen for a precision of 0.9"),
-        "{}",
-        ran.stdout
-    );
-    let ran = fit(&all, &["--target-recall", "0.8"]);
-    assert!(
-        ran.stdout.contains("is chosen for a recall of 0.8"),
-        "{}",
-        ran.stdout
-    );
+    assert_eq!(target_of(&all, ""), precision);
+    assert_eq!(target_of(&all, " --target-recall 0.8"), recall);
     // A change to the labels keeps the target: in the printed command, and for the current label set.
     let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
     let changed = scene.write("changed.toml", changed);
@@ -352,20 +309,14 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
         .unwrap();
     let (version, flags) = command.split_once(' ').unwrap();
     assert!(
-        flags.starts_with("--target-recall 0.8 --make-current` fits them again"),
+        flags.starts_with("--target-recall 0.8 --make-current`"),
         "{flags}"
     );
-    let printed = ["--label-set", version, "--target-recall", "0.8"];
-    for ran in [fit(&all, &[]), fit(&all, &printed)] {
-        assert!(
-            ran.stdout.contains("is chosen for a recall of 0.8"),
-            "{}",
-            ran.stdout
-        );
-    }
+    assert_eq!(target_of(&all, ""), recall);
+    let printed = format!(" --label-set {version} --target-recall 0.8");
+    assert_eq!(target_of(&all, &printed), recall);
     // A label set that is named without its fit has no target.
-    let ran = fit(&all, &["--label-set", &scene.first]);
-    assert!(!ran.stdout.contains("is chosen for"), "{}", ran.stdout);
+    assert_eq!(target_of(&all, " --label-set first.toml"), Value::Null);
 }
 
 #[test]
@@ -379,10 +330,8 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         // The model has random weights. What can be learned is that music is frequent and games are rare.
         let label = |i: usize| ["music", "food", "music", "music", "none"][i % 5];
         let rows = (0..30).map(|i| format!("k{i:05},{}\n", label(i)));
-        let gold = program.write(
-            "gold.csv",
-            format!("id,label\n{}", rows.collect::<String>()),
-        );
+        let rows: String = rows.collect();
+        let gold = program.write("gold.csv", format!("id,label\n{rows}"));
         let right = || {
             let found = program.json(&["labels", "evaluate", "--gold", &gold]);
             found["evaluation"]["outcome"]["of"].as_u64().unwrap()
@@ -397,10 +346,8 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         let kept = learned(&program);
         let classes = kept["labels"].as_array().unwrap();
         assert_eq!(classes.len(), 3);
-        assert!(
-            classes.iter().all(|class| class.get("weights").is_none()),
-            "{kept}"
-        );
+        let is_bare = |class: &Value| class.get("weights").is_none();
+        assert!(classes.iter().all(is_bare), "{kept}");
         let number = |class: usize, name: &str| classes[class][name].as_f64().unwrap();
         assert!(number(2, "bias") > number(0, "bias") + 0.3, "{kept}");
         // A fit uses stored logits: after it is dropped and repeated, each post has the same score.
@@ -408,13 +355,11 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         let stored = program.ok(&["sql", scores, "--format", "csv"]).stdout;
         let again = program.json(&fit);
         assert_eq!(again["hash"], found["hash"]);
-        program.ok(&["labels", "use", "first"]);
-        program.ok(&["labels", "drop", "first-fit30", "--yes"]);
+        program.ok("labels use first");
+        program.ok("labels drop first-fit30 --yes");
         program.ok(&fit);
-        assert_eq!(
-            program.ok(&["sql", scores, "--format", "csv"]).stdout,
-            stored
-        );
+        let again = program.ok(&["sql", scores, "--format", "csv"]).stdout;
+        assert_eq!(again, stored);
         // A new post is scored by the model and corrected by the fit.
         let new = program.write("new.ndjson", line(31, "an entirely new post"));
         program.ok(&["import", &new]);
@@ -454,15 +399,9 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
     assert_eq!(csv(&scene, current), ["other"]);
     // The fit is kept, and can be made current.
     ran.expect_stderr("`first-fit24` is stored but not current");
-    scene.ok(&[
-        "labels",
-        "fit",
-        "--gold",
-        &answers,
-        "--label-set",
-        "first",
-        "--make-current",
-    ]);
+    scene.ok(&format!(
+        "labels fit --gold {answers} --label-set first --make-current"
+    ));
     assert_eq!(csv(&scene, current), ["first-fit24"]);
 }
 
@@ -472,8 +411,8 @@ fn two_concurrent_fits_make_one_label_set() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
         let fit = || {
-            let mut command =
-                scene.command(&["labels", "fit", "--gold", &answers, "--make-current"]);
+            let args = ["labels", "fit", "--gold", &answers, "--make-current"];
+            let mut command = scene.command(&args);
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
@@ -487,6 +426,6 @@ fn two_concurrent_fits_make_one_label_set() {
         let labelled = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM labeled_posts";
         assert_eq!(csv(&scene, labelled), ["30,30"]);
         assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
-        scene.ok(&["db", "check"]);
+        scene.ok("db check");
     }
 }

@@ -5,17 +5,17 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::labels::{FOOD, GAMING, MUSIC, Scene};
-use crate::support::builders::pipeline;
+use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
 use crate::support::postgres::{databases, sqlite};
-use crate::support::program::Program;
+use crate::support::program::{Program, words};
 
 const IN_ADDITION: &str = "these labels are stored in addition to the current ones";
 const STILL: &str = "the views still show";
 
 /// Returns the rows of `labels list`: name, labelled posts, and true for the current version.
 fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
-    let list = scene.json(&["labels", "list"]);
+    let list = scene.json("labels list");
     let row = |row: &Value| {
         let name = row["label_set"].as_str().unwrap().to_owned();
         let posts = row["posts"].as_u64().unwrap();
@@ -29,40 +29,33 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let before = scene.dump();
-        let other = pipeline("other", "", &[GAMING, FOOD]);
-        let other = scene.program.write("other.toml", other);
-        let message = scene.ok(&["classify", "--pipeline", &other]).stderr;
-        for part in [
-            IN_ADDITION,
-            STILL,
-            "`other`",
-            "`first`",
-            "`topicmill labels use other`",
-        ] {
-            assert!(message.contains(part), "{part}: {message}");
-        }
+        scene.write("other.toml", pipeline("other", "", &[GAMING, FOOD]));
+        let ran = scene.ok("classify --pipeline other.toml");
+        ran.expect_stderr_all(&[IN_ADDITION, STILL, "`topicmill labels use other`"]);
         // One warning says it all.
-        assert_eq!(message.matches("`first`").count(), 1, "{message}");
+        assert_eq!(ran.stderr.matches("`first`").count(), 1, "{}", ran.stderr);
         assert_eq!(scene.dump(), before);
         // Without a pipeline file, the run uses the built-in topics.
-        let message = scene.ok(&["classify"]).stderr;
-        assert!(message.contains(IN_ADDITION) && message.contains("`sixteen-topics`"));
+        scene
+            .ok("classify")
+            .expect_stderr_all(&[IN_ADDITION, "`sixteen-topics`"]);
         assert_eq!(scene.dump(), before);
         let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
+        let expected = [("sixteen-topics", false), ("other", false), ("first", true)];
         assert_eq!(
             listed(&scene),
-            [
-                stored("sixteen-topics", 31, false),
-                stored("other", 31, false),
-                stored("first", 31, true)
-            ]
+            expected.map(|(name, is_current)| stored(name, 31, is_current))
         );
         // A daily run with the current file logs neither notice.
-        let message = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
-        assert!(
-            !message.contains(IN_ADDITION) && !message.contains(STILL),
-            "{message}"
-        );
+        let is_silent = |args: &str| {
+            let message = scene.ok(args).stderr;
+            let notices = [IN_ADDITION, STILL];
+            assert!(
+                !notices.iter().any(|part| message.contains(part)),
+                "{message}"
+            );
+        };
+        is_silent("classify --pipeline first.toml");
 
         // Labels and scores of `other` appear only in the views that cover all label sets.
         let count = |of: &str| {
@@ -78,23 +71,15 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         );
         assert_eq!(count("post_scores_all"), 31 * (16 + 2 + 3));
 
-        let message = scene.ok(&["labels", "use", "other"]).stderr;
-        assert!(
-            message.contains("now show") && message.contains("posts=31"),
-            "{message}"
-        );
+        scene
+            .ok("labels use other")
+            .expect_stderr_all(&["now show", "posts=31"]);
         assert_ne!(scene.dump(), before);
         assert_eq!(listed(&scene)[1], stored("other", 31, true));
-        let message = scene.ok(&["labels", "use", "current"]).stderr;
-        assert!(message.contains("already"), "{message}");
-        scene.ok(&["labels", "use", &scene.first]);
+        scene.ok("labels use current").expect_stderr("already");
+        scene.ok("labels use first.toml");
         assert_eq!(scene.dump(), before);
-        let make = ["classify", "--make-current", "--pipeline", &other];
-        let message = scene.ok(&make).stderr;
-        assert!(
-            !message.contains(IN_ADDITION) && !message.contains(STILL),
-            "{message}"
-        );
+        is_silent("classify --make-current --pipeline other.toml");
         assert_ne!(scene.dump(), before);
     }
 }
@@ -105,65 +90,48 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     let scene = Scene::new(&database, 31);
     let before = scene.dump();
     let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
-    let changed = scene.program.write("changed.toml", changed);
-    let message = scene.ok(&["classify", "--pipeline", &changed]).stderr;
-    assert!(
-        message.contains("show the labels of `first` (version"),
-        "{message}"
-    );
+    scene.write("changed.toml", changed);
+    let ran = scene.ok("classify --pipeline changed.toml");
     assert_eq!(scene.dump(), before);
-    let list = scene.json(&["labels", "list"]);
+    let list = scene.json("labels list");
     let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
     // The command that the run suggests works as printed.
-    let output = format!("`topicmill labels use {}`", versions[0]);
-    assert!(message.contains(&output), "{message}");
-    for words in [
-        &["labels", "use", "first"][..],
-        &["labels", "diff", "current", "first"],
-        &["labels", "diff", "first", &changed],
-        &["labels", "diff", "first@minilm-reddit-topics", "current"],
+    ran.expect_stderr(&format!("`topicmill labels use {}`", versions[0]));
+    for args in [
+        "labels use first",
+        "labels diff current first",
+        "labels diff first changed.toml",
+        "labels diff first@minilm-reddit-topics current",
     ] {
-        let ran = scene.run(words);
-        assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);
-        let names_both = versions.iter().all(|version| ran.stderr.contains(version));
-        assert!(names_both, "{words:?}: {}", ran.stderr);
+        let ran = scene.run(args);
+        ran.expect_exit(2, &versions[0]);
+        ran.expect_stderr(&versions[1]);
     }
     scene.ok(&["labels", "use", &versions[0][..6]]);
-    let list = scene.json(&["labels", "list"]);
-    let current = |i: usize| {
-        (
-            list[i]["version"] == versions[0],
-            list[i]["current"] == true,
-        )
-    };
-    assert!(
-        [0, 1].map(current).iter().all(|(meant, is)| meant == is),
-        "{list}"
+    let list = scene.json("labels list");
+    assert_eq!(
+        (&list[0]["version"], &list[0]["current"]),
+        (&json!(versions[0]), &json!(true))
     );
-    scene.ok(&["labels", "use", &scene.first]);
+    assert_eq!(list[1]["current"], false);
+    scene.ok("labels use first.toml");
     assert_eq!(scene.dump(), before);
 
     // A set without labels or an unknown one is rejected.
-    let never = pipeline("never", "", &[FOOD, MUSIC]);
-    let never = scene.program.write("never.toml", never);
+    scene.write("never.toml", pipeline("never", "", &[FOOD, MUSIC]));
     for (word, message) in [
-        (never.as_str(), "--make-current"),
+        ("never.toml", "--make-current"),
         ("nothing", "neither a pipeline file"),
         ("", "neither a pipeline file"),
     ] {
-        let ran = scene.run(&["labels", "use", word]);
-        ran.expect_exit(2, message);
+        scene.run(&["labels", "use", word]).expect_exit(2, message);
     }
     assert_eq!(scene.dump(), before);
     let program = Program::new();
-    let ran = program.run(&["--database", "sqlite:no.db", "labels", "use", "x"]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    program.ok(&["db", "create"]);
-    let ran = program.run(&["labels", "use", "current"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    program
-        .ok(&["labels", "list"])
-        .expect_stderr("no label set");
+    assert_eq!(program.run("labels use current").code, 4);
+    program.ok("db create");
+    assert_eq!(program.run("labels use current").code, 2);
+    program.ok("labels list").expect_stderr("no label set");
 }
 
 #[test]
@@ -173,31 +141,22 @@ fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
         let before = scene.dump();
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = ["--model", tiny.to_str().unwrap()];
-        let classify = ["classify", "--pipeline", &scene.first];
-        let message = scene.ok(&[&classify[..], &tiny].concat()).stderr;
-        for part in [
-            IN_ADDITION,
-            STILL,
-            "this run uses the model tiny-bert-nli",
-            "use first --model ",
-        ] {
-            assert!(message.contains(part), "{part}: {message}");
-        }
+        let classify = words("classify --pipeline first.toml");
+        scene
+            .ok(&[&classify[..], &tiny].concat())
+            .expect_stderr_all(&[IN_ADDITION, STILL, "tiny-bert-nli", "use first --model "]);
         assert_eq!(scene.dump(), before);
         // With two models, the current one is used.
-        let message = scene.ok(&["labels", "use", "first"]).stderr;
-        assert!(message.contains("already"), "{message}");
-        scene.ok(&["labels", "use", "first", "--model", "tiny-bert-nli"]);
+        scene.ok("labels use first").expect_stderr("already");
+        scene.ok("labels use first --model tiny-bert-nli");
         assert_ne!(scene.dump(), before);
-        scene
-            .run(&["labels", "use", "first", "--model", "nobody"])
-            .expect_exit(2, "minilm");
-        let other = pipeline("other", "", &[GAMING, FOOD]);
-        let other = scene.program.write("other.toml", other);
+        let nobody = scene.run("labels use first --model nobody");
+        nobody.expect_exit(2, "minilm");
         // The current model has no labels of `other`, so `labels use` selects the model that does.
-        scene.ok(&["classify", "--pipeline", &other]);
-        scene.ok(&["labels", "use", "other"]);
-        scene.ok(&["labels", "use", "first"]);
+        scene.write("other.toml", pipeline("other", "", &[GAMING, FOOD]));
+        scene.ok("classify --pipeline other.toml");
+        scene.ok("labels use other");
+        scene.ok("labels use first");
         assert_eq!(scene.dump(), before);
     }
 }
@@ -205,21 +164,14 @@ fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
 #[test]
 fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
     for database in databases() {
-        let program = Program::new();
-        let url = ["--database", database.url.as_str()];
-        let post = json!({"id": "new1", "title": "roast chicken", "selftext": "", "subreddit": "food",
-            "created_utc": 1_700_000_000});
-        let posts = program.write("posts.ndjson", post.to_string());
-        program.ok(&[&url[..], &["import", &posts]].concat());
+        let program = Program::with_database(&database.url);
+        program.write("posts.ndjson", builders::line(1, "roast chicken"));
+        program.ok("import posts.ndjson");
         let start = |name: &str, labels| {
             let file = program.write(&format!("{name}.toml"), pipeline(name, "", labels));
-            let args = [&url[..], &["classify", "--pipeline", &file]].concat();
-            let mut command = program.command(&args);
-            command
-                .stderr(Stdio::piped())
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap()
+            let mut command = program.command(&["classify", "--pipeline", &file]);
+            command.stderr(Stdio::piped()).stdout(Stdio::null());
+            command.spawn().unwrap()
         };
         let both = [start("one", &[GAMING, FOOD]), start("two", &[MUSIC, FOOD])];
         let message = both.map(|child| {
@@ -230,11 +182,9 @@ fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
         });
         let second = message
             .iter()
-            .filter(|message| message.contains(IN_ADDITION))
-            .count();
-        assert_eq!(second, 1, "{message:?}");
-        let list = program.ok(&[&url[..], &["labels", "list", "--format", "json"]].concat());
-        let list: Value = serde_json::from_str(&list.stdout).unwrap();
+            .filter(|message| message.contains(IN_ADDITION));
+        assert_eq!(second.count(), 1, "{message:?}");
+        let list = program.json("labels list");
         let list = list.as_array().unwrap();
         assert_eq!(list.len(), 2);
         assert_eq!(list.iter().filter(|row| row["current"] == true).count(), 1);
@@ -246,15 +196,10 @@ fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
 fn a_purged_post_is_in_no_view() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
-        scene.ok(&["classify"]);
-        let ids = scene.program.write("ids.txt", "t3_k00003\n");
-        scene.ok(&["purge", "--ids", &ids]);
-        for view in [
-            "labeled_posts",
-            "labeled_posts_all",
-            "post_scores",
-            "post_scores_all",
-        ] {
+        scene.ok("classify");
+        scene.write("ids.txt", "t3_k00003\n");
+        scene.ok("purge --ids ids.txt");
+        for view in words("labeled_posts labeled_posts_all post_scores post_scores_all") {
             let rows = format!("SELECT fullname FROM {view} WHERE fullname = 't3_k00003'");
             assert_eq!(scene.json(&["sql", &rows]), json!([]), "{view}");
         }
@@ -264,12 +209,7 @@ fn a_purged_post_is_in_no_view() {
 #[test]
 fn the_schema_is_shown_without_a_database() {
     let program = Program::new();
-    let none = [
-        "--database",
-        "sqlite:no/such/folder/x.db",
-        "sql",
-        "--schema",
-    ];
+    let none = words("--database sqlite:no/such/folder/x.db sql --schema");
     let shown = program.ok(&none).stdout;
     for name in [
         "labeled_posts_all",
@@ -300,5 +240,5 @@ fn the_schema_is_shown_without_a_database() {
     let ran = program.run(&[&none[..], &["label_post"]].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     ran.expect_stderr("`labeled_posts`");
-    assert_eq!(program.run(&["sql", "--schema", "posts", "--list"]).code, 2);
+    assert_eq!(program.run("sql --schema posts --list").code, 2);
 }

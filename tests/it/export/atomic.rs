@@ -39,7 +39,7 @@ async fn an_export_is_a_consistent_snapshot() {
         };
         let parts = Arc::new(AtomicU64::new(0));
         let command = {
-            let mut command = scene.program.command(&["purge", "--ids"]);
+            let mut command = scene.program.command("purge --ids");
             let ids = (0..12).map(|i| format!("k{i:06}\n"));
             let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
             command.arg(scene.program.write("ids.txt", ids));
@@ -70,7 +70,7 @@ async fn an_export_is_a_consistent_snapshot() {
         assert_eq!(counts.unwrap().rows, 1_212);
         assert!(parts.load(Ordering::Relaxed) > 35);
         assert_eq!(scene.view().len(), 0, "all posts are purged");
-        let rows = scene.jsonl("a.jsonl");
+        let rows = scene.read_lines("a.jsonl");
         assert!(rows[..12].iter().all(|row| row["score_food"].is_number()));
         assert!(
             rows[12..]
@@ -108,15 +108,12 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(
-        fs::read_to_string(scene.path("old.parquet")).unwrap(),
-        "old"
-    );
+    assert_eq!(scene.read("old.parquet"), "old");
     // An export that reaches a file size limit leaves no file.
     let export = ["export", "old.csv", "--unlabelled"];
     run_limited(&scene.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
     assert!(!scene.path("old.csv").exists());
-    scene.ok(&["export", "old.parquet", "--overwrite", "--unlabelled"]);
+    scene.ok("export old.parquet --overwrite --unlabelled");
     let file = File::open(scene.path("old.parquet")).unwrap();
     let file = SerializedFileReader::new(file).unwrap();
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);

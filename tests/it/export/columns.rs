@@ -8,51 +8,15 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
         return;
     }
     for database in databases() {
-        let program = Program::with_database(&database.url);
-        let texts = [
-            "the boss of the third level has a shield that breaks after nine hits",
-            "which knife do you use to cut onions without crying into the soup",
-            "my neighbour plays the trumpet at night and nobody seems to mind it",
-            "a patch of the racing game has removed my favourite car from it",
-            "how long does bread have to rest before it goes into the oven",
-        ];
-        let lines = texts.iter().enumerate().map(|(i, text)| {
-            let post = json!({
-                "id": format!("k{i}"), "title": text, "selftext": "", "subreddit": "mixed",
-                "created_utc": 1_700_000_000 + i,
-            });
-            format!("{post}\n")
-        });
-        let posts = program.write("posts.ndjson", lines.collect::<String>());
-        let labels = program.write("two.toml", LABELS);
-        let scene = Scene { program };
-        scene.ok(&["import", &posts]);
-        scene.ok(&["classify", "--pipeline", &labels]);
-        scene.ok(&["export", "unchecked"]);
-        let files = fs::read_dir(scene.path("unchecked/data")).unwrap();
-        let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
-        assert_eq!(files, ["train-00000-of-00001.parquet"]);
-        let card = fs::read_to_string(scene.path("unchecked/README.md")).unwrap();
-        for part in [
-            "  - split: train\n",
-            "| language | not detected",
-            "- n<1K\n",
-        ] {
-            assert!(card.contains(part), "{card}");
-        }
+        let scene = Scene::labelled(&database, 5);
         for (annotator, answers) in [
-            ("anna", "id,label\nk0,gaming\nk1,food\nk2,none\n"),
-            ("ben", "id,label\nk0,gaming\nk1,gaming\n"),
+            ("anna", "k000000,gaming\nk000001,food\nk000002,none\n"),
+            ("ben", "k000000,gaming\nk000001,gaming\n"),
         ] {
-            let answers = scene.program.write("answers.csv", answers);
-            scene.ok(&[
-                "labels",
-                "gold",
-                "import",
-                &answers,
-                "--annotator",
-                annotator,
-            ]);
+            scene.write("answers.csv", format!("id,label\n{answers}"));
+            scene.ok(&format!(
+                "labels gold import answers.csv --annotator {annotator}"
+            ));
         }
         let expected = [
             (json!("gaming"), json!("anna, ben")),
@@ -62,8 +26,8 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
             (Value::Null, Value::Null),
             (Value::Null, Value::Null),
         ];
-        scene.ok(&["export", "gold.jsonl"]);
-        let rows = scene.jsonl("gold.jsonl");
+        scene.ok("export gold.jsonl");
+        let rows = scene.read_lines("gold.jsonl");
         let found = rows
             .iter()
             .map(|row| (row["gold"].clone(), row["gold_by"].clone()));
@@ -76,23 +40,23 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
             }
         }
         // An answer about the post's earlier text does not count.
-        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k3') WHERE \
-            fullname = 't3_k2'";
+        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k000003') \
+                      WHERE fullname = 't3_k000002'";
         database.run(edited).await;
-        assert_eq!(scene.view()["t3_k2"]["gold_by"], Value::Null);
-        scene.ok(&["export", "data-set"]);
-        let card = fs::read_to_string(scene.path("data-set/README.md")).unwrap();
-        let classes = [
-            "  - name: label",
-            "    dtype:",
-            "      class_label:",
-            "        names:",
-            "          '0': \"gaming\"",
-            "          '1': \"food\"",
-            "  - name",
-        ];
-        let classes = &classes.join("\n");
-        assert!(card.contains(classes), "{card}");
+        assert_eq!(scene.view()["t3_k000002"]["gold_by"], Value::Null);
+        scene.ok("export data-set");
+        let files = fs::read_dir(scene.path("data-set/data")).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(files, ["train-00000-of-00001.parquet"]);
+        let card = scene.read("data-set/README.md");
+        for part in [
+            "  - split: train\n",
+            "- n<1K\n",
+            "  - name: label\n    dtype:\n      class_label:\n        names:\n          '0': \"gaming\"\n          \
+             '1': \"food\"\n  - name",
+        ] {
+            assert!(card.contains(part), "{card}");
+        }
         scene.refused(&["export", "x.csv", "--vectors"], &["embedding model"]);
     }
 }
@@ -104,15 +68,14 @@ fn vectors_are_exported_in_every_format() {
     }
     for database in databases() {
         let program = Program::with_database(&database.url).with_default_model();
-        let texts = program.write("posts.ndjson", posts(7));
-        let labels = program.write("two.toml", LABELS);
+        program.import(&posts(7));
+        program.write("two.toml", LABELS);
         let scene = Scene { program };
-        scene.ok(&["import", &texts]);
-        scene.ok(&["classify", "--pipeline", &labels]);
+        scene.ok("classify --pipeline two.toml");
         for out in ["v.jsonl", "v.csv", "v.parquet"] {
             scene.ok(&["export", out, "--vectors"]);
         }
-        let rows = scene.jsonl("v.jsonl");
+        let rows = scene.read_lines("v.jsonl");
         let vectors: Vec<Vec<f32>> = rows
             .iter()
             .map(|row| serde_json::from_value(row["vector"].clone()).unwrap())
@@ -141,13 +104,11 @@ fn vectors_are_exported_in_every_format() {
         for (vector, read) in vectors.iter().zip(file.get_row_iter(None).unwrap()) {
             let read = read.unwrap();
             let list = read.get_list(column).unwrap().elements().iter();
-            let read: Vec<f32> = list
-                .map(|field| match field {
-                    parquet::record::Field::Float(x) => *x,
-                    other => panic!("{other}"),
-                })
-                .collect();
-            assert_eq!(&read, vector);
+            let read = list.map(|field| match field {
+                parquet::record::Field::Float(x) => *x,
+                other => panic!("{other}"),
+            });
+            assert!(read.eq(vector.iter().copied()));
             count += 1;
         }
         assert_eq!(count, rows.len());
