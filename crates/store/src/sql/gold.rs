@@ -14,7 +14,7 @@ use super::super::gold::{
 use super::super::{Result, StoreError, Target};
 use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash};
 use topicmill_score::short_hash;
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
@@ -23,21 +23,6 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
 /// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
-
-/// A row of `gold`. The Boolean before the hash is true if it is the hash of the post's current text.
-type AnswerRow = (
-    String,
-    String,
-    Option<String>,
-    Option<i64>,
-    String,
-    String,
-    Timestamp,
-    bool,
-    bool,
-    Vec<u8>,
-    Option<String>,
-);
 
 /// The fitted label sets, latest first.
 const FITS: &str =
@@ -191,42 +176,34 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
-        let rows: Vec<AnswerRow> = sqlx::query_as::<DB, _>(
+        const WHAT: &str = "read answers";
+        let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
         )
         .fetch_all(&self.pool)
         .await
-        .context("read answers")?;
-        let stored = |(
-            name,
-            annotator,
-            label,
-            label_set,
-            chosen,
-            source,
-            at,
-            random,
-            is_present,
-            hash,
-            note,
-        ): AnswerRow| {
+        .context(WHAT)?;
+        let stored = |row: DB::Row| {
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let hash: Vec<u8> = row.try_get(9).context(WHAT)?;
+            let text = |column: usize| row.try_get::<String, _>(column).context(WHAT);
             Ok(StoredGold {
+                in_random_sample: row.try_get(7).context(WHAT)?,
+                is_of_present_text: row.try_get(8).context(WHAT)?,
                 answer: GoldAnswer {
-                    fullname: parse_column(&name, &name)?,
-                    annotator,
-                    label,
-                    label_set,
-                    chosen: parse_column(&name, &chosen)?,
-                    source: parse_column(&name, &source)?,
-                    answered_at: at,
+                    annotator: text(1)?,
+                    label: row.try_get(2).context(WHAT)?,
+                    label_set: row.try_get(3).context(WHAT)?,
+                    chosen: parse_column(&fullname, &text(4)?)?,
+                    source: parse_column(&fullname, &text(5)?)?,
+                    answered_at: row.try_get(6).context(WHAT)?,
                     is_dated: true,
-                    text_hash: Some(parse_column(&name, &topicmill_score::hex(&hash))?),
-                    note,
+                    text_hash: Some(parse_column(&fullname, &topicmill_score::hex(&hash))?),
+                    note: row.try_get(10).context(WHAT)?,
+                    fullname,
                 },
-                in_random_sample: random,
-                is_of_present_text: is_present,
             })
         };
         rows.into_iter().map(stored).collect()
@@ -451,10 +428,13 @@ fn fit_row(id: i64, name: String, hash: &str, fitted: &Value) -> Result<FitRow> 
 }
 
 /// Parses a value that topicmill wrote.
-fn parse_column<T: std::str::FromStr<Err: std::fmt::Display>>(row: &str, text: &str) -> Result<T> {
+fn parse_column<T>(row: &Fullname, text: &str) -> Result<T>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
     text.parse().map_err(|error: T::Err| StoreError::Corrupt {
         table: "gold",
-        row: row.to_owned(),
+        row: row.to_string(),
         detail: error.to_string(),
     })
 }
