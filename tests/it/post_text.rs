@@ -104,7 +104,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
 }
 
 #[test]
-fn a_changed_text_rule_labels_only_the_texts_that_it_affects_again() {
+fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
     for program in Program::on_each_database() {
         let posts = [
             line("a1", "My loaf", "It rose."),
@@ -113,12 +113,17 @@ fn a_changed_text_rule_labels_only_the_texts_that_it_affects_again() {
         .concat();
         assert_eq!(imported(&program, &posts), [2, 0]);
         assert_eq!(classified(&program), 2);
+        let hashes = "SELECT text_hash FROM posts ORDER BY fullname";
+        let right = program.rows(hashes);
         let stale = "UPDATE posts SET text_hash = BYTES(0000000000000000) WHERE fullname = 't3_a1'";
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(execute(&program.url(), stale));
         let older = "UPDATE meta SET value = '0' WHERE key = 'text_rule'";
         program.execute(older);
-        assert_eq!(classified(&program), 1);
+        assert_ne!(program.rows(hashes), right);
+        // The labels of the right hash are still stored.
+        assert_eq!(classified(&program), 0);
+        assert_eq!(program.rows(hashes), right);
         let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
         assert_eq!(program.scalar(rule), TEXT_RULE.to_string());
         assert_eq!(classified(&program), 0);
