@@ -123,12 +123,7 @@ impl IntoResponse for PageError {
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         let status = match &error {
-            StoreError::Query(_)
-            | StoreError::QueryInterrupted {
-                is_transient: false,
-                ..
-            } => StatusCode::BAD_REQUEST,
-            StoreError::Superuser { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
+            StoreError::Denied(_) => StatusCode::FORBIDDEN,
             StoreError::Newer { .. }
             | StoreError::NoTables(_)
             | StoreError::NotMigrated(_)
