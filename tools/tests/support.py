@@ -9,11 +9,14 @@ import os
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 from models import QUIET
 
 os.environ |= QUIET  # before any library reads the environment
+
+from safetensors.torch import load_file, save_file
 
 import model
 import random_model
@@ -53,6 +56,32 @@ def change_json(path: Path, **fields: object) -> None:
     content = json.loads(path.read_text(encoding="utf-8")) | fields
     content = {name: value for name, value in content.items() if value is not None}
     path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def remove(name: str) -> Callable[[Path], object]:
+    """Removes a file."""
+    return lambda folder: (folder / name).unlink()
+
+
+def halve(name: str) -> Callable[[Path], object]:
+    """Truncates a file in the middle, as an interrupted download does."""
+
+    def change(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return change
+
+
+def drop_weights(part: str) -> Callable[[Path], object]:
+    """Removes the weights whose names contain `part`."""
+
+    def change(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        kept = {name: tensor for name, tensor in load_file(path).items() if part not in name}
+        save_file(kept, path, {"format": "pt"})
+
+    return change
 
 
 def run(*words: object) -> tuple[int, str]:

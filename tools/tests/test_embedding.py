@@ -35,7 +35,7 @@ from parity.models import (
     train_byte_level_bpe,
     wordpiece_vocabulary,
 )
-from tests.support import ROOT, change_json, manifest_of, run, source_folder
+from tests.support import ROOT, change_json, drop_weights, halve, manifest_of, remove, run, source_folder
 from tests.test_training import posts, written
 from tests.test_training import run as train
 from tests.test_vectors import pipeline_file
@@ -249,13 +249,13 @@ class Refused(unittest.TestCase):
     def test_folders_that_cannot_be_used(self):
         """Exit code 2, and a message."""
         for change, expected in (
-            (without("tokenizer.json"), "has no `tokenizer.json`: save it with"),
-            (without("config.json"), "has no `config.json`: copy it"),
-            (without("model.safetensors"), "has no weights"),
-            (cut("model.safetensors"), "cannot be read"),
-            (cut("tokenizer.json"), "the tokenizer of"),
-            (cut("modules.json"), "modules.json` cannot be read"),
-            (less_weights, "lack `encoder.layer.0.attention.self.query.weight`"),
+            (remove("tokenizer.json"), "has no `tokenizer.json`: save it with"),
+            (remove("config.json"), "has no `config.json`: copy it"),
+            (remove("model.safetensors"), "has no weights"),
+            (halve("model.safetensors"), "cannot be read"),
+            (halve("tokenizer.json"), "the tokenizer of"),
+            (halve("modules.json"), "modules.json` cannot be read"),
+            (drop_weights("encoder.layer.0.attention.self.query.weight"), "lack `encoder.layer.0.attention.self.query.weight`"),
             (wider, "do not have the shape that `config.json` specifies"),
             (with_json("modules.json", []), "there must be Transformer, Pooling, Normalize"),
             (with_json("modules.json", {"type": 1}), "is not a list of modules"),
@@ -264,7 +264,7 @@ class Refused(unittest.TestCase):
             (with_json("1_Pooling/config.json", pooling("max_tokens")), "the pooling is pooling_mode_max_tokens; use"),
             (with_json("1_Pooling/config.json", pooling("cls_token") | pooling("") | BOTH), "the pooling is cls, mean"),
             (with_json("1_Pooling/config.json", {"pooling_mode": "lasttoken"}), "the pooling is lasttoken; use"),
-            (without("1_Pooling/config.json"), "has no `config.json`"),
+            (remove("1_Pooling/config.json"), "has no `config.json`"),
             (with_json("sentence_bert_config.json", {"max_seq_length": "long"}), "`max_seq_length`"),
             (with_json(PROMPTS, DEFAULT_PROMPT), "the default prompt `query`, which is put before"),
             (foreign_tokenizer, "belongs to a different model: its ids go up to"),
@@ -360,21 +360,6 @@ BOTH = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
 DEFAULT_PROMPT = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
 
 
-def without(name: str) -> Callable[[Path], None]:
-    """Removes a file."""
-    return lambda folder: (folder / name).unlink()
-
-
-def cut(name: str) -> Callable[[Path], None]:
-    """Truncates a file to its first half."""
-
-    def change(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2])
-
-    return change
-
-
 def with_json(name: str, content: object) -> Callable[[Path], None]:
     """Replaces a file."""
     return lambda folder: write(folder / name, content)
@@ -388,13 +373,6 @@ def another_module(kind: str) -> Callable[[Path], None]:
         write(folder / "modules.json", [*modules, {"idx": 3, "name": "3", "path": "3_More", "type": kind}])
 
     return change
-
-
-def less_weights(folder: Path) -> None:
-    """Removes a weight matrix."""
-    weights = load_file(folder / "model.safetensors")
-    del weights["encoder.layer.0.attention.self.query.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def wider(folder: Path) -> None:

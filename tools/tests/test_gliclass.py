@@ -12,15 +12,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from models.gliclass import GliclassSource, read_gliclass
 from models.inputs import Pair, feed
 from parity.cases import FORTY, ODD, TEXTS
 from parity.gliclass import Spec, logits_of, write_checkpoint
-from tests.support import ROOT, change_json, manifest_of, run, source_folder
+from tests.support import ROOT, change_json, drop_weights, manifest_of, remove, run, source_folder
 
 # Scorers and poolings of published models, and the others that the package offers.
 FIELDS = {
@@ -171,9 +169,9 @@ class Refusals(unittest.TestCase):
             (config(max_labels_alloc="fixed", max_num_classes=2), "2 labels at most"),
             (config(task_prompt=3), "`task_prompt` is not a string"),
             (config(class_token_index=7), "`class_token_index` of config.json is 7"),
-            (lambda folder: (folder / "tokenizer.json").unlink(), "has no `tokenizer.json`"),
+            (remove("tokenizer.json"), "has no `tokenizer.json`"),
             (forget_token, "has no token `<<LABEL>>`"),
-            (drop_scorer, "the weights of"),
+            (drop_weights("classes_projector"), "the weights of"),
         ]
         for change, words in cases:
             with self.subTest(words):
@@ -213,11 +211,3 @@ def forget_token(folder: Path) -> None:
         text = (folder / name).read_text(encoding="utf-8")
         (folder / name).write_text(text.replace("<<LABEL>>", "<<OTHER>>"), encoding="utf-8")
     assert "<<LABEL>>" not in json.dumps(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8")))
-
-
-def drop_scorer(folder: Path) -> None:
-    """Removes the projection of the labels."""
-    path = folder / "model.safetensors"
-    kept = {name: tensor for name, tensor in load_file(path).items() if "classes_projector" not in name}
-    assert all(isinstance(tensor, torch.Tensor) for tensor in kept.values())
-    save_file(kept, path, {"format": "pt"})

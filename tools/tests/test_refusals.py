@@ -16,7 +16,18 @@ from models import GraphError, bart
 from models.export import export_onnx
 from models.source import read_source
 from models.verify import proof_of, verify
-from tests.support import ROOT, change_json, copy_of, manifest_of, model_folder, run, source_folder
+from tests.support import (
+    ROOT,
+    change_json,
+    copy_of,
+    drop_weights,
+    halve,
+    manifest_of,
+    model_folder,
+    remove,
+    run,
+    source_folder,
+)
 
 
 class WrongGraphs(unittest.TestCase):
@@ -185,32 +196,6 @@ def shrink_vocabulary(folder: Path) -> None:
     save_file(weights, path, {"format": "pt"})
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     change_json(folder / "config.json", vocab_size=size - 16)
-
-
-def remove(name: str) -> Callable[[Path], None]:
-    """Removes a file."""
-    return lambda folder: (folder / name).unlink()
-
-
-def halve(name: str) -> Callable[[Path], object]:
-    """Truncates a file in the middle, as an interrupted download does."""
-
-    def change(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2])
-
-    return change
-
-
-def drop_weights(prefix: str) -> Callable[[Path], object]:
-    """Removes the weights of a module from the file."""
-
-    def change(folder: Path) -> None:
-        path = folder / "model.safetensors"
-        kept = {name: tensor for name, tensor in load_file(path).items() if not name.startswith(prefix)}
-        save_file(kept, path, {"format": "pt"})
-
-    return change
 
 
 def lose_shard(folder: Path) -> None:
