@@ -304,46 +304,6 @@ async fn a_page_is_stored_atomically_with_its_position() {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread")]
-async fn postgres_sockets_use_nodelay_and_keepalive() {
-    use crate::support::proxy::Proxy;
-    use rustix::net::{getpeername, sockopt};
-    use std::net::SocketAddr;
-    use std::os::fd::BorrowedFd;
-    let Some(database) = crate::support::postgres::postgres() else {
-        return;
-    };
-    // No other socket connects to this port.
-    let proxy = Proxy::in_front_of(&database.url).await;
-    let url = proxy.url(&database.url);
-    let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap();
-    let port: u16 = port.parse().unwrap();
-    let store = Store::open(&url, Access::Create).await.unwrap();
-    store
-        .runs()
-        .begin_run(Stage::Collect, "w", at(0))
-        .await
-        .unwrap();
-    let mut sockets = 0;
-    for file in std::fs::read_dir("/proc/self/fd").unwrap() {
-        let number = file.unwrap().file_name().into_string().unwrap();
-        #[expect(unsafe_code, reason = "sqlx does not expose its socket")]
-        // SAFETY: the number is not -1, and nothing is read, written or closed through it. If another thread closes it,
-        // the calls fail.
-        let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };
-        let peer = getpeername(file).ok().flatten();
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-        if peer.is_some_and(|peer| peer.port() == port) {
-            sockets += 1;
-            assert!(sockopt::tcp_nodelay(file).unwrap());
-            assert!(sockopt::socket_keepalive(file).unwrap());
-        }
-    }
-    assert!(sockets > 0, "none of the store's sockets was found");
-    store.close().await.unwrap();
-}
-
 #[tokio::test]
 async fn an_edited_post_is_relabelled_and_keeps_no_stale_label() {
     for database in databases() {

@@ -27,7 +27,6 @@ mod report;
 mod rows;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod schedules;
-mod socket_options;
 mod sql;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod status;

@@ -12,7 +12,6 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres
 use super::super::bulk::Insert;
 use super::super::driver_error::{connect_advice, is_missing_database};
 use super::super::lock_wait::STEP;
-use super::super::socket_options::set_options;
 use super::super::{Access, Result, StoreError, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
 use topicmill_core::redact_url;
@@ -229,16 +228,12 @@ impl Dialect for Postgres {
         if access == Access::ReadOnly {
             session.push_str("; SET default_transaction_read_only = on");
         }
-        let port = options.get_port();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection: &mut PgConnection, _| {
                 let session = AssertSqlSafe(session.clone());
-                Box::pin(async move {
-                    set_options(port);
-                    connection.execute(session).await.map(drop)
-                })
+                Box::pin(async move { connection.execute(session).await.map(drop) })
             });
         // The pool would retry a failed connection until its timeout; a direct attempt reports the error at once.
         match first {
