@@ -214,12 +214,3 @@ def test_unusable_pipeline_files_are_rejected_with_the_cause(stored, tmp_path):
     for name, value in of_file.items():
         with pytest.raises(ValueError, match=f"`{name}` cannot be combined with `pipeline`"):
             Labeler(pipeline=folder / "five.toml", **{name: value})
-
-
-@pytest.mark.parametrize("file", sorted(REPOSITORY.glob("tests/it/fixtures/upgrade/*/labels.toml")), ids=str)
-def test_label_files_of_earlier_releases_are_read(file):
-    with (file.parent / "scored.csv").open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    labeler = Labeler(model=REPOSITORY / "tests/it/fixtures/models/tiny-bart-mnli", pipeline=file, threads=1)
-    for row, found in zip(rows, labeler.label([row["title"] for row in rows]), strict=True):
-        assert found["scores"][0] == pytest.approx(float(row["score"]), abs=1e-4)

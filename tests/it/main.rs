@@ -62,5 +62,4 @@ mod store;
 mod support;
 mod tables;
 mod time_ranges;
-mod upgrades;
 mod vectors;

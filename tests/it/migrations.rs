@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill_store::{Access, Migration, Store, StoreError};
 
-use crate::support::postgres::{TestDatabase, databases, postgres};
+use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::rows::{execute, fill, read_all};
 
@@ -97,38 +96,6 @@ async fn an_upgrade_is_atomic() {
         let store = upgraded(&database, Access::Create).await.unwrap();
         assert_eq!(schema(&store).await, 2);
     }
-}
-
-#[tokio::test]
-async fn an_upgrade_changes_no_grants() {
-    let Some(database) = postgres() else { return };
-    database.open().await.close().await.unwrap();
-    let role = format!("reader_{}", database.url.rsplit_once('/').unwrap().1);
-    let mut admin = PgConnection::connect(&database.url).await.unwrap();
-    let grant = format!(
-        "CREATE ROLE {role}; GRANT SELECT ON post_scores, topic_daily TO {role}; \
-         GRANT SELECT (title) ON posts TO {role}; GRANT SELECT ON topic_daily TO PUBLIC"
-    );
-    admin.execute(AssertSqlSafe(grant)).await.unwrap();
-    let store = upgraded(&database, Access::Create).await.unwrap();
-    store.close().await.unwrap();
-    for (role, relation, expected) in [
-        (role.as_str(), "post_scores", true),
-        (role.as_str(), "topic_daily", true),
-        (role.as_str(), "posts", false),
-        ("public", "topic_daily", true),
-        ("public", "post_scores", false),
-    ] {
-        let may: bool = sqlx::query_scalar("SELECT has_table_privilege($1, $2, 'SELECT')")
-            .bind(role)
-            .bind(relation)
-            .fetch_one(&mut admin)
-            .await
-            .unwrap();
-        assert_eq!(may, expected, "{role} {relation}");
-    }
-    let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
-    admin.execute(AssertSqlSafe(drop)).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! A database on a PostgreSQL server.
 
-use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -36,28 +35,6 @@ const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work
 
 /// Serialises migrations by processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
-/// Query for the grants on relations and their columns: the GRANT statement, the relation, and the column or NULL.
-const GRANTS: &str = "\
-SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
-              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
-              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, NULL \
-  FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') \
- AND a.grantee <> c.relowner \
- UNION \
-SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
-              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
-              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, t.attname::text \
-  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
- CROSS JOIN LATERAL aclexplode(t.attacl) a \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') \
- AND a.grantee <> c.relowner";
-/// Query for whether a relation has a column.
-const HAS_COLUMN: &str = "\
-SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
-                WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relname = $1 \
-                AND t.attname = $2 \
-                  AND NOT t.attisdropped)";
 /// URL parameters that sqlx 0.9 accepts for PostgreSQL (`options/parse.rs`); it ignores others.
 const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca, sslcert, ssl-cert, sslkey, ssl-key, \
     statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
@@ -172,20 +149,7 @@ impl Dialect for Postgres {
         // One transaction with its own lock, because sqlx would release its lock before the commit.
         let mut tx = pool.begin().await?;
         tx.execute(LOCK_SCHEMA).await?;
-        // A migration may recreate a view, which would silently lose the grants on it.
-        let before = grants(&mut tx).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
-        let after = grants(&mut tx).await?;
-        for (lost, relation, column) in before.difference(&after) {
-            // A renamed column keeps its grants under its new name.
-            if let Some(column) = column {
-                let there = sqlx::query_scalar(HAS_COLUMN).bind(relation).bind(column);
-                if !there.fetch_one(&mut *tx).await? {
-                    continue;
-                }
-            }
-            tx.execute(AssertSqlSafe(lost.clone())).await?;
-        }
         Ok(tx.commit().await?)
     }
 
@@ -334,16 +298,6 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let create = format!("CREATE DATABASE \"{}\" {terms}", name.replace('"', "\"\""));
     connection.execute(AssertSqlSafe(create)).await?;
     sqlx::Connection::close(connection).await
-}
-
-/// A GRANT statement, its relation, and its column if it grants a privilege on a column.
-type Grant = (String, String, Option<String>);
-
-/// Returns the grants on tables and views to users other than the owner, as statements. PostgreSQL drops them when a
-/// migration recreates a view.
-async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
-    let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
-    Ok(grants.into_iter().collect())
 }
 
 /// Waits for notifications from the trigger on `posts`.
