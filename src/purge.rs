@@ -69,8 +69,6 @@ pub struct PurgePlan {
     pub authors: Vec<String>,
     /// Purges the text of posts that were first stored more than this number of hours ago.
     pub retention_hours: Option<u32>,
-    /// Thins out sightings and runs older than this number of days.
-    pub thin_days: Option<u32>,
     /// Purges posts that Reddit no longer shows.
     pub check: Option<Check>,
     /// Leaves rewriting the file of a SQLite database to a later purge.
@@ -169,14 +167,11 @@ async fn run_steps(
         let posts = posts_by(worker, &plan.authors).await?;
         purge_requested(worker, &posts, report).await?;
     }
-    if plan.retention_hours.or(plan.thin_days).is_some() && !plan.trusts_clock {
-        check_clock(worker).await?;
-    }
     if let Some(hours) = plan.retention_hours {
+        if !plan.trusts_clock {
+            check_clock(worker).await?;
+        }
         purge_old_texts(worker, hours, report).await?;
-    }
-    if let Some(days) = plan.thin_days {
-        thin_history(worker, days, report).await?;
     }
     let checked = match (plan.check, reddit) {
         (Some(check), Some(reddit)) => check_deleted(worker, check, reddit, progress, report).await,
@@ -347,23 +342,6 @@ async fn purge_old_texts(
         if taken == 0 {
             break;
         }
-    }
-    Ok(())
-}
-
-/// Thins out one day per transaction, so that other processes can write in between.
-async fn thin_history(
-    worker: &Worker<'_>,
-    days: u32,
-    report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
-    let before = worker.hours_ago(days.saturating_mul(24)).await?;
-    while !worker.stop.is_cancelled() {
-        let Some(thinned) = worker.store.purging().thin_day(before).await? else {
-            break;
-        };
-        report.sightings += thinned.sightings;
-        report.runs += thinned.runs;
     }
     Ok(())
 }

@@ -52,9 +52,10 @@ const FILL_SQLITE: [&str; 6] = [
        i % 50, FALSE, TRUE, 'reddit', randomblob(16), \
        strftime('%Y-%m-%dT%H:%M:%S+00:00', 1700000000 + i * 60, 'unixepoch'), '2026-01-01T00:00:00+00:00', \
        '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00' FROM n",
-    "INSERT INTO sightings SELECT $2, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts",
-    "INSERT INTO sightings SELECT $3, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts \
-      WHERE rowid % 10 = 0",
+    "INSERT INTO sightings SELECT fullname, 'topic' || (rowid % 16), '2026-01-01', 1, $2, 'new', rowid % 1000, \
+       reddit_score FROM posts",
+    "INSERT INTO sightings SELECT fullname, 'topic' || (rowid % 16), '2026-01-02', 1, $3, 'new', rowid % 1000, \
+       reddit_score FROM posts WHERE rowid % 10 = 0",
     "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
        run_id, classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
@@ -77,10 +78,10 @@ const FILL_POSTGRES: [&str; 6] = [
        '/r/sub/comments/1' || lpad(to_hex(i), 6, '0') || '/a_title_of_about/', md5(i::text), i % 500, \
        i % 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000::bigint + i * 60), \
        '2026-01-01', '2026-01-01', '2026-01-01' FROM generate_series(1, $1) i",
-    "INSERT INTO sightings SELECT $2, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
-       FROM generate_series(1, $1) i",
-    "INSERT INTO sightings SELECT $3, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
-       FROM generate_series(10, $1, 10) i",
+    "INSERT INTO sightings SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'topic' || (i % 16), '2026-01-01', 1, $2, 'new', \
+       i % 1000, 1 FROM generate_series(1, $1) i",
+    "INSERT INTO sightings SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'topic' || (i % 16), '2026-01-02', 1, $3, 'new', \
+       i % 1000, 1 FROM generate_series(10, $1, 10) i",
     "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
        run_id, classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \

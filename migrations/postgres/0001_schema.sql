@@ -62,18 +62,6 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row contains the totals for all runs with the same day, stage and status. `purge --thin` replaces old runs with
--- these totals.
-CREATE TABLE run_days (
-    day     TEXT NOT NULL, -- the day on which the runs started (UTC), such as 2026-11-21
-    stage   TEXT NOT NULL, -- as in `runs`
-    status  TEXT NOT NULL, -- as in `runs`
-    runs    BIGINT NOT NULL, -- number of runs
-    seconds BIGINT NOT NULL, -- total duration in seconds
-    counts  JSONB NOT NULL DEFAULT '{}', -- the totals of the integers in their `counts`
-    PRIMARY KEY (day, stage, status)
-);
-
 -- Posts
 
 -- A row is a post as its source last returned it.
@@ -126,20 +114,21 @@ BEGIN
     END IF;
 END $$;
 
--- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
+-- A row records on which day runs saw a post for a topic, so that a year of hourly runs has few rows.
 --
 -- There are no foreign keys, because checking them took half the time of an import. A sighting is written in the same
--- transaction as its post. Two triggers below delete the sightings of a deleted post or run.
+-- transaction as its post. A trigger below deletes the sightings of a deleted post.
 CREATE TABLE sightings (
-    run_id       BIGINT NOT NULL, -- the run
-    topic        TEXT NOT NULL, -- the topic that it was collected for
     fullname     TEXT NOT NULL, -- the post
-    listing      TEXT, -- the listing: `hot`, `new`, `top` or `rising`; NULL for files
-    rank         BIGINT, -- its position in the listing, from 0
-    reddit_score BIGINT, -- Reddit's score at that time: upvotes minus downvotes
-    PRIMARY KEY (run_id, topic, fullname)
+    topic        TEXT NOT NULL, -- the topic that it was collected for
+    day          TEXT NOT NULL, -- the day (UTC), such as 2026-11-21
+    times_seen   BIGINT NOT NULL, -- the number of runs that saw it
+    run_id       BIGINT NOT NULL, -- the last of these runs
+    listing      TEXT, -- the listing where it was last seen: `hot`, `new`, `top` or `rising`; NULL for files
+    best_rank    BIGINT, -- its best position in a listing, from 0
+    reddit_score BIGINT, -- Reddit's score when it was last seen: upvotes minus downvotes
+    PRIMARY KEY (fullname, topic, day)
 );
-CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
 
 -- A row is a watermark: how far a subreddit was read.
 CREATE TABLE watermarks (
@@ -312,7 +301,7 @@ CREATE TABLE classifications (
     abstained     BOOLEAN NOT NULL, -- true if the post got no label
     other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than any label; `abstained` is then also true
     mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
-    run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was replaced with totals in `run_days`
+    run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it
     classified_at TIMESTAMPTZ NOT NULL, -- when it was written
     day           BIGINT, -- the post's day, for the views that compute counts: whole days since 1970 (UTC); NULL if the text has changed since
     topic         TEXT, -- `posts.topic`, for the same views; unused where `day` is NULL
@@ -388,8 +377,8 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 
 -- Triggers
 --
--- Two of the trigger functions run with the owner's privileges and search path, so that changing a post or a run needs
--- no privileges on dependent tables. These two disable sequential scans, because plans are cached per connection: a
+-- Two of the trigger functions run with the owner's privileges and search path, so that changing a post needs no
+-- privileges on dependent tables. These two disable sequential scans, because plans are cached per connection: a
 -- plan made while a table was small would read the whole table for each row.
 
 -- Notifies workers that are waiting for new posts.
@@ -401,20 +390,14 @@ END $$;
 CREATE TRIGGER posts_notify AFTER INSERT OR UPDATE OF text_hash ON posts
     FOR EACH STATEMENT EXECUTE FUNCTION topicmill_notify_posts();
 
--- Deletes the sightings of a deleted post or run.
+-- Deletes the sightings of a deleted post.
 CREATE FUNCTION topicmill_forget_sightings() RETURNS trigger LANGUAGE plpgsql
     SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 BEGIN
-    IF TG_TABLE_NAME = 'posts' THEN
-        DELETE FROM sightings WHERE fullname = OLD.fullname;
-    ELSE
-        DELETE FROM sightings WHERE run_id = OLD.id;
-    END IF;
+    DELETE FROM sightings WHERE fullname = OLD.fullname;
     RETURN NULL;
 END $$;
 CREATE TRIGGER posts_forget_sightings AFTER DELETE ON posts
-    FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
-CREATE TRIGGER runs_forget_sightings AFTER DELETE ON runs
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
 
 -- Deletes the logits of a deleted model.

@@ -62,18 +62,6 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row contains the totals for all runs with the same day, stage and status. `purge --thin` replaces old runs with
--- these totals.
-CREATE TABLE run_days (
-    day     TEXT NOT NULL,
-    stage   TEXT NOT NULL,
-    status  TEXT NOT NULL,
-    runs    INTEGER NOT NULL,
-    seconds INTEGER NOT NULL,
-    counts  TEXT NOT NULL DEFAULT '{}',
-    PRIMARY KEY (day, stage, status)
-);
-
 -- Posts
 
 -- A row is a post as its source last returned it.
@@ -116,17 +104,18 @@ CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has
 -- condition, so they cannot use this index, which is not in time order.
 CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
 
--- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
+-- A row records on which day runs saw a post for a topic, so that a year of hourly runs has few rows.
 CREATE TABLE sightings (
-    run_id       INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    topic        TEXT NOT NULL,
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    topic        TEXT NOT NULL,
+    day          TEXT NOT NULL,
+    times_seen   INTEGER NOT NULL,
+    run_id       INTEGER NOT NULL,
     listing      TEXT,
-    rank         INTEGER,
+    best_rank    INTEGER,
     reddit_score BIGINT,
-    PRIMARY KEY (run_id, topic, fullname)
+    PRIMARY KEY (fullname, topic, day)
 ) WITHOUT ROWID;
-CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
 
 -- A row is a watermark: how far a subreddit was read.
 CREATE TABLE watermarks (

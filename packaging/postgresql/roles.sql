@@ -49,9 +49,6 @@ END $$;
 GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
 GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
--- `purge --thin` replaces old runs with totals.
-GRANT DELETE ON runs TO topicmill_collector;
-GRANT INSERT, UPDATE ON run_days TO topicmill_collector;
 
 -- schedule run: the state of schedules. Each stage also needs its own role's privileges.
 GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;

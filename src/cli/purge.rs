@@ -1,4 +1,4 @@
-//! `topicmill purge`: deletes posts that were deleted on Reddit or that the user names, old post text, and old records.
+//! `topicmill purge`: deletes posts that were deleted on Reddit or that the user names, and old post text.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,12 @@ use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
 use topicmill_store::Access;
 
-/// The five kinds of purge, which can be combined.
+/// The four kinds of purge, which can be combined.
 const USAGE: &str = "\
 topicmill purge --check-deleted [OPTIONS]
        topicmill purge --ids <FILE> [OPTIONS]
        topicmill purge --author <NAME>... [OPTIONS]
-       topicmill purge --retention [<HOURS>] [OPTIONS]
-       topicmill purge --thin [<DAYS>] [OPTIONS]";
+       topicmill purge --retention [<HOURS>] [OPTIONS]";
 
 const AFTER_HELP: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
@@ -26,7 +25,7 @@ const AFTER_HELP: &str = "Examples:
   topicmill purge --author u/someone
 
 A purged post leaves only a tombstone: its id, and the time and reason of the purge. topicmill deletes its text, url, \
-author and flair, and everything derived from them: labels, scores, sightings (records that a run saw the post), and \
+author and flair, and everything derived from them: labels, scores, sightings (the days on which runs saw the post), and \
 logits and vectors that no other labelled post with the same text needs. It also deletes crossposts of the post, \
 because they show its text. No file and no listing restores a purged post, with one exception: a post that moderators \
 removed, or that Reddit did not return, is stored again when Reddit itself shows it again. A post is \
@@ -41,17 +40,13 @@ rewritten. You must purge the server's write-ahead log, backups and replicas you
 is the time since it was first stored, by the server's clock with PostgreSQL, and by this machine's clock with SQLite. \
 This machine's clock is rejected if it is more than a day behind the last run or 30 days ahead of it, unless you add \
 --yes. A post that was stored at a time in the future counts as old. Collecting the post again does not restore its \
-text, and a post without a label will not get one.
-
---thin reduces what topicmill records about its own runs. Of the sightings older than DAYS days, it keeps the last one \
-of each post, topic and day, and it sums up the runs of each day in the table run_days. Posts, labels and views do not \
-change. The database reuses the space; `topicmill db vacuum` shrinks a file.";
+text, and a post without a label will not get one.";
 
 #[derive(Debug, Args)]
 #[expect(clippy::option_option, reason = "a value may be left out")]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
 #[command(group(
-    ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "author", "retention", "thin"])
+    ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "author", "retention"])
 ))]
 pub struct Purge {
     /// Purge stored posts that were deleted or removed on Reddit; needs a key
@@ -93,17 +88,6 @@ pub struct Purge {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     retention: Option<Option<u32>>,
-    /// Thin sightings and runs older than DAYS [default: `collect.thin_after_days`]
-    ///
-    /// Posts and labels are kept.
-    #[arg(
-        help_heading = "What to purge",
-        long,
-        value_name = "DAYS",
-        num_args = 0..=1,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    thin: Option<Option<u32>>,
     /// Don't rewrite the SQLite file now
     ///
     /// A later purge or `db vacuum` then removes the remaining bytes.
@@ -122,30 +106,16 @@ pub struct Purge {
 impl Purge {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let ids = self.ids.as_deref().map(read_ids).transpose()?;
-        let set = &setup.settings().collect;
-        let retention = self
-            .retention
-            .map(|hours| hours.unwrap_or(set.retention_hours));
-        let thin = self.thin.map(|days| days.unwrap_or(set.thin_after_days));
-        for (number, why) in [
-            (
-                retention,
-                "retention_hours is 0, which keeps post text forever: set it, or use `--retention HOURS`",
-            ),
-            (
-                thin,
-                "thin_after_days is 0, which keeps every sighting forever: set it, or use `--thin DAYS`",
-            ),
-        ] {
-            if number == Some(0) {
-                return Err(CliError::Usage(format!("collect.{why}")));
-            }
+        let hours = setup.settings().collect.retention_hours;
+        let retention = self.retention.map(|given| given.unwrap_or(hours));
+        if retention == Some(0) {
+            let why = "collect.retention_hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
+            return Err(CliError::Usage(why.to_owned()));
         }
         let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
             authors: self.author,
             retention_hours: retention,
-            thin_days: thin,
             check: self.check_deleted.then_some(Check {
                 max_requests: self.max_requests,
                 older_than_hours: self.older_than_hours,
@@ -193,8 +163,6 @@ fn log_result(report: &PurgeCounts) {
         crossposts = some(report.crossposts),
         gold = some(report.gold),
         texts = some(report.texts),
-        sightings = some(report.sightings),
-        runs = some(report.runs),
         unclear = some(report.unclear),
         requests = some(report.requests),
         left = some(report.left),

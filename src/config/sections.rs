@@ -72,7 +72,6 @@ pub struct CollectSection {
     pub page_cap: u32,
     pub store_author: bool,
     pub retention_hours: u32,
-    pub thin_after_days: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -81,7 +81,7 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
             &format!("climate desc before={} 100", 60 * 201 + 1),
         ]
     );
-    let output = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
+    let output = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.best_rank \
                 FROM posts p, watermarks w, sightings s";
     assert_eq!(
         scene.rows(output).await,

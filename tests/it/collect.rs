@@ -167,9 +167,9 @@ async fn a_limit_does_not_count_stickied_posts() {
 }
 
 #[tokio::test]
-async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
-    const RANKS: &str = "SELECT rank, fullname FROM sightings \
-                          WHERE run_id = (SELECT MAX(id) FROM runs) ORDER BY rank";
+async fn a_post_on_two_pages_is_stored_once_with_its_best_rank() {
+    const RANKS: &str =
+        "SELECT best_rank, fullname, times_seen FROM sightings ORDER BY best_rank, fullname";
     let scene = Scene::new().await;
     scene.hot("climate", "", "a b", "t3_b").await;
     scene.hot("climate", "t3_b", "b c", "t3_c").await;
@@ -185,7 +185,7 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
     // Ranks are positions in the listing as it was read: `b` was at 1 on the first page and at 2 on the second.
     assert_eq!(
         scene.rows(RANKS).await,
-        ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
+        ["0 t3_a 1", "1 t3_b 1", "3 t3_c 1", "4 t3_d 1"]
     );
     assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 
@@ -193,7 +193,10 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
     scene.hot("climate", "", "d b a", "").await;
     let again = scene.collect_one(climate(4)).await;
     assert_eq!((again.posts, again.new, again.changed), (3, 0, 0));
-    assert_eq!(scene.rows(RANKS).await, ["0 t3_d", "1 t3_b", "2 t3_a"]);
+    assert_eq!(
+        scene.rows(RANKS).await,
+        ["0 t3_a 2", "0 t3_d 2", "1 t3_b 2", "3 t3_c 1"]
+    );
     assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 }
 

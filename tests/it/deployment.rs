@@ -121,7 +121,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         ("worker", &["classify", "--mode", "multi", "--make-current"]),
         ("collector", &["purge", "--ids", &gone]),
         ("collector", &[&import[..], &[&first]].concat()),
-        ("collector", &["purge", "--retention", "1", "--thin"]),
+        ("collector", &["purge", "--retention", "1"]),
         (
             "collector",
             &["schedule", "run", "--once", "--pipeline", &minutely],

@@ -215,8 +215,8 @@ async fn import_is_killed(times: (usize, usize)) {
     };
     let tables = [
         POSTS,
-        // One sighting per post, from whichever run.
-        "SELECT topic, fullname, listing, rank, reddit_score FROM sightings ORDER BY topic, fullname",
+        // One sighting per post and day, from whichever run.
+        "SELECT DISTINCT topic, fullname, listing, best_rank, reddit_score FROM sightings ORDER BY topic, fullname",
         "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, \
            finished_at IS NOT NULL FROM imports",
         "SELECT stage, status FROM runs ORDER BY id DESC LIMIT 1",

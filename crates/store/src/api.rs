@@ -21,8 +21,8 @@ use super::{
     PostScores, Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
     ReviewPost, Rewritten, RunId, RunRow, SavedGold, SchedulePlan, ScheduleState,
     ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
-    StageRuns, Store, StoredGold, StoredText, Table, Target, Thinned, UnfinishedRun,
-    UnlabelledText, Upserted, WorkEstimate, Written,
+    StageRuns, Store, StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText,
+    Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -234,7 +234,7 @@ facade! {
 }
 
 facade! {
-    /// Deletion: purge, retention and thinning.
+    /// Deletion: purge and retention.
     purging: Purging
     /// Returns the time of the last reconciliation: every stored post has been checked with Reddit since then. A
     /// complete `purge --check-deleted` records it.
@@ -263,9 +263,6 @@ facade! {
     fn database_now(&self, now: Timestamp) -> Timestamp;
     /// Records `due.before` as the time of the last reconciliation; returns false if any post is still due.
     fn note_reconciled(&self, due: Due) -> bool;
-    /// Thins the earliest day before `before` that has not been thinned yet, in one transaction: keeps one `sightings`
-    /// row per post and topic, and replaces runs with sums. Returns `None` if there is no such day.
-    fn thin_day(&self, before: Timestamp) -> Option<Thinned>;
     /// Counts the posts that were purged, or lost their text to retention.
     fn count_purged(&self) -> u64;
     /// Counts the given posts that have a tombstone.

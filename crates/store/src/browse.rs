@@ -158,14 +158,16 @@ pub struct LabelScore {
     pub score: f64,
 }
 
-/// A record that a run saw a post.
+/// A day on which runs saw a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sighting {
-    pub at: Timestamp,
+    pub day: String,
     pub topic: String,
+    /// Number of runs that saw the post.
+    pub times_seen: i64,
     pub listing: Option<String>,
-    /// The position on the listing, from 0.
-    pub rank: Option<i64>,
+    /// The best position on the listing, from 0.
+    pub best_rank: Option<i64>,
     pub reddit_score: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Values for dropping label sets and models, and for thinning.
+//! Values for dropping label sets and models.
 
 use serde::Serialize;
 
@@ -24,13 +24,4 @@ pub struct Dependents {
     pub vectors: u64,
     /// Posts that a worker has claimed under it.
     pub claimed: u64,
-}
-
-/// Counts of thinned rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Thinned {
-    /// Deleted `sightings` rows.
-    pub sightings: u64,
-    /// Runs replaced by sums.
-    pub runs: u64,
 }

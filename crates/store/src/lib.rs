@@ -38,7 +38,7 @@ use sqlx::{Postgres, Sqlite};
 pub use topicmill_core::{QuotaReservation, QuotaTerms};
 
 pub use self::address::Address;
-pub use self::deletion::{Dependents, DropTarget, Thinned};
+pub use self::deletion::{Dependents, DropTarget};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{

@@ -49,12 +49,12 @@ const BREAKS: [(&str, &str, &str); 13] = [
     ),
     (
         "sqlite",
-        "PRAGMA foreign_keys = OFF; INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
+        "PRAGMA foreign_keys = OFF; INSERT INTO sightings (fullname, topic, day, times_seen, run_id) VALUES ('t3_x', 'x', '2026-01-01', 1, 1)",
         "rows of sightings",
     ),
     (
         "postgres",
-        "INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
+        "INSERT INTO sightings (fullname, topic, day, times_seen, run_id) VALUES ('t3_x', 'x', '2026-01-01', 1, 1)",
         "rows of sightings",
     ),
     (

@@ -159,8 +159,8 @@ async fn a_copy_is_a_consistent_snapshot_despite_concurrent_writes() {
                  INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, \
                    created_at, collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', \
                    CAST(hex(randomblob(8)) AS BLOB), '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', \
-                 '2026-01-01T09:00:00+00:00'); INSERT INTO sightings (run_id, topic, fullname) VALUES (1, 'food', \
-                 't3_w{n}'); COMMIT"
+                 '2026-01-01T09:00:00+00:00'); INSERT INTO sightings (fullname, topic, day, times_seen, run_id) \
+                 VALUES ('t3_w{n}', 'food', '2026-01-01', 1, 1); COMMIT"
             ),
         )
         .await;

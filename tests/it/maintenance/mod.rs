@@ -1,10 +1,9 @@
-//! Tests maintenance of a whole database: backup, check, copy, thinning, and dropping label sets and models.
+//! Tests maintenance of a whole database: backup, check, copy, and dropping label sets and models.
 
 mod backup;
 mod check;
 mod copy;
 mod drop;
-mod thin;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

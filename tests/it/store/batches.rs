@@ -217,9 +217,44 @@ async fn a_post_inserted_by_two_writers_counts_as_new_once() {
             unchanged += stored.unchanged;
         }
         assert_eq!((new, unchanged), (1_800, 1_800), "{}", database.url);
-        let count = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM sightings";
-        let count = store.query(count).await.unwrap();
-        assert_eq!(count.rows, [[json!(3_600), json!(1_800)]]);
+        let count = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
+        assert_eq!(count.rows, [[json!(1_800)]]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_counts_once_in_a_posts_sighting_of_a_day() {
+    const SEEN: &str =
+        "SELECT day, times_seen, run_id, best_rank, reddit_score FROM sightings ORDER BY day";
+    for database in databases() {
+        let store = database.open().await;
+        let runs = store.runs();
+        let first = runs.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+        let second = runs.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+        let seen = async |run, rank, score, now| {
+            let post = Post {
+                score,
+                ..post("a", "A", "")
+            };
+            let mut page = of_file(run, "food", &[post], now);
+            page.posts[0].rank = rank;
+            store.posts().save_pages(&[page], None).await.unwrap();
+            json!(store.query(SEEN).await.unwrap().rows)
+        };
+        let once = json!([["2025-06-15", 1, 1, 5, 7]]);
+        for _ in 0..2 {
+            assert_eq!(seen(first, Some(5), Some(7), 60).await, once);
+        }
+        let best_and_last = json!([["2025-06-15", 2, 2, 3, 9]]);
+        assert_eq!(seen(second, Some(3), Some(8), 120).await[0][1], 2);
+        // A page of an earlier run that is stored again is not counted.
+        assert_eq!(seen(first, Some(5), Some(9), 180).await, best_and_last);
+        // A file without ranks and scores erases none.
+        assert_eq!(seen(second, None, None, 31_999).await, best_and_last);
+        assert_eq!(
+            seen(second, Some(6), Some(1), 32_000).await,
+            json!([["2025-06-15", 2, 2, 3, 9], ["2025-06-16", 1, 2, 6, 1]])
+        );
     }
 }
 

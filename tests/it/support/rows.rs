@@ -23,10 +23,10 @@ INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author,
   ('t3_a4', 'food', 'From a file', 'naïve café', NULL, NULL, NULL, NULL, NULL, NULL, NULL, FALSE, TRUE,
    'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00',
    '2026-01-02T10:00:00+00:00', NULL);
-INSERT INTO sightings (run_id, topic, fullname, listing, rank, reddit_score) VALUES
-  (1, 'gaming', 't3_a1', 'hot', 0, 12), (1, 'gaming', 't3_a3', 'hot', 1, NULL), (2, 'food', 't3_a4', NULL, NULL, NULL),
-  (1, 'space', 't3_a4', NULL, NULL, NULL), (1, 'art', 't3_a4', NULL, NULL, NULL),
-  (2, 'music', 't3_a4', NULL, NULL, NULL);
+INSERT INTO sightings (fullname, topic, day, times_seen, run_id, listing, best_rank, reddit_score) VALUES
+  ('t3_a1', 'gaming', '2026-01-01', 2, 1, 'hot', 0, 12), ('t3_a3', 'gaming', '2026-01-01', 1, 1, 'hot', 1, NULL),
+  ('t3_a4', 'food', '2026-01-02', 1, 2, NULL, NULL, NULL), ('t3_a4', 'food', '2026-01-03', 1, 2, NULL, NULL, NULL),
+  ('t3_a4', 'music', '2026-01-02', 1, 2, NULL, NULL, NULL);
 INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, updated_at) VALUES
   ('reddit', 'gaming', 'gaming', 'hot', 't3_a1', '2026-01-01T09:00:00+00:00', 1, '2026-01-01T10:00:00+00:00');
 INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) VALUES
@@ -63,9 +63,7 @@ INSERT INTO label_vectors (model_id, hypothesis_id, vector) VALUES (2, 1, BYTES(
 INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source,
   answered_at) VALUES
   ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
-  ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00');
-INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES
-  ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";
+  ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00')";
 
 /// Creates a database with rows in every table.
 pub async fn fill(url: &str) {

@@ -220,10 +220,6 @@ pub struct PurgeCounts {
     pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
-    /// `sightings` rows deleted by thinning.
-    pub sightings: u64,
-    /// Run records compacted into `run_days`.
-    pub runs: u64,
     /// Posts whose state is unclear from Reddit's response. The next run checks them first.
     pub unclear: u64,
     /// Requests to Reddit.

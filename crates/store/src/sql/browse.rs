@@ -17,7 +17,7 @@ const NO_ROW: i64 = -1;
 const EXCERPT: i64 = 280;
 /// Maximum number of characters of a title in a list; Reddit's limit is 300.
 const TITLE: i64 = 400;
-/// Maximum number of displayed sightings of a post: a year of daily runs.
+/// Maximum number of displayed sightings of a post: a year of days.
 const SIGHTINGS: i64 = 400;
 /// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
@@ -309,13 +309,12 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn sightings(&self, fullname: &str) -> Result<Vec<Sighting>> {
         sqlx::query::<DB>(
-            "SELECT r.started_at, s.topic, s.listing, CAST(s.rank AS BIGINT), s.reddit_score \
-               FROM sightings s JOIN runs r ON r.id = s.run_id \
-              WHERE s.fullname = $1 ORDER BY s.run_id DESC, s.topic LIMIT $2",
+            "SELECT day, topic, times_seen, listing, best_rank, reddit_score FROM sightings \
+              WHERE fullname = $1 ORDER BY day DESC, topic LIMIT $2",
         )
         .bind(fullname)
         .bind(SIGHTINGS)
-        .try_map(row_as!(Sighting: at, topic, listing, rank, reddit_score))
+        .try_map(row_as!(Sighting: day, topic, times_seen, listing, best_rank, reddit_score))
         .fetch_all(&self.pool)
         .await
         .context("read the sightings of a post")

@@ -49,7 +49,6 @@ mod schedules;
 mod status;
 mod stored_posts;
 mod text_rule;
-mod thinning;
 mod tombstones;
 mod vectors;
 mod versions;
@@ -75,12 +74,11 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows per INSERT of at most 13 columns, and values per `IN` list.
 const ROWS_A_STATEMENT: usize = 2_000;
 
-pub(super) const TABLES: [&str; 24] = [
+pub(super) const TABLES: [&str; 23] = [
     "gaps",
     "posts",
     "sightings",
     "runs",
-    "run_days",
     "watermarks",
     "imports",
     "models",

@@ -123,32 +123,59 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     serde_json::to_string(&names).expect("a list of strings can be written as JSON")
 }
 
-/// Returns the statement that inserts sightings.
-pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
-    let integer = |get: fn(&Row<'_>) -> Option<i64>| {
-        Values::Integer(seen.iter().map(|(row, _)| get(row)).collect())
+/// The update of a post's sighting on the same day. Storing a page twice changes nothing: a run counts once, and runs
+/// are counted in order.
+const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UPDATE SET \
+     times_seen = sightings.times_seen + CASE WHEN excluded.run_id > sightings.run_id THEN 1 ELSE 0 END, \
+     run_id = CASE WHEN excluded.run_id > sightings.run_id THEN excluded.run_id ELSE sightings.run_id END, \
+     listing = excluded.listing, \
+     best_rank = CASE WHEN excluded.best_rank < sightings.best_rank THEN excluded.best_rank \
+       ELSE COALESCE(sightings.best_rank, excluded.best_rank) END, \
+     reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
+
+/// A post on a page, with the topic and the day of the page.
+pub(super) struct Seen<'a> {
+    pub(super) row: &'a Row<'a>,
+    topic: &'a str,
+    day: String,
+}
+
+impl<'a> Seen<'a> {
+    /// Returns `None` for a page without a topic.
+    pub(super) fn new(row: &'a Row<'a>) -> Option<Self> {
+        let day = at(row.page.now).format("%Y-%m-%d").to_string();
+        let topic = row.page.topic?;
+        Some(Self { row, topic, day })
+    }
+}
+
+/// Returns the statement that upserts sightings; see [`ON_SEEN_AGAIN`].
+pub(super) fn sightings<'a>(seen: &'a [Seen<'a>]) -> Insert<'a> {
+    let text =
+        |get: fn(&'a Seen<'a>) -> Option<&'a str>| Values::Text(seen.iter().map(get).collect());
+    let integer = |get: fn(&'a Row<'a>) -> Option<i64>| {
+        Values::Integer(seen.iter().map(|seen| get(seen.row)).collect())
     };
-    let names = seen.iter().map(|(row, _)| row.post.fullname.as_str());
-    let listings = seen
-        .iter()
-        .map(|(row, _)| row.page.listing.map(Listing::as_str));
     Insert {
         table: "sightings",
         rows: seen.len(),
         columns: vec![
+            (
+                "fullname",
+                text(|seen| Some(seen.row.post.fullname.as_str())),
+            ),
+            ("topic", text(|seen| Some(seen.topic))),
+            ("day", text(|seen| Some(&seen.day))),
+            ("times_seen", Values::all(1, seen.len())),
             ("run_id", integer(|row| Some(row.page.run.0))),
             (
-                "topic",
-                Values::Text(seen.iter().map(|(_, topic)| Some(*topic)).collect()),
+                "listing",
+                text(|seen| seen.row.page.listing.map(Listing::as_str)),
             ),
-            ("fullname", Values::Text(names.map(Some).collect())),
-            ("listing", Values::Text(listings.collect())),
-            ("rank", integer(|row| row.post.rank.map(i64::from))),
+            ("best_rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
-        // If a listing changes while it is being read, a post may be seen twice. The last position is kept.
-        on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
-                      SET rank = excluded.rank, reddit_score = excluded.reddit_score",
+        on_conflict: ON_SEEN_AGAIN,
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::dialect::Dialect;
 use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
-use super::post_rows::{Row, insert_posts, names, rows_of, sightings};
+use super::post_rows::{Row, Seen, insert_posts, names, rows_of, sightings};
 use super::stored_posts::{BULK_ROWS, StoredPost, insert_and_return};
 use super::{ErrorContext, SqlStore, is_older};
 use topicmill_core::Fullname;
@@ -298,10 +298,10 @@ impl<DB: Dialect> SqlStore<DB> {
         new: &HashSet<Fullname>,
     ) -> Result<()> {
         const WHAT: &str = "store sightings";
-        let seen = round.iter().filter_map(|row| Some((*row, row.page.topic?)));
-        let (new_rows, others): (Vec<_>, Vec<_>) =
-            seen.partition(|(row, _)| new.contains(&row.post.fullname));
-        let insert = sightings(&new_rows);
+        let seen = round.iter().filter_map(|row| Seen::new(row));
+        let (first, others): (Vec<_>, Vec<_>) =
+            seen.partition(|seen| new.contains(&seen.row.post.fullname));
+        let insert = sightings(&first);
         DB::insert_new(&mut *tx, insert).await.context(WHAT)?;
         DB::insert(&mut *tx, sightings(&others)).await.context(WHAT)
     }

@@ -63,7 +63,8 @@ struct Score {
 }
 
 struct Seen {
-    at: String,
+    day: String,
+    times: i64,
     topic: String,
     place: String,
     reddit_score: String,
@@ -178,13 +179,14 @@ fn verdict(verdict: &Verdict) -> Shown {
 }
 
 fn seen(sighting: &Sighting) -> Seen {
-    let place = match (&sighting.listing, sighting.rank) {
-        (Some(listing), Some(rank)) => format!("{listing}, rank {}", rank + 1),
+    let place = match (&sighting.listing, sighting.best_rank) {
+        (Some(listing), Some(rank)) => format!("{listing}, best rank {}", rank + 1),
         (Some(listing), None) => listing.clone(),
         (None, _) => "file or archive".to_owned(),
     };
     Seen {
-        at: moment(sighting.at),
+        day: sighting.day.clone(),
+        times: sighting.times_seen,
         topic: display::single_line(&sighting.topic, 40),
         place,
         reddit_score: sighting
