@@ -61,7 +61,7 @@ check-traces: rust ## Check that a program with the otel feature sends traces to
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: schema
-schema: rust ## Generate docs/schema.md and packaging/datasette.yaml from the comments in migrations/postgres
+schema: rust ## Generate packaging/datasette.yaml from the comments in migrations/postgres
 	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_ >/dev/null
 	cargo test --locked --quiet --test it -- schema::the_
 

@@ -1,6 +1,6 @@
 -- The tables, triggers and views of a topicmill database on PostgreSQL. migrations/sqlite has the same for SQLite.
 --
--- `sql --schema` and docs/schema.md are generated from the comments: the first paragraph above a table or view
+-- `topicmill sql --schema` prints the comments: the first paragraph above a table or view
 -- describes a row, and the comment after a column describes its values. In a view, this comment starts with the type.
 -- Other paragraphs and comments are only for readers of this file.
 --

@@ -134,8 +134,6 @@ pages! {
     #[ignore = "deep: a page"]
     every_command_about_retention_runs: "docs/retention.md",
     #[ignore = "deep: a page"]
-    every_command_about_the_schema_runs: "docs/schema.md",
-    #[ignore = "deep: a page"]
     every_command_about_secrets_runs: "docs/secrets.md",
 }
 

@@ -1,11 +1,11 @@
 //! Tests that the comments in the schema describe both databases: every table, view and column, its type and
-//! nullability. docs/schema.md is generated from these comments.
+//! nullability. packaging/datasette.yaml is generated from these comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use topicmill_store::Store;
-use topicmill_store::analysis::schema::{Relation, relations};
+use topicmill_store::analysis::schema::relations;
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
@@ -39,7 +39,7 @@ async fn stored(store: &Store) -> Vec<Vec<String>> {
     rows(store, sql).await
 }
 
-/// Returns the declared types that a type on the page stands for.
+/// Returns the declared types that a displayed type stands for.
 fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
     match (kind, postgres) {
         ("text", _) | ("time" | "day" | "JSON" | "numbers", false) => &["TEXT"],
@@ -98,54 +98,6 @@ async fn schema_comments_cover_every_column_of_both_databases() {
     }
 }
 
-/// Returns the lines of the diagram: SQLite's foreign keys, some of which PostgreSQL lacks.
-async fn keys() -> String {
-    let sqlite = &databases()[0];
-    let store = sqlite.open().await;
-    assert!(matches!(store, Store::Sqlite(_)));
-    let sql = "SELECT f.\"table\", CASE WHEN MIN(c.\"notnull\") THEN '||' ELSE '|o' END, m.name, \
-                      group_concat(f.\"from\", ', ' ORDER BY f.\"from\") \
-                 FROM sqlite_master m, pragma_foreign_key_list(m.name) f \
-                 JOIN pragma_table_info(m.name) c ON c.name = f.\"from\" \
-                WHERE m.type = 'table' GROUP BY m.rowid, f.id ORDER BY m.rowid, f.id DESC";
-    let line = |row: &Vec<String>| {
-        format!(
-            "    {} {}--o{{ {} : \"{}\"\n",
-            row[0], row[1], row[2], row[3]
-        )
-    };
-    rows(&store, sql).await.iter().map(line).collect()
-}
-
-/// Returns a section of the page.
-fn section(relation: &Relation) -> String {
-    let mut text = format!(
-        "\n### `{}`\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n",
-        relation.name, relation.meaning
-    );
-    for column in &relation.columns {
-        let null = if column.may_be_null { " or NULL" } else { "" };
-        writeln!(
-            text,
-            "| `{}` | {}{null} | {} |",
-            column.name, column.kind, column.meaning
-        )
-        .unwrap();
-    }
-    text
-}
-
-/// Replaces page names with links: `(docs/label.md)` becomes `([label.md](label.md))`.
-fn linked(text: &str) -> String {
-    let mut parts = text.split("(docs/");
-    let mut linked = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (page, rest) = part.split_once(')').unwrap();
-        write!(linked, "([{page}]({page})){rest}").unwrap();
-    }
-    linked
-}
-
 /// Tables that Datasette lists. It hides the others, which are internal to topicmill or its views.
 const LISTED: [&str; 6] = ["posts", "gold", "runs", "models", "label_sets", "labels"];
 
@@ -193,32 +145,4 @@ fn the_datasette_file_matches_the_comments() {
     }
     let file = std::fs::read_to_string(&path).unwrap();
     assert_eq!(file, made, "run `make schema`");
-}
-
-/// Compares the page with the comments; `make schema` rewrites it.
-#[tokio::test]
-async fn the_schema_page_matches_the_comments() {
-    let path = repository("docs/schema.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once("erDiagram\n").unwrap();
-    let (_, rest) = rest.split_once("```").unwrap();
-    let (prose, _) = rest.split_once("\n## Tables\n").unwrap();
-    let (prose, _) = prose.split_once("\n### ").unwrap_or((prose, ""));
-    let all = relations();
-    let of = |kind| -> String {
-        all.iter()
-            .filter(|one| one.kind == kind)
-            .map(section)
-            .collect()
-    };
-    let made = format!(
-        "{head}erDiagram\n{}```{prose}{}\n## Tables\n{}",
-        keys().await,
-        linked(&format!("\n{}", of("view").trim_start())),
-        linked(&of("table"))
-    );
-    if std::env::var_os("TOPICMILL_WRITE_SCHEMA").is_some() {
-        std::fs::write(&path, &made).unwrap();
-    }
-    assert_eq!(page, made, "run `make schema`");
 }

@@ -1,7 +1,7 @@
 //! Describes tables, views and columns from the comments of the PostgreSQL schema, whose types are more precise than
 //! SQLite's.
 //!
-//! A test compares the result with both databases, and `make schema` generates docs/schema.md from it.
+//! A test compares the result with both databases.
 
 use serde::Serialize;
 
