@@ -349,7 +349,7 @@ impl Context {
         &self,
         plan: &purge::PurgePlan,
         reddit: Option<&Reddit>,
-        progress: purge::OnPurgeStep<'_>,
+        progress: purge::OnChecked<'_>,
     ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);

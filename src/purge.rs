@@ -86,22 +86,8 @@ pub struct Check {
     pub older_than_hours: u32,
 }
 
-/// The progress of a purge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PurgeStep {
-    /// This many more posts were checked on Reddit.
-    Checked(u64),
-    /// The database file is being rewritten without the purged data.
-    Rewriting {
-        /// Bytes written so far.
-        done: u64,
-        /// Total bytes to write.
-        total: u64,
-    },
-}
-
-/// Progress callback.
-pub type OnPurgeStep<'a> = &'a (dyn Fn(PurgeStep) + Send + Sync);
+/// Progress callback: this many more posts were checked on Reddit.
+pub type OnChecked<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 /// Purges the posts of a plan. Only a plan with [`PurgePlan::check`] needs `reddit`.
 ///
@@ -111,12 +97,12 @@ pub async fn purge(
     worker: &Worker<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
-    progress: OnPurgeStep<'_>,
+    progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let ended = run_steps(worker, plan, reddit, progress, report).await;
     // Before `ended?`, because data that was purged before an error must also be removed from the file.
-    let rewritten = rewrite(worker, plan, progress, report).await;
+    let rewritten = rewrite(worker, plan, report).await;
     ended?;
     Ok(rewritten?)
 }
@@ -126,7 +112,6 @@ pub async fn purge(
 async fn rewrite(
     worker: &Worker<'_>,
     plan: &PurgePlan,
-    progress: OnPurgeStep<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), StoreError> {
     report.lingers = worker.store.purging().is_rewrite_due().await?;
@@ -145,8 +130,7 @@ async fn rewrite(
         );
         return Ok(());
     }
-    let on_bytes = |done, total| progress(PurgeStep::Rewriting { done, total });
-    let rewritten = worker.store.purging().rewrite(&on_bytes).await?;
+    let rewritten = worker.store.purging().rewrite().await?;
     report.lingers = rewritten != Rewritten::Complete;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of purged data remain in the database's files: {remedy}");
@@ -158,7 +142,7 @@ async fn run_steps(
     worker: &Worker<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
-    progress: OnPurgeStep<'_>,
+    progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     // Steps without requests first.
@@ -350,7 +334,7 @@ async fn check_deleted(
     worker: &Worker<'_>,
     check: Check,
     reddit: &Reddit,
-    progress: OnPurgeStep<'_>,
+    progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let started = worker.now();
@@ -373,7 +357,7 @@ async fn check_deleted(
             () = worker.stop.cancelled() => break,
         };
         report.checked += due.len() as u64;
-        progress(PurgeStep::Checked(due.len() as u64));
+        progress(due.len() as u64);
         let Some(PostStates { states, crossposts }) = answer else {
             unclear += u32::try_from(due.len()).expect("at most INFO_LIMIT");
             report.unclear += due.len() as u64;

@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::purge::rewrite_progress;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::pipeline::WRITTEN_BY;
-use crate::telemetry::Progress;
 use topicmill_store::{Access, Info, Table};
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +63,7 @@ pub enum Db {
     },
     /// Check the integrity of the database and show how to fix any problems
     ///
-    /// Runs the database's own checks, looks for orphaned rows, and compares counts that must agree. Changes nothing.
+    /// Runs the database's own checks, and compares texts, labels, scores and vectors that must agree. Changes nothing.
     /// Exits with 1 if there is a problem. Takes minutes on a large database.
     #[command(after_help = "Examples:
   topicmill db check
@@ -127,12 +125,7 @@ impl Db {
 
 async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
-    let bar = Progress::counter("vacuum", "");
-    let rewritten = store
-        .purging()
-        .rewrite(&|done, total| bar.note(&rewrite_progress(done, total)))
-        .await?;
-    drop(bar);
+    let rewritten = store.purging().rewrite().await?;
     store.close().await?;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("the database was not rewritten completely: {remedy}");

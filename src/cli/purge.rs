@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::setup::{RunFlags, Setup};
 use super::{CliError, Exit};
-use crate::purge::{Check, PurgePlan, PurgeStep};
+use crate::purge::{Check, PurgePlan};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
@@ -130,11 +130,8 @@ impl Purge {
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
-        let on_step = |step| match step {
-            PurgeStep::Checked(n) => bar.add(n),
-            PurgeStep::Rewriting { done, total } => bar.note(&rewrite_progress(done, total)),
-        };
-        let purged = context.purge(&plan, reddit.as_ref(), &on_step).await;
+        let on_checked = |posts| bar.add(posts);
+        let purged = context.purge(&plan, reddit.as_ref(), &on_checked).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
@@ -168,15 +165,6 @@ fn log_result(report: &PurgeCounts) {
         left = some(report.left),
         "purging done"
     );
-}
-
-pub fn rewrite_progress(done: u64, total: u64) -> String {
-    const MB: u64 = 1_000_000;
-    format!(
-        "rewriting the database: {} of {} MB",
-        done / MB,
-        total.div_ceil(MB)
-    )
 }
 
 /// Column names that mark a header line. Most of them would also be valid ids.

@@ -17,12 +17,11 @@ use super::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
     CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
     GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
-    LastRun, Lease, ModelRow, NewestPost, OnBytes, OtherBacklog, OtherLabels, Page, PostLabel,
-    PostScores, Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
-    ReviewPost, Rewritten, RunId, RunRow, SavedGold, SchedulePlan, ScheduleState,
-    ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
-    StageRuns, Store, StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText,
-    Upserted, WorkEstimate, Written,
+    LastRun, Lease, ModelRow, NewestPost, OtherBacklog, OtherLabels, Page, PostLabel, PostScores,
+    Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten,
+    RunId, RunRow, SavedGold, SchedulePlan, ScheduleState, ScheduledRunClaimant, ScheduledRunCount,
+    ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText,
+    Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -272,7 +271,7 @@ facade! {
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database files without purged data. During the rewrite, SQLite blocks writers, and PostgreSQL
     /// blocks all use of one table at a time.
-    fn rewrite(&self, progress: OnBytes<'_>) -> Rewritten;
+    fn rewrite(&self) -> Rewritten;
 }
 
 facade! {

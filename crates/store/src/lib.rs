@@ -7,7 +7,7 @@
 mod address;
 pub mod analysis;
 pub mod api;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 pub mod browse;
 mod bulk;
 pub mod checking;
@@ -16,19 +16,19 @@ mod deletion;
 mod dialect;
 mod driver_error;
 mod error;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod gold;
 mod lock_wait;
 mod maintenance;
 mod query;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod report;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod rows;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod schedules;
 mod sql;
-#[expect(missing_docs, reason = "docs/schema.md describes the columns")]
+#[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod status;
 mod versions;
 mod workers;
@@ -45,7 +45,7 @@ pub use self::gold::{
     FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
 };
 pub use self::lock_wait::{Cancelled, is_cancelled};
-pub use self::maintenance::{OnBytes, Rewritten};
+pub use self::maintenance::Rewritten;
 pub use self::query::{
     BatchReceiver, BatchSender, ColumnBatch, ColumnQuery, ColumnStatement, Part, PartSender,
     QueryEnd, QueryRequest, Table, batch_channel, part_channel,

@@ -18,7 +18,7 @@ use super::{Result, Store, StoreError};
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
 /// Timeout for waiting for other sessions, in milliseconds.
 const REWRITE_TIMEOUT_MS: u32 = 10_000;
-/// Interval of progress reports, and of polls for other sessions.
+/// Interval of polls for other sessions.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The result of rewriting the files.
@@ -79,9 +79,6 @@ impl Rewritten {
         }
     }
 }
-
-/// Progress callback: rewritten bytes, and all bytes.
-pub type OnBytes<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 
 impl Store {
     /// Writes a consistent copy of a SQLite database to an existing empty file, while others may write to the database.

@@ -8,7 +8,7 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::backup;
 use crate::telemetry::Progress;
 use topicmill_core::redact_url;
-use topicmill_store::checking::{Finding, Severity};
+use topicmill_store::checking::Finding;
 use topicmill_store::{Access, Address, Store, StoreError};
 
 pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
@@ -34,37 +34,27 @@ pub async fn check(setup: &Setup, format: OutputFormat) -> Result<Exit, CliError
     drop(bar);
     store.close().await?;
     print_findings(&found, format)?;
-    let problems = found.iter().any(|one| one.severity == Severity::Problem);
-    Ok(Exit::done_if(!problems))
+    Ok(Exit::done_if(found.is_empty()))
 }
 
 fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliError> {
     if format == OutputFormat::Table {
-        let mut text = String::new();
-        for one in found {
-            let word = match one.severity {
-                Severity::Problem => "problem",
-                Severity::Note => "note",
-            };
-            let count = output::thousands(one.count);
-            text += &output::wrap(&format!(
-                "{word}: {} ({count}): {}.",
-                one.check, one.meaning
-            ));
-            text += &output::wrap(&format!("Fix: {}.", one.remedy));
-            text.push('\n');
-        }
-        let problems = found.iter().filter(|one| one.severity == Severity::Problem);
-        text += match problems.count() {
-            0 => "ok: the database has no problems\n",
+        let finding = |one: &Finding| {
+            let (check, count) = (one.check, output::thousands(one.count));
+            let problem = format!("problem: {check} ({count}): {}.", one.meaning);
+            let fix = format!("Fix: {}.", one.remedy);
+            format!("{}{}\n", output::wrap(&problem), output::wrap(&fix))
+        };
+        let mut text: String = found.iter().map(finding).collect();
+        text += match found {
+            [] => "ok: the database has no problems\n",
             _ => "the database has problems\n",
         };
         return output::print(&text);
     }
     let rows = found.iter();
-    let rows = rows.map(|one| json!([one.severity, one.check, one.count, one.meaning, one.remedy]));
-    let columns = ["severity", "check", "count", "meaning", "remedy"];
-    let table = output::table(columns, rows);
+    let rows = rows.map(|one| json!([one.check, one.count, one.meaning, one.remedy]));
+    let table = output::table(["check", "count", "meaning", "remedy"], rows);
     output::print_table(&table, format)
 }
 

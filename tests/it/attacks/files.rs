@@ -312,7 +312,7 @@ async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
     ran.expect_stderr(&by);
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
-    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::Complete);
     assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
 }
@@ -330,11 +330,11 @@ async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
         .execute("LOCK TABLE posts IN ACCESS SHARE MODE")
         .await
         .unwrap();
-    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::TableLocked { table: "posts" });
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
-    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::Complete);
 }
 

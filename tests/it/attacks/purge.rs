@@ -417,7 +417,7 @@ async fn a_crosspost_found_after_retention_loses_its_copied_text() {
             .save_one(SourceKind::Reddit, &without_parent("x", &parent))
             .await;
         assert_eq!(scene.retain().await.texts, 1);
-        scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+        scene.store().purging().rewrite().await.unwrap();
         assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
         let named = Post {
             url: Some("https://i.redd.it/picture.jpg".into()),
@@ -429,7 +429,7 @@ async fn a_crosspost_found_after_retention_loses_its_copied_text() {
             let left = "SELECT title, selftext, url FROM posts WHERE fullname = 't3_x'";
             assert_eq!(scene.rows(left).await, ["Look  null"], "{}", database.url);
             assert_eq!(scene.store().purging().is_rewrite_due().await.unwrap(), due);
-            scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+            scene.store().purging().rewrite().await.unwrap();
         }
     }
 }
@@ -520,7 +520,7 @@ async fn an_erased_author_name_marks_the_files_for_rewriting() {
             assert_eq!(scene.rows("SELECT author FROM posts").await, ["null"]);
             let noted = scene.store().purging().is_rewrite_due().await.unwrap();
             assert_eq!(noted, due, "{}", database.url);
-            scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+            scene.store().purging().rewrite().await.unwrap();
         }
     }
 }

@@ -340,7 +340,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         })
         .await;
     if matches!(place, Place::Postgres(..)) {
-        let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
+        let rewritten = scene.store().purging().rewrite().await.unwrap();
         prop_assert_eq!(rewritten, topicmill_store::Rewritten::Complete);
     }
     prop_assert!(!scene.store().purging().is_rewrite_due().await.unwrap());

@@ -21,9 +21,9 @@ async fn with_another_label_set(url: &str) {
            (2, 0, 'games', 'games', 'About games.'), (2, 1, 'art', 'art', 'About art.'); \
          INSERT INTO hypotheses (hash, text) VALUES (BYTES(5123456789abcdef), 'About art.'); \
          INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES \
-           (1, BYTES(0123456789abcdef), 2, 0.5, -0.5); \
+           (1, HASH(Alive; body), 2, 0.5, -0.5); \
          INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, \
-           mode, run_id, classified_at) VALUES ('t3_a1', 1, 2, BYTES(0123456789abcdef), 'games', 0.75, 0.5, FALSE, \
+           mode, run_id, classified_at) VALUES ('t3_a1', 1, 2, HASH(Alive; body), 'games', 0.75, 0.5, FALSE, \
            'single', 1, '2026-01-01T11:00:00+00:00')",
     )
     .await;
@@ -41,7 +41,7 @@ async fn with_another_label_set(url: &str) {
         url,
         "DELETE FROM pair_logits; \
          INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) \
-         SELECT 1, BYTES(0123456789abcdef), MAX(id), 0.5, -0.5 FROM hypotheses GROUP BY text",
+         SELECT 1, HASH(Alive; body), MAX(id), 0.5, -0.5 FROM hypotheses GROUP BY text",
     )
     .await;
 }

@@ -15,27 +15,16 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, RunOutput, finished, run_limited};
 use crate::support::rows::{execute, fill as filled, read_all};
 
-/// Inserts this many posts; with many, a copy takes long enough to be interrupted.
+/// Inserts this many posts into a SQLite database; with many, a copy takes long enough to be interrupted.
 async fn many(url: &str, posts: u32) {
-    let rows = if url.starts_with("sqlite:") {
-        format!(
-            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
-             INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-               collected_at, updated_at, topic) \
-             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', \
-               CAST(hex(randomblob(8)) AS BLOB), '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', \
-               '2026-01-01T09:00:00+00:00', 'food' FROM n"
-        )
-    } else {
-        format!(
-            "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-               collected_at, updated_at, topic) \
-             SELECT 't3_m' || n, 'food', 'Title ' || n, \
-               (SELECT string_agg(md5(n::text || m::text), '') FROM generate_series(1, 36) m), FALSE, TRUE, 'import', \
-               decode(md5(n::text), 'hex'), '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', \
-               'food' FROM generate_series(1, {posts}) n"
-        )
-    };
+    let text = "a body of some length, ".repeat(50);
+    let rows = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
+         INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+           collected_at, updated_at, topic) \
+         SELECT 't3_m' || n, 'food', 'Title', '{text}', FALSE, TRUE, 'import', HASH(Title; {text}), \
+           '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', 'food' FROM n"
+    );
     execute(url, &rows).await;
 }
 

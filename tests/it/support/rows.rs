@@ -1,6 +1,8 @@
 //! Inserts rows into every table and reads a whole database, without the store.
 
 use sqlx::{AssertSqlSafe, Connection, Row};
+use topicmill_core::TextHash;
+use topicmill_score::reddit::post_text;
 use topicmill_store::{Access, Store};
 
 /// At least one row for every table except the schedule tables, with posts from several sources, one of them removed.
@@ -12,16 +14,16 @@ INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcom
 INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio,
   num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
   ('t3_a1', 'gaming', 'Alive', 'body', NULL, '/r/gaming/comments/a1/', 'u_1', 12, 0.9, 3, 'Flair', FALSE, TRUE,
-   'reddit', BYTES(0123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   'reddit', HASH(Alive; body), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
    '2026-01-01T10:01:00+00:00', NULL),
   ('t3_a2', 'gaming', 'Removed', '[removed]', NULL, NULL, NULL, 0, NULL, NULL, NULL, FALSE, TRUE,
-   'reddit', BYTES(1123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   'reddit', HASH(Removed; [removed]), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
    '2026-01-01T10:02:00+00:00', '2026-01-01T10:02:00+00:00'),
   ('t3_a3', 'gaming', 'A sample', '', 'https://a.example/', NULL, NULL, NULL, NULL, NULL, NULL, TRUE, FALSE,
-   'sample', BYTES(2123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   'sample', HASH(A sample; ), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
    '2026-01-01T10:03:00+00:00', NULL),
   ('t3_a4', 'food', 'From a file', 'naïve café', NULL, NULL, NULL, NULL, NULL, NULL, NULL, FALSE, TRUE,
-   'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00',
+   'import', HASH(From a file; naïve café), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00',
    '2026-01-02T10:00:00+00:00', NULL);
 INSERT INTO sightings (fullname, topic, day, times_seen, run_id, listing, best_rank, reddit_score) VALUES
   ('t3_a1', 'gaming', '2026-01-01', 2, 1, 'hot', 0, 12), ('t3_a3', 'gaming', '2026-01-01', 1, 1, 'hot', 1, NULL),
@@ -38,10 +40,10 @@ INSERT INTO labels (label_set_id, position, label, label_name, hypothesis) VALUE
 INSERT INTO current_target (model_id, label_set_id) VALUES (1, 1);
 INSERT INTO hypotheses (hash, text) VALUES (BYTES(4123456789abcdef), 'About games.');
 INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES
-  (1, BYTES(0123456789abcdef), 1, 1.5, -0.5);
+  (1, HASH(Alive; body), 1, 1.5, -0.5);
 INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
   run_id, classified_at) VALUES
-  ('t3_a1', 1, 1, BYTES(0123456789abcdef), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-01T11:00:00+00:00');
+  ('t3_a1', 1, 1, HASH(Alive; body), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-01T11:00:00+00:00');
 INSERT INTO packed_scores (fullname, model_id, label_set_id, scores) VALUES
   ('t3_a1', 1, 1, SCORES(0.30000000000000004, 1.2345678901234567e-20));
 INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES
@@ -58,12 +60,12 @@ INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) VALUES
 INSERT INTO quotas (id, next_at, held_until) VALUES ('a-client', 1790000000000000, 0);
 INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) VALUES
   ('e', 'embedding', 'abe', 'int8', 'def', 128);
-INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, BYTES(3123456789abcdef), BYTES(scale0102));
+INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, HASH(From a file; naïve café), BYTES(scale0102));
 INSERT INTO label_vectors (model_id, hypothesis_id, vector) VALUES (2, 1, BYTES(scale0304));
 INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source,
   answered_at) VALUES
-  ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
-  ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00')";
+  ('t3_a1', 'ann', 'food', 1, HASH(Alive; body), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
+  ('t3_a4', 'ben', NULL, NULL, HASH(From a file; naïve café), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00')";
 
 /// Creates a database with rows in every table.
 pub async fn fill(url: &str) {
@@ -118,7 +120,8 @@ fn backend(url: &str) -> &str {
     }
 }
 
-/// Runs statements in which `BYTES(…)` stands for a blob and the first `SCORES(…)` stands for a list of numbers.
+/// Runs statements in which `BYTES(…)` stands for a blob, `HASH(title; body)` for the hash of a post's text, and the
+/// first `SCORES(…)` for a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")
@@ -139,6 +142,17 @@ pub async fn execute(url: &str, sql: &str) {
         let end = start + sql[start..].find(')').unwrap();
         let bytes = format!("{before}{}{after}", &sql[start + 6..end]);
         sql.replace_range(start..=end, &bytes);
+    }
+    while let Some(start) = sql.find("HASH(") {
+        let end = start + sql[start..].find(')').unwrap();
+        let (title, body) = sql[start + 5..end].split_once("; ").unwrap();
+        let hash = TextHash::new(&post_text(title, body)).to_string();
+        let hash = if backend(url) == "sqlite" {
+            format!("X'{hash}'")
+        } else {
+            format!("'\\x{hash}'::bytea")
+        };
+        sql.replace_range(start..=end, &hash);
     }
     connected!(url, |connection| {
         let rows = sqlx::raw_sql(AssertSqlSafe(sql));

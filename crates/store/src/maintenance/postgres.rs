@@ -9,7 +9,7 @@ use super::super::driver_error::{ErrorContext, is_busy};
 use super::super::lock_wait::STEP;
 use super::super::sql::{SqlStore, TABLES};
 use super::super::{Result, StoreError};
-use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
+use super::{POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
 /// A small table that a rewrite first uses to test for old snapshots.
 const SMALL: &str = "meta";
@@ -33,14 +33,14 @@ SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
  WHERE GREATEST(age(xmin), age(catalog_xmin)) > age($1::text::xid)";
 impl SqlStore<Postgres> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
-    pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
+    pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         // A short timeout, because other sessions queue behind the request for this lock.
         let timeout = lock_timeout(Duration::from_millis(REWRITE_TIMEOUT_MS.into()));
         let set = connection.execute(sqlx::AssertSqlSafe(timeout)).await;
         set.context(WHAT)?;
-        let rewritten = Self::rewrite_by(&mut connection, progress).await;
+        let rewritten = Self::rewrite_by(&mut connection).await;
         // Reset before an error is returned, because the connection goes back to the pool.
         let reset = connection
             .execute(sqlx::AssertSqlSafe(lock_timeout(STEP)))
@@ -50,7 +50,7 @@ impl SqlStore<Postgres> {
         Ok(rewritten)
     }
 
-    async fn rewrite_by(connection: &mut PgConnection, progress: OnBytes<'_>) -> Result<Rewritten> {
+    async fn rewrite_by(connection: &mut PgConnection) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
         let due = Self::note(connection, REWRITE_DUE).await?;
         // VACUUM silently skips the tables of other owners.
@@ -69,28 +69,14 @@ impl SqlStore<Postgres> {
             Ok(now) => now,
             Err(why) => return Ok(why),
         };
-        let mut sizes = Vec::with_capacity(TABLES.len());
         for table in TABLES {
-            let size: i64 = sqlx::query_scalar("SELECT pg_total_relation_size($1::regclass)")
-                .bind(table)
-                .fetch_one(&mut *connection)
-                .await
-                .context(WHAT)?;
-            sizes.push((table, size.unsigned_abs()));
-        }
-        let all = sizes.iter().map(|(_, size)| size).sum();
-        let mut done = 0;
-        for (table, size) in sizes {
-            progress(done, all);
             // FULL rewrites the table, FREEZE updates `relfrozenxid`, which shows whether old rows were kept, and
             // ANALYZE updates the planner's statistics.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
                 return Ok(why);
             }
-            done += size;
         }
-        progress(all, all);
         sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
             .bind(REWRITE_DUE)
             .bind(due)

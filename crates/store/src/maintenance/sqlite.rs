@@ -9,7 +9,7 @@ use super::super::Result;
 use super::super::driver_error::ErrorContext;
 use super::super::lock_wait::STEP;
 use super::super::sql::SqlStore;
-use super::{OnBytes, POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
+use super::{REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
 /// Value of [`REWRITE_DUE`] if only the log remains to be emptied.
 const LOG_IS_LEFT: &str = "log";
@@ -22,7 +22,7 @@ const PROGRESS_INTERVAL: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
-    pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
+    pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the database's file";
         let due = self.rewrite_due().await?;
         // If only the log remains, an earlier run has rewritten the file.
@@ -41,7 +41,7 @@ impl SqlStore<Sqlite> {
             {
                 return Ok(Rewritten::NoSpace { needed, free });
             }
-            self.vacuum(live, progress).await?;
+            self.vacuum().await?;
             // Keeps the value of a purge that happened in the meantime.
             sqlx::query("UPDATE meta SET value = $1 WHERE key = $2 AND value = $3")
                 .bind(LOG_IS_LEFT)
@@ -58,38 +58,16 @@ impl SqlStore<Sqlite> {
         })
     }
 
-    async fn vacuum(&self, live: u64, progress: OnBytes<'_>) -> Result<()> {
+    async fn vacuum(&self) -> Result<()> {
         const WHAT: &str = "rewrite the database's file";
-        // VACUUM first writes the new file to the write-ahead log, whose length therefore shows the progress.
-        let log = self.file().await?.map(|file| with_suffix(&file, "-wal"));
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         // The temporary copy is as large as the file, so it must not be in memory.
-        connection
-            .execute("PRAGMA temp_store = FILE")
-            .await
-            .context(WHAT)?;
-        let vacuum = connection.execute("VACUUM");
-        let watch = async {
-            loop {
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "another thread works in real time"
-                )]
-                tokio::time::sleep(POLL_INTERVAL).await;
-                let written = log.as_deref().and_then(|log| log.metadata().ok());
-                progress(written.map_or(0, |log| log.len().min(live)), live);
-            }
-        };
-        let done = tokio::select! {
-            done = vacuum => done.context(WHAT),
-            () = watch => unreachable!("the watch never ends"),
-        };
+        let set = connection.execute("PRAGMA temp_store = FILE").await;
+        set.context(WHAT)?;
+        let done = connection.execute("VACUUM").await;
         // Reset before an error is returned, because the connection goes back to the pool.
         let back = connection.execute("PRAGMA temp_store = MEMORY").await;
-        done?;
-        back.context(WHAT)?;
-        progress(live, live);
-        Ok(())
+        done.and(back).context(WHAT).map(drop)
     }
 
     /// See [`Store::checkpoint`](super::super::Store::checkpoint).

@@ -62,6 +62,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Transaction, Type};
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
 pub(super) use super::driver_error::ErrorContext;
 use super::driver_error::is_busy;

@@ -8,6 +8,9 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 use topicmill_core::TextHash;
 
+/// Query for the posts with text after the fullname `$1`.
+pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM posts \
+      WHERE text_purged_at IS NULL AND fullname > $1 ORDER BY fullname LIMIT $2";
 /// Posts per transaction. Changed posts are locked until the transaction ends.
 const POSTS: i64 = 2_000;
 
@@ -28,15 +31,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let (mut changed, mut after) = (0, String::new());
         loop {
             let mut tx = self.begin().await?;
-            let rows = sqlx::query::<DB>(
-                "SELECT fullname, text_hash, title, selftext FROM posts \
-                  WHERE text_purged_at IS NULL AND fullname > $1 ORDER BY fullname LIMIT $2",
-            )
-            .bind(after.as_str())
-            .bind(POSTS)
-            .fetch_all(&mut *tx)
-            .await
-            .context(WHAT)?;
+            let query = sqlx::query::<DB>(TEXTS).bind(after.as_str()).bind(POSTS);
+            let rows = query.fetch_all(&mut *tx).await.context(WHAT)?;
             let (mut before, mut edited) = (Vec::new(), Vec::new());
             for row in &rows {
                 let cell = |column: usize| row.try_get::<String, _>(column).context(WHAT);
