@@ -93,7 +93,7 @@ async fn write_report(
 ) -> Result<Option<PathBuf>, CliError> {
     let database = match Address::parse(url)? {
         Address::File(path) => path,
-        Address::Server(_) => PathBuf::new(),
+        Address::Server => PathBuf::new(),
     };
     let path = database.with_file_name("report.html");
     let now = setup.clock.now().into();

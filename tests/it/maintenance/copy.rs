@@ -1,4 +1,4 @@
-//! Tests `db copy` from SQLite to PostgreSQL: equal digests of every table, and equal views.
+//! Tests `db copy` from SQLite to PostgreSQL: equal rows of every table, and equal views.
 
 use serde_json::Value;
 

@@ -75,13 +75,18 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows per INSERT of at most 13 columns, and values per `IN` list.
 const ROWS_A_STATEMENT: usize = 2_000;
 
+/// The tables, each after the tables that it refers to.
 pub(super) const TABLES: [&str; 23] = [
-    "gaps",
+    "schedules",
+    "scheduled_runs",
+    "runs",
     "posts",
     "sightings",
-    "runs",
     "watermarks",
+    "gaps",
     "imports",
+    "tombstones",
+    "quotas",
     "models",
     "label_sets",
     "labels",
@@ -95,10 +100,6 @@ pub(super) const TABLES: [&str; 23] = [
     "gold",
     "leases",
     "backlog",
-    "tombstones",
-    "quotas",
-    "schedules",
-    "scheduled_runs",
 ];
 
 /// Other relations in the schema: views, and internal tables.
