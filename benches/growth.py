@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""Fits growth exponents: `topicmill score` over posts, labels and length, and the store over posts.
+"""Fits growth exponents: `topicmill score` over posts, labels and length, and the store over posts; and sizes a year.
 
+    benches/growth.py year DATABASE
     benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
     benches/growth.py store BENCH URL [--posts N …]
+
+`year` simulates a year of hourly runs of sixteen topics in a new SQLite file, with the program's schema and its upsert
+of sightings: each run sees a hundred posts a topic, ten of them new, and a post stays for ten runs.
 
 `score` varies the number of posts, labels or tokens and keeps the other two at their middle values. The time is the
 shorter of two rounds, from the first text to the last score, excluding model loading. Each text repeats a one-token
@@ -18,11 +22,12 @@ import argparse
 import json
 import math
 import re
+import sqlite3
 import subprocess
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from common import power
+from common import TOP, power
 
 VARIED = ("posts", "labels", "tokens")
 LINE = re.compile(r"^(.+): ([0-9.]+) ms")
@@ -79,6 +84,51 @@ def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
     return {match[1]: float(match[2]) for match in found if match}
 
 
+def year(arguments: argparse.Namespace) -> None:
+    """Simulates a year of runs and prints the bytes of each table, with its indexes."""
+    source = (TOP / "crates/store/src/sql/post_rows.rs").read_text(encoding="utf-8")
+    upsert = re.search(r'ON_SEEN_AGAIN: &str = "([^"]+)"', source)[1].replace("\\\n", " ")
+    database = sqlite3.connect(arguments.database)
+    database.executescript((TOP / "migrations/sqlite/0001_schema.sql").read_text(encoding="utf-8"))
+    database.execute("PRAGMA synchronous = OFF")
+    number, listings = 36**6, {topic: [] for topic in range(16)}
+    for hour in range(365 * 24):
+        now = datetime(2026, 1, 1) + timedelta(hours=hour)
+        seen = []
+        for topic, listing in listings.items():
+            new = range(number, number + 10)
+            number += 10
+            listing[:] = [*new, *listing][:100]
+            database.executemany(POST, [(fullname(one), f"topic{topic}", now.isoformat() + "+00:00") for one in new])
+            day = now.date().isoformat()
+            seen += [(fullname(one), f"topic{topic}", day, hour, rank, one % 500) for rank, one in enumerate(listing)]
+        database.execute(RUN, (now.isoformat() + "+00:00",))
+        database.executemany(f"INSERT INTO sightings VALUES (?, ?, ?, 1, ?, 'hot', ?, ?) {upsert}", seen)
+        database.commit()
+    count = "SELECT (SELECT COUNT(*) FROM sightings), (SELECT COUNT(*) FROM posts), (SELECT SUM(times_seen) FROM sightings)"
+    print("{:,} sightings of {:,} posts, seen {:,} times".format(*database.execute(count).fetchone()))
+    sizes = "SELECT tbl_name, SUM(pgsize) FROM dbstat JOIN sqlite_schema USING (name) GROUP BY 1 ORDER BY 2 DESC LIMIT 3"
+    for table, size in database.execute(sizes):
+        print(f"{table}: {size / 1e9:.3f} GB")
+
+
+# A post with little text, because only the size of its sightings matters.
+POST = """INSERT INTO posts (fullname, subreddit, topic, title, selftext, over_18, is_self, source, text_hash, created_at,
+    collected_at, updated_at) VALUES (?1, 'made', ?2, '', '', FALSE, TRUE, 'reddit', randomblob(16), ?3, ?3, ?3)"""
+# As large as a run of sixteen topics records.
+RUN = f"""INSERT INTO runs (stage, status, worker, started_at, finished_at, heartbeat_at, counts, outcomes)
+    VALUES ('collect', 'done', 'host:1:1:1', ?1, ?1, ?1, '{"x" * 1_000}', '{"x" * 3_000}')"""
+
+
+def fullname(number: int) -> str:
+    """Returns a fullname."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return "t3_" + digits
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(required=True)
@@ -90,6 +140,9 @@ if __name__ == "__main__":
     for name, default in (("posts", [2, 4, 8, 16]), ("labels", [2, 4, 8, 16, 32]), ("tokens", [16, 32, 64, 128, 256, 512])):
         way.add_argument(f"--{name}", type=int, nargs="+", default=default)
     way.set_defaults(run=score)
+    way = ways.add_parser("year")
+    way.add_argument("database")
+    way.set_defaults(run=year)
     way = ways.add_parser("store")
     way.add_argument("bench")
     way.add_argument("url")
