@@ -205,9 +205,3 @@ fn free_bytes(folder: &Path) -> Option<u64> {
     // `f_bavail`, not `f_bfree`, which includes blocks reserved for root.
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
