@@ -4,7 +4,7 @@ mod batches;
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use topicmill_core::{AuthorPolicy, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_score::LabelSet;
 use topicmill_store::{
@@ -63,6 +63,15 @@ pub async fn save(
     store.posts().save_pages(&[page], None).await.unwrap()
 }
 
+async fn begin(store: &Store) -> RunId {
+    let run = store.runs().begin_run(Stage::Import, "w", at(0)).await;
+    run.unwrap()
+}
+
+async fn rows(store: &Store, sql: &str) -> Value {
+    json!(store.query(sql).await.unwrap().rows)
+}
+
 pub struct Fixture {
     pub store: Store,
     pub run: RunId,
@@ -71,11 +80,7 @@ pub struct Fixture {
 }
 
 pub async fn fixture(store: Store, posts: usize) -> Fixture {
-    let run = store
-        .runs()
-        .begin_run(Stage::Collect, "w", at(0))
-        .await
-        .unwrap();
+    let run = begin(&store).await;
     let posts: Vec<Post> = (0..posts)
         .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
         .collect();
@@ -154,11 +159,7 @@ impl Fixture {
 async fn posts_are_upserted_once_and_edits_are_reported() {
     for database in databases() {
         let store = database.open().await;
-        let run = store
-            .runs()
-            .begin_run(Stage::Collect, "w", at(0))
-            .await
-            .unwrap();
+        let run = begin(&store).await;
         let twice = [
             post("a", "A", ""),
             post("b", "B", "body"),
@@ -179,21 +180,17 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
         assert_eq!(second.edited, 1, "the other post only has more votes");
 
         let output = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
-        let rows = store.query(output).await.unwrap().rows;
-        let expected = [
-            vec![json!("A edited"), json!(12), json!("someone")],
-            vec![json!("B"), json!(99), json!("someone")],
-        ];
-        assert_eq!(rows, expected);
+        let expected = json!([["A edited", 12, "someone"], ["B", 99, "someone"]]);
+        assert_eq!(rows(&store, output).await, expected);
 
         let mut from_file = post("a", "A before it was edited", "");
         from_file.source = SourceKind::Import;
         let third = save(&store, run, &[from_file], 120).await;
         assert_eq!((third.new, third.changed, third.unchanged), (0, 0, 1));
-        let rows = store.query(output).await.unwrap().rows;
-        assert_eq!(rows, expected, "a file is older than posts from Reddit");
-        let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
-        assert_eq!(seen.rows[0][0], json!(2));
+        let kept = rows(&store, output).await;
+        assert_eq!(kept, expected, "a file is older than posts from Reddit");
+        let seen = rows(&store, "SELECT COUNT(*) FROM sightings").await;
+        assert_eq!(seen, json!([[2]]));
     }
 }
 
@@ -222,83 +219,48 @@ fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
 async fn a_page_is_stored_atomically_with_its_position() {
     for database in databases() {
         let store = database.open().await;
-        let run = store
-            .runs()
-            .begin_run(Stage::Import, "w", at(0))
-            .await
-            .unwrap();
-        assert_eq!(
-            store.posts().import_state("1-abc", "food").await.unwrap(),
-            None
-        );
+        let run = begin(&store).await;
+        let position = async |file, selection| {
+            let state = store.posts().import_state(file, selection).await;
+            state.unwrap()
+        };
+        let save = async |pages: &[Page<'_>], state: &ImportState| {
+            store.posts().save_pages(pages, Some(state)).await
+        };
+        assert_eq!(position("1-abc", "food").await, None);
         let food = [post("a", "A", ""), post("b", "B", "")];
         let music = [post("c", "C", "")];
-        let pages = [
-            of_file(run, "food", &food, 1),
-            of_file(run, "music", &music, 1),
-        ];
+        let both = |food: &[Post], now| {
+            [
+                of_file(run, "food", food, now),
+                of_file(run, "music", &music, now),
+            ]
+        };
         let first = place(run, 1_000, 1, false);
-        let stored = store
-            .posts()
-            .save_pages(&pages, Some(&first))
-            .await
-            .unwrap();
+        let stored = save(&both(&food, 1), &first).await.unwrap();
         assert_eq!((stored.new, stored.changed, stored.unchanged), (3, 0, 0));
-        assert_eq!(
-            store.posts().import_state("1-abc", "food").await.unwrap(),
-            Some(first.clone())
-        );
-        assert_eq!(
-            store.posts().import_state("1-abc", "music").await.unwrap(),
-            None
-        );
-        assert_eq!(
-            store.posts().import_state("2-abc", "food").await.unwrap(),
-            None
-        );
+        assert_eq!(position("1-abc", "food").await, Some(first.clone()));
+        assert_eq!(position("1-abc", "music").await, None);
+        assert_eq!(position("2-abc", "food").await, None);
 
         // The position of an unknown run is rejected after the posts were written.
-        let nobody = RunId(99);
         let more = [post("d", "D", "")];
-        let pages = [
-            of_file(run, "food", &more, 2),
-            of_file(run, "music", &music, 2),
-        ];
-        let refused = store
-            .posts()
-            .save_pages(&pages, Some(&place(nobody, 2_000, 2, true)))
-            .await;
+        let nobody = place(RunId(99), 2_000, 2, true);
+        let refused = save(&both(&more, 2), &nobody).await;
         assert!(
             matches!(refused, Err(StoreError::Statement { .. })),
             "{refused:?}"
         );
-        assert_eq!(
-            store.posts().import_state("1-abc", "food").await.unwrap(),
-            Some(first)
-        );
+        assert_eq!(position("1-abc", "food").await, Some(first));
         let seen = "SELECT s.topic, p.fullname FROM posts p LEFT JOIN sightings s ON s.fullname = p.fullname ORDER BY \
             2";
-        let expected = [["food", "t3_a"], ["food", "t3_b"], ["music", "t3_c"]];
-        assert_eq!(
-            json!(store.query(seen).await.unwrap().rows),
-            json!(expected)
-        );
+        let expected = json!([["food", "t3_a"], ["food", "t3_b"], ["music", "t3_c"]]);
+        assert_eq!(rows(&store, seen).await, expected);
 
         let last = place(run, 2_000, 2, true);
-        let pages = [of_file(run, "food", &more, 2)];
-        assert_eq!(
-            store
-                .posts()
-                .save_pages(&pages, Some(&last))
-                .await
-                .unwrap()
-                .new,
-            1
-        );
-        assert_eq!(
-            store.posts().import_state("1-abc", "food").await.unwrap(),
-            Some(last)
-        );
+        let stored = save(&[of_file(run, "food", &more, 2)], &last).await;
+        assert_eq!(stored.unwrap().new, 1);
+        assert_eq!(position("1-abc", "food").await, Some(last));
         let empty = store.posts().save_pages(&[], None).await.unwrap();
         assert_eq!(empty, Upserted::default());
     }
@@ -310,31 +272,17 @@ async fn an_edited_post_is_relabelled_and_keeps_no_stale_label() {
         let f = fixture(database.open().await, 1).await;
         let claim = f.claim(1, 1).await;
         f.complete(&claim, 2).await;
-        save(
-            &f.store,
-            f.run,
-            &[post("p000", "Title 0", "now with a body")],
-            3,
-        )
-        .await;
-        assert_eq!(
-            f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL")
-                .await,
-            0
-        );
-        assert_eq!(
-            f.store.backlog().enqueue_missing(f.target).await.unwrap(),
-            1
-        );
+        let edited = [post("p000", "Title 0", "now with a body")];
+        save(&f.store, f.run, &edited, 3).await;
+        let labelled = "SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL";
+        assert_eq!(f.count(labelled).await, 0);
+        let added = f.store.backlog().enqueue_missing(f.target).await;
+        assert_eq!(added.unwrap(), 1);
         let again = f.claim(1, 4).await;
         assert_ne!(again.posts[0].text_hash, claim.posts[0].text_hash);
         f.complete(&again, 5).await;
         assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 1);
-        assert_eq!(
-            f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL")
-                .await,
-            1
-        );
+        assert_eq!(f.count(labelled).await, 1);
     }
 }
 
@@ -444,30 +392,19 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
         max_attempts: 3,
         lease: LEASE,
     };
-    let held = fixture
-        .store
-        .backlog()
-        .claim(fixture.target, &claimant, CrashFilter::Any, 2, at(0))
-        .await
-        .unwrap();
-    assert_eq!(held.posts.len(), 2);
+    let backlog = fixture.store.backlog();
+    let claim = async |now| {
+        let claimed = backlog.claim(fixture.target, &claimant, CrashFilter::Any, 2, at(now));
+        claimed.await.unwrap()
+    };
+    assert_eq!(claim(0).await.posts.len(), 2);
     let late = LEASE.as_secs().cast_signed() + 600;
     assert!(fixture.claim(2, late).await.posts.is_empty());
     // A process that hangs does not keep its leases forever.
     let expired = fixture.claim(2, late + 3_600).await;
     assert_eq!(expired.posts.len(), 2);
-    fixture
-        .store
-        .backlog()
-        .release(expired.lease)
-        .await
-        .unwrap();
-    fixture
-        .store
-        .backlog()
-        .claim(fixture.target, &claimant, CrashFilter::Any, 2, at(late))
-        .await
-        .unwrap();
+    backlog.release(expired.lease).await.unwrap();
+    claim(late).await;
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!(fixture.claim(2, 2 * late).await.posts.len(), 2);

@@ -14,37 +14,28 @@ use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
 
-/// Runs `collect` over the sixteen topics; returns its output and its run record.
-fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (RunOutput, Value) {
-    let args = ["--database", database, "collect", "--run-json", "run.json"];
-    let mut command = program.command(&args);
-    on_reddit(&mut command, auth_url)
-        .env("TOPICMILL__REDDIT__API_URL", api_url)
-        .env("TOPICMILL__REDDIT__TRIES", "2");
-    let ran = finished(command.output().unwrap());
-    let record = std::fs::read(program.folder.path().join("run.json")).unwrap();
-    (ran, serde_json::from_slice(&record).unwrap())
-}
-
 #[tokio::test]
 async fn a_run_without_a_token_requests_no_listing() {
-    for database in databases() {
-        for (status, code, asked) in [(503, 75, 2), (401, 3, 1), (403, 3, 1), (404, 3, 1)] {
-            let server = MockServer::start().await;
-            Mock::given(method("POST"))
-                .respond_with(ResponseTemplate::new(status))
-                .mount(&server)
-                .await;
-            let program = Program::new();
-            let (ran, record) = collect(&program, &database.url, &server.uri(), &server.uri());
-            assert_eq!(ran.code, code, "{status}: {}", ran.stderr);
-            assert_eq!(reddit::requests(&server, "POST").await, asked, "{status}");
-            assert_eq!(reddit::requests(&server, "GET").await, 0);
-            assert_eq!(record["status"], "failed");
-            let error = record["error"].as_str().unwrap();
-            assert!(error.contains("token"), "{error}");
-            ran.expect_stderr(error);
-        }
+    for (status, code, asked) in [(503, 75, 2), (401, 3, 1), (403, 3, 1), (404, 3, 1)] {
+        let server = MockServer::start().await;
+        Mock::given(method("POST"))
+            .respond_with(ResponseTemplate::new(status))
+            .mount(&server)
+            .await;
+        let program = Program::new();
+        let mut command = program.command("collect --run-json run.json");
+        let ran = on_reddit(&mut command, &server.uri())
+            .env("TOPICMILL__REDDIT__API_URL", server.uri())
+            .env("TOPICMILL__REDDIT__TRIES", "2");
+        let ran = finished(ran.output().unwrap());
+        let record = program.read_json("run.json");
+        assert_eq!(ran.code, code, "{status}: {}", ran.stderr);
+        assert_eq!(reddit::requests(&server, "POST").await, asked, "{status}");
+        assert_eq!(reddit::requests(&server, "GET").await, 0);
+        assert_eq!(record["status"], "failed");
+        let error = record["error"].as_str().unwrap();
+        assert!(error.contains("token"), "{error}");
+        ran.expect_stderr(error);
     }
 }
 

@@ -64,7 +64,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
     many(&file.url, 300).await;
     execute(
         &file.url,
-        "UPDATE posts SET selftext = 'tab\there\nand a \\ and \\N and \\.' WHERE fullname = 't3_m7'; \
+        "UPDATE posts SET flair = 'tab\there\nand a \\ and \\N and \\.' WHERE fullname = 't3_m7'; \
          UPDATE runs SET heartbeat_at = '2026-01-01T10:05:00.123+00:00', counts = '{\"b\":1e-7,\"a\":[1,null,\"é\"]}'; \
          UPDATE sqlite_sequence SET seq = 77 WHERE name = 'leases'",
     )
@@ -88,7 +88,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
         assert!(!rows.is_empty() || name == "uncertain_posts", "{name}");
         assert_eq!(rows, view(&server.url, name).await, "{name}");
     }
-    on_ok(&program, &server.url, &["db", "check"]);
+    Program::with_database(&server.url).ok("db check");
 
     // A used key is not assigned again: it may be a fencing token.
     let store = server.open().await;

@@ -28,21 +28,6 @@ async fn many(url: &str, posts: u32) {
     execute(url, &rows).await;
 }
 
-fn on(program: &Program, url: &str, args: &[&str]) -> RunOutput {
-    let all: Vec<&str> = ["--database", url].iter().chain(args).copied().collect();
-    program.run(&all)
-}
-
-fn on_ok(program: &Program, url: &str, args: &[&str]) -> RunOutput {
-    let ran = on(program, url, args);
-    assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
-    ran
-}
-
-fn path(program: &Program, name: &str) -> String {
-    program.folder.path().join(name).display().to_string()
-}
-
 /// Runs the program with a file size limit of `kib`, which simulates a full disk.
 pub fn run_on_small_disk(program: &Program, kib: u32, args: &[&str]) -> RunOutput {
     run_limited(&program.command(args), &format!("ulimit -f {kib}"))
@@ -56,14 +41,6 @@ fn names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-fn kind(database: &TestDatabase) -> &'static str {
-    if database.url.starts_with("sqlite:") {
-        "sqlite"
-    } else {
-        "postgres"
-    }
 }
 
 fn pairs() -> Option<[TestDatabase; 2]> {

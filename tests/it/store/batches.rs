@@ -6,11 +6,7 @@ use super::*;
 async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     for database in databases() {
         let store = database.open().await;
-        let run = store
-            .runs()
-            .begin_run(Stage::Import, "w", at(0))
-            .await
-            .unwrap();
+        let run = begin(&store).await;
         let from_file = |id: &str, title: &str, score| Post {
             source: SourceKind::Import,
             score,
@@ -45,19 +41,14 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
         assert_eq!(numbers, (2, 1, 0, 2), "each page counts its posts");
         let output = "SELECT fullname, title, reddit_score FROM posts ORDER BY 1";
         let expected = json!([["t3_a", "A later", 5], ["t3_b", "B", 5]]);
-        assert_eq!(
-            json!(store.query(output).await.unwrap().rows),
-            expected,
-            "{}",
-            database.url
-        );
+        assert_eq!(rows(&store, output).await, expected, "{}", database.url);
         let seen = "SELECT topic, fullname, reddit_score FROM sightings ORDER BY 1, 2";
         let expected = json!([
             ["food", "t3_a", 5],
             ["food", "t3_b", 5],
             ["music", "t3_a", null]
         ]);
-        assert_eq!(json!(store.query(seen).await.unwrap().rows), expected);
+        assert_eq!(rows(&store, seen).await, expected);
     }
 }
 
@@ -93,11 +84,7 @@ async fn a_batch_of_any_size_round_trips() {
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {
             let store = database.open().await;
-            let run = store
-                .runs()
-                .begin_run(Stage::Import, "w", at(0))
-                .await
-                .unwrap();
+            let run = begin(&store).await;
             let posts: Vec<Post> = (0..size).map(odd).rev().collect();
             let pages = [of_file(run, "gaming", &posts, 60)];
             let stored = store.posts().save_pages(&pages, None).await.unwrap();
@@ -131,8 +118,7 @@ async fn a_batch_of_any_size_round_trips() {
                     ])
                 })
                 .collect();
-            let rows = store.query(sql).await.unwrap().rows;
-            assert_eq!(json!(rows), json!(expected));
+            assert_eq!(rows(&store, sql).await, json!(expected));
         }
     }
 }
@@ -153,11 +139,7 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
                 WHERE fullname < 't3_x00012' ORDER BY fullname";
     for database in databases() {
         let store = database.open().await;
-        let run = store
-            .runs()
-            .begin_run(Stage::Import, "w", at(0))
-            .await
-            .unwrap();
+        let run = begin(&store).await;
         let posts: Vec<Post> = (0..400)
             .map(|i| Post {
                 selftext: texts[if i < 12 { i % 6 } else { i % 5 }].into(),
@@ -175,14 +157,14 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
             .await
             .unwrap();
         assert_eq!(stored.new, 400);
-        let rows = store.query(sql).await.unwrap().rows;
-        assert!(rows[5][0] == json!(long) && rows[3][0] == json!(texts[3]));
+        let kept = rows(&store, sql).await;
+        assert!(kept[5][0] == json!(long) && kept[3][0] == json!(texts[3]));
         for post in &posts[..12] {
             let page = of_file(run, "gaming", std::slice::from_ref(post), 60);
             let again = store.posts().save_pages(&[page], None).await.unwrap();
             assert_eq!((again.unchanged, again.edited), (1, 0), "{}", post.fullname);
         }
-        assert!(store.query(sql).await.unwrap().rows == rows);
+        assert!(rows(&store, sql).await == kept);
     }
 }
 
@@ -194,11 +176,7 @@ async fn a_post_inserted_by_two_writers_counts_as_new_once() {
         let writers = [0, 1].map(|_| {
             let store = store.clone();
             tokio::spawn(async move {
-                let run = store
-                    .runs()
-                    .begin_run(Stage::Import, "w", at(0))
-                    .await
-                    .unwrap();
+                let run = begin(&store).await;
                 let mut stored = Upserted::default();
                 for block in 0..6 {
                     let posts: Vec<Post> = (block * 300..(block + 1) * 300).map(odd).collect();
@@ -217,8 +195,8 @@ async fn a_post_inserted_by_two_writers_counts_as_new_once() {
             unchanged += stored.unchanged;
         }
         assert_eq!((new, unchanged), (1_800, 1_800), "{}", database.url);
-        let count = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
-        assert_eq!(count.rows, [[json!(1_800)]]);
+        let count = rows(&store, "SELECT COUNT(*) FROM sightings").await;
+        assert_eq!(count, json!([[1_800]]));
     }
 }
 
@@ -239,7 +217,7 @@ async fn a_run_counts_once_in_a_posts_sighting_of_a_day() {
             let mut page = of_file(run, "food", &[post], now);
             page.posts[0].rank = rank;
             store.posts().save_pages(&[page], None).await.unwrap();
-            json!(store.query(SEEN).await.unwrap().rows)
+            rows(&store, SEEN).await
         };
         let once = json!([["2025-06-15", 1, 1, 5, 7]]);
         for _ in 0..2 {
@@ -280,11 +258,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
         return;
     };
     let store = database.open().await;
-    let run = store
-        .runs()
-        .begin_run(Stage::Import, "w", at(0))
-        .await
-        .unwrap();
+    let run = begin(&store).await;
     let posts = [post("a", "A", ""), post("b", "B", "")];
     let pages = [of_file(run, "food", &posts, 1)];
     let state = place(run, 1_000, 1, false);
@@ -306,8 +280,8 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
             .await
             .unwrap();
         assert_eq!(tries, i64::from(tried), "{class}");
-        let count = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
-        assert_eq!(count.rows, [[json!(if stored.is_ok() { 2 } else { 0 })]]);
+        let count = rows(&store, "SELECT COUNT(*) FROM sightings").await;
+        assert_eq!(count, json!([[if stored.is_ok() { 2 } else { 0 }]]));
         let undo = "DROP TRIGGER meet ON imports; DROP FUNCTION meet; DROP SEQUENCE tries; \
                     DELETE FROM posts; DELETE FROM imports";
         sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
@@ -350,11 +324,7 @@ async fn batches_of_several_topics_never_deadlock() {
     let writers = [false, true].map(|turned| {
         let (store, food, music) = (store.clone(), food.clone(), music.clone());
         tokio::spawn(async move {
-            let run = store
-                .runs()
-                .begin_run(Stage::Import, "w", at(0))
-                .await
-                .unwrap();
+            let run = begin(&store).await;
             for n in 0..12 {
                 let mut pages = [
                     of_file(run, "food", &food, n),

@@ -120,82 +120,64 @@ fn backend(url: &str) -> &str {
     }
 }
 
-/// Runs statements in which `BYTES(…)` stands for a blob, `HASH(title; body)` for the hash of a post's text, and the
-/// first `SCORES(…)` for a list of numbers.
+/// Runs statements in which `BYTES(…)` stands for a blob, `HASH(title; body)` for the hash of a post's text, and
+/// `SCORES(…)` for a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
-    let (before, after) = if backend(url) == "sqlite" {
-        ("CAST('", "' AS BLOB)")
-    } else {
-        ("'", "'::bytea")
+    let is_sqlite = backend(url) == "sqlite";
+    let blob = |bytes: &[u8]| {
+        let hex = topicmill_core::hex(bytes);
+        if is_sqlite {
+            format!("X'{hex}'")
+        } else {
+            format!("'\\x{hex}'::bytea")
+        }
     };
-    let (before_list, after_list) = if backend(url) == "sqlite" {
-        ("'[", "]'")
-    } else {
-        ("ARRAY[", "]")
+    let hash = |text: &str| {
+        let (title, body) = text.split_once("; ").unwrap();
+        blob(TextHash::new(&post_text(title, body)).as_bytes())
+    };
+    let scores = |list: &str| {
+        if is_sqlite {
+            format!("'[{list}]'")
+        } else {
+            format!("ARRAY[{list}]")
+        }
     };
     let mut sql = sql.to_owned();
-    if let Some((head, list)) = sql.split_once("SCORES(") {
-        let (list, rest) = list.split_once(')').unwrap();
-        sql = format!("{head}{before_list}{list}{after_list}{rest}");
-    }
-    while let Some(start) = sql.find("BYTES(") {
-        let end = start + sql[start..].find(')').unwrap();
-        let bytes = format!("{before}{}{after}", &sql[start + 6..end]);
-        sql.replace_range(start..=end, &bytes);
-    }
-    while let Some(start) = sql.find("HASH(") {
-        let end = start + sql[start..].find(')').unwrap();
-        let (title, body) = sql[start + 5..end].split_once("; ").unwrap();
-        let hash = TextHash::new(&post_text(title, body)).to_string();
-        let hash = if backend(url) == "sqlite" {
-            format!("X'{hash}'")
-        } else {
-            format!("'\\x{hash}'::bytea")
-        };
-        sql.replace_range(start..=end, &hash);
-    }
-    connected!(url, |connection| {
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql));
-        rows.execute(&mut connection).await.map(drop).unwrap();
-    });
-}
-
-/// Returns every column of every table and view.
-async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
-    let sql = if backend(url) == "sqlite" {
-        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
-            AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' ORDER BY m.name, c.cid"
-    } else {
-        "SELECT table_name::text, column_name::text FROM information_schema.columns \
-          WHERE table_schema = 'public' AND table_name NOT LIKE '_sqlx%' ORDER BY table_name, ordinal_position"
-    };
-    let mut shape: Vec<(String, Vec<String>)> = Vec::new();
-    for mut row in texts(url, sql).await {
-        let (column, table) = (row.pop().flatten().unwrap(), row.pop().flatten().unwrap());
-        match shape.last_mut() {
-            Some((last, columns)) if *last == table => columns.push(column),
-            _ => shape.push((table, vec![column])),
+    let words: [(&str, &dyn Fn(&str) -> String); 3] = [
+        ("BYTES(", &|text| blob(text.as_bytes())),
+        ("HASH(", &hash),
+        ("SCORES(", &scores),
+    ];
+    for (word, meaning) in words {
+        while let Some(start) = sql.find(word) {
+            let end = start + sql[start..].find(')').unwrap();
+            let value = meaning(&sql[start + word.len()..end]);
+            sql.replace_range(start..=end, &value);
         }
     }
-    shape
+    super::postgres::run_sql(url, &sql).await;
 }
 
 /// Returns the contents of a database.
 pub async fn read_all(url: &str) -> Contents {
-    let shape = &shape(url).await;
+    let is_sqlite = backend(url) == "sqlite";
+    let shape = if is_sqlite {
+        "SELECT m.name, group_concat('CASE typeof(' || c.name || ') WHEN ''blob'' THEN hex(' || c.name || ') ELSE CAST(' \
+                || c.name || ' AS TEXT) END', ', '), group_concat(c.cid + 1, ', ') \
+           FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
+            AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' GROUP BY m.name"
+    } else {
+        "SELECT table_name::text, string_agg('CAST(' || column_name || ' AS TEXT)', ', ' ORDER BY ordinal_position), \
+                string_agg(ordinal_position::text, ', ' ORDER BY ordinal_position) \
+           FROM information_schema.columns \
+          WHERE table_schema = 'public' AND table_name NOT LIKE '_sqlx%' GROUP BY table_name ORDER BY table_name"
+    };
     let mut all = Vec::new();
-    for (table, columns) in shape {
-        let columns: Vec<String> = columns
-            .iter()
-            .map(|name| format!("CAST({name} AS TEXT)"))
-            .collect();
-        let order: Vec<String> = (1..=columns.len()).map(|n| n.to_string()).collect();
-        let sql = format!(
-            "SELECT {} FROM {table} ORDER BY {}",
-            columns.join(", "),
-            order.join(", ")
-        );
-        all.push((table.clone(), texts(url, &sql).await));
+    for row in texts(url, shape).await {
+        let [table, columns, order] = [0, 1, 2].map(|i| row[i].clone().unwrap());
+        let sql = format!("SELECT {columns} FROM {table} ORDER BY {order}");
+        all.push((table, texts(url, &sql).await));
     }
     all
 }
