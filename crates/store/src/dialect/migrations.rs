@@ -1,4 +1,4 @@
-//! The migrations to this version's schema, as embedded by `build.rs`.
+//! The migrations to this version's schema.
 
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -7,7 +7,17 @@ use sqlx::{AssertSqlSafe, SqlSafeStr};
 /// Version, description and SQL of a migration.
 pub type File = (i64, &'static str, &'static str);
 
-include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+pub const SQLITE: &[File] = &[(
+    1,
+    "schema",
+    include_str!("../../../../migrations/sqlite/0001_schema.sql"),
+)];
+
+pub const POSTGRES: &[File] = &[(
+    1,
+    "schema",
+    include_str!("../../../../migrations/postgres/0001_schema.sql"),
+)];
 
 pub(crate) fn migrator(files: impl Iterator<Item = File>) -> Migrator {
     let migration = |(version, description, sql): File| {
@@ -33,6 +43,23 @@ fn without_comments(sql: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_migration_is_listed_in_order() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
+        for (database, listed) in [("sqlite", SQLITE), ("postgres", POSTGRES)] {
+            let files = std::fs::read_dir(format!("{folder}/{database}")).unwrap();
+            let name =
+                |file: std::io::Result<std::fs::DirEntry>| file.unwrap().file_name().into_string();
+            let mut files: Vec<String> = files.map(|file| name(file).unwrap()).collect();
+            files.sort();
+            let listed = listed.iter();
+            let listed: Vec<_> = listed
+                .map(|(n, name, _)| format!("{n:04}_{name}.sql"))
+                .collect();
+            assert_eq!(files, listed);
+        }
+    }
 
     #[test]
     fn the_checksum_ignores_comments() {
