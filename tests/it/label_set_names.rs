@@ -239,6 +239,6 @@ fn the_schema_is_shown_without_a_database() {
     assert!(column("score").is_none());
     let ran = program.run(&[&none[..], &["label_post"]].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
-    ran.expect_stderr("`labeled_posts`");
+    ran.expect_stderr("--schema");
     assert_eq!(program.run("sql --schema posts --list").code, 2);
 }

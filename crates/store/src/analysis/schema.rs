@@ -21,10 +21,6 @@ const TYPES: [(&str, &str); 10] = [
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),
 ];
-/// Maximum edit distance between an unknown name and a suggested one. For a long name, the maximum is a third of its
-/// length.
-const MAX_DISTANCE: usize = 3;
-
 /// A table or a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Relation {
@@ -54,11 +50,8 @@ pub struct Column {
 
 /// The error for an unknown table or view.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no table or view `{name}`; {nearest}`topicmill sql --schema` lists all")]
-pub struct UnknownRelation {
-    name: String,
-    nearest: String,
-}
+#[error("there is no table or view `{0}`; `topicmill sql --schema` lists all")]
+pub struct UnknownRelation(String);
 
 /// Returns all views, then all tables, both in schema order.
 pub fn relations() -> Vec<Relation> {
@@ -73,36 +66,12 @@ pub fn relations() -> Vec<Relation> {
 /// Returns a table or a view by name, ignoring case and a schema prefix (`public.`, `main.`).
 ///
 /// # Errors
-/// [`UnknownRelation`], which lists the nearest names.
+/// [`UnknownRelation`].
 pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
-    let all = relations();
     let bare = name.rsplit('.').next().unwrap_or(name);
     let bare = bare.trim_matches('"').to_lowercase();
-    if let Some(found) = all.iter().find(|one| one.name == bare) {
-        return Ok(found.clone());
-    }
-    let distance = |one: &&Relation| strsim::levenshtein(&one.name, &bare);
-    let most = MAX_DISTANCE.max(bare.chars().count() / 3);
-    let mut near: Vec<&Relation> = all
-        .iter()
-        .filter(|one| {
-            distance(one) <= most
-                || (bare.chars().count() > MAX_DISTANCE && one.name.contains(&bare))
-        })
-        .collect();
-    near.sort_by_key(distance);
-    let near: Vec<String> = near
-        .iter()
-        .take(3)
-        .map(|one| format!("`{}`", one.name))
-        .collect();
-    Err(UnknownRelation {
-        name: name.to_owned(),
-        nearest: match near.len() {
-            0 => String::new(),
-            _ => format!("the nearest is {}; ", near.join(" or ")),
-        },
-    })
+    let found = relations().into_iter().find(|one| one.name == bare);
+    found.ok_or_else(|| UnknownRelation(name.to_owned()))
 }
 
 /// Appends to `all` the tables and views that a migration creates, with their columns.
@@ -216,18 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn names_match_as_in_sql_and_an_unknown_name_suggests_the_nearest() {
+    fn names_match_as_in_sql() {
         for name in ["posts", "Posts", "public.posts", "main.\"posts\""] {
             assert_eq!(relation_named(name).unwrap().name, "posts");
         }
-        let error = |name: &str| relation_named(name).unwrap_err().to_string();
-        assert!(
-            error("post").contains("nearest is `posts`"),
-            "{}",
-            error("post")
-        );
-        assert!(error("labelled_posts").contains("`labeled_posts`"));
-        assert!(error("scores").contains("`post_scores`"));
-        assert!(!error("zzzzzzzz").contains("nearest"));
+        let unknown = UnknownRelation("post".to_owned());
+        assert_eq!(relation_named("post"), Err(unknown));
     }
 }
