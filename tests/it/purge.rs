@@ -21,14 +21,15 @@ use topicmill_core::{
 use topicmill_score::LabelSet;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claimant, Classified, CrashFilter, Page, Store, StoredLabels, Target, Upserted, Written,
+    Access, Claim, Claimant, Classified, CrashFilter, LabellingState, Page, RunId, Store,
+    StoredLabels, Target, Upserted, Written,
 };
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, finished, signal, words};
+use crate::support::program::{Program, finished, signal};
 use crate::support::reddit::{client, server};
 
 /// Returns the result of a write that stored labels for this many posts.
@@ -39,11 +40,12 @@ pub fn stored_labels(posts: u64) -> StoredLabels {
     }
 }
 
-fn checking_all() -> PurgePlan {
+/// Returns a plan that checks posts with Reddit.
+fn checking(max_requests: Option<u64>, older_than_hours: u32) -> PurgePlan {
     PurgePlan {
         check: Some(Check {
-            max_requests: None,
-            older_than_hours: 0,
+            max_requests,
+            older_than_hours,
         }),
         ..PurgePlan::default()
     }
@@ -145,11 +147,7 @@ impl Scene {
 
     pub async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
         let now = self.clock.now().into();
-        let run = self
-            .store()
-            .runs()
-            .begin_run(Stage::Collect, "w", now)
-            .await;
+        let run = self.begin(Stage::Collect).await;
         let live = source != SourceKind::Import;
         let posts: Vec<Post> = posts
             .iter()
@@ -157,7 +155,7 @@ impl Scene {
             .map(|p| Post { source, ..p })
             .collect();
         let page = Page {
-            run: run.unwrap(),
+            run,
             source,
             topic: Some("climate"),
             subreddit: "climate",
@@ -174,13 +172,19 @@ impl Scene {
             .unwrap()
     }
 
+    async fn begin(&self, stage: Stage) -> RunId {
+        let now = self.clock.now().into();
+        let run = self.store().runs().begin_run(stage, "w", now).await;
+        run.unwrap()
+    }
+
     pub async fn purge(&self, plan: &PurgePlan) -> Report {
         let purged = self.context.purge(plan, Some(&self.reddit), &|_| {}).await;
         purged.unwrap().0
     }
 
     pub async fn check(&self) -> Report {
-        self.purge(&checking_all()).await
+        self.purge(&checking(None, 0)).await
     }
 
     /// Removes text older than 48 hours.
@@ -205,13 +209,16 @@ impl Scene {
     }
 
     pub async fn rows(&self, sql: &str) -> Vec<String> {
-        let words = |row: Vec<Value>| -> Vec<String> {
-            row.iter()
-                .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
-                .collect()
-        };
+        let word = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
+        let words = |row: &Vec<Value>| row.iter().map(word).collect::<Vec<_>>().join(" ");
         let rows = self.store().query(sql).await.unwrap().rows;
-        rows.into_iter().map(|row| words(row).join(" ")).collect()
+        rows.iter().map(words).collect()
+    }
+
+    async fn state(&self) -> LabellingState {
+        let now = self.clock.now().into();
+        let state = self.store().status().labelling_state(3, now).await;
+        state.unwrap()
     }
 
     pub async fn stored(&self) -> Vec<String> {
@@ -237,22 +244,15 @@ impl Scene {
     /// Labels the backlog; returns the number of stored labels.
     pub async fn label(&self) -> u64 {
         let target = self.target().await;
-        self.store()
-            .backlog()
-            .enqueue_missing(target)
-            .await
-            .unwrap();
+        let backlog = self.store().backlog();
+        backlog.enqueue_missing(target).await.unwrap();
         let (run, claim) = self.claim(target).await;
         if claim.posts.is_empty() {
             return 0;
         }
         let texts = ["About climate.".to_owned()];
-        let hypothesis = self
-            .store()
-            .labels()
-            .ensure_hypotheses(&texts)
-            .await
-            .unwrap()[0];
+        let keys = self.store().labels().ensure_hypotheses(&texts).await;
+        let hypothesis = keys.unwrap()[0];
         let done: Vec<Classified> = claim
             .posts
             .iter()
@@ -262,38 +262,27 @@ impl Scene {
             })
             .collect();
         let now = self.clock.now().into();
-        let written = self
-            .store()
-            .backlog()
-            .save_labels(&builders::write(target, run, now, claim.lease), &done)
-            .await;
-        self.store().backlog().release(claim.lease).await.unwrap();
+        let write = builders::write(target, run, now, claim.lease);
+        let written = backlog.save_labels(&write, &done).await;
+        backlog.release(claim.lease).await.unwrap();
         match written.unwrap() {
             Written::Stored(stored) => stored.posts,
             Written::LeaseLost => panic!("another worker reclaimed the lease"),
         }
     }
 
-    pub async fn claim(&self, target: Target) -> (topicmill_store::RunId, topicmill_store::Claim) {
+    pub async fn claim(&self, target: Target) -> (RunId, Claim) {
         let now = self.clock.now().into();
-        let run = self
-            .store()
-            .runs()
-            .begin_run(Stage::Classify, "w", now)
-            .await;
-        let run = run.unwrap();
+        let run = self.begin(Stage::Classify).await;
         let claimant = Claimant {
             worker: "w",
             run,
             max_attempts: 3,
             lease: Duration::from_mins(1),
         };
-        let claim = self
-            .store()
-            .backlog()
-            .claim(target, &claimant, CrashFilter::Any, 10_000, now)
-            .await;
-        (run, claim.unwrap())
+        let backlog = self.store().backlog();
+        let claim = backlog.claim(target, &claimant, CrashFilter::Any, 10_000, now);
+        (run, claim.await.unwrap())
     }
 }
 
@@ -358,9 +347,7 @@ async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
                 report.removed,
                 report.missing
             ),
-            (5, 3, 1, 1, 1),
-            "{}",
-            database.url
+            (5, 3, 1, 1, 1)
         );
         assert_eq!(
             (report.requests, report.left, report.reconciled),
@@ -439,12 +426,7 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
 
         // A file restores nothing, nor does a listing that shows the post as removed.
         let from_file = scene.save(SourceKind::Import, &all).await;
-        assert_eq!(
-            (from_file.new, from_file.tombstoned),
-            (0, 4),
-            "{}",
-            database.url
-        );
+        assert_eq!((from_file.new, from_file.tombstoned), (0, 4));
         let still: Vec<Post> = all
             .iter()
             .cloned()
@@ -481,17 +463,13 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         assert_eq!(scene.label().await, 2);
         scene.save(SourceKind::Reddit, &some(&["unlabelled"])).await;
         let target = scene.target().await;
-        scene
-            .store()
-            .backlog()
-            .enqueue_missing(target)
-            .await
-            .unwrap();
+        let enqueued = scene.store().backlog().enqueue_missing(target).await;
+        enqueued.unwrap();
         scene.clock.advance(Duration::from_hours(47));
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));
 
-        assert_eq!(scene.retain().await.texts, 3, "{}", database.url);
+        assert_eq!(scene.retain().await.texts, 3);
         assert_eq!(scene.retain().await.texts, 0);
         let expected = [
             "t3_a   null null null null climate",
@@ -515,25 +493,12 @@ async fn retention_removes_the_text_and_keeps_the_label() {
             assert_eq!((stored.changed, stored.edited), (changed, 0));
         }
         assert_eq!(scene.rows(texts).await, expected);
-        assert_eq!(
-            scene
-                .rows("SELECT reddit_score FROM posts WHERE fullname = 't3_a'")
-                .await,
-            ["99"]
-        );
+        let score = "SELECT reddit_score FROM posts WHERE fullname = 't3_a'";
+        assert_eq!(scene.rows(score).await, ["99"]);
         // Only posts with text are enqueued.
-        let standing = scene
-            .store()
-            .status()
-            .labelling_state(3, scene.clock.now().into())
-            .await
-            .unwrap();
+        let state = scene.state().await;
         assert_eq!(
-            (
-                standing.labelled,
-                standing.unlabelled,
-                standing.without_text
-            ),
+            (state.labelled, state.unlabelled, state.without_text),
             (2, 1, 1)
         );
         assert_eq!(scene.label().await, 1);

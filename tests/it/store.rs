@@ -166,12 +166,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
             post("a", "A again", ""),
         ];
         let first = save(&store, run, &twice, 0).await;
-        assert_eq!(
-            (first.new, first.changed, first.unchanged),
-            (2, 0, 0),
-            "{}",
-            database.url
-        );
+        assert_eq!((first.new, first.changed, first.unchanged), (2, 0, 0));
 
         let mut voted = post("b", "B", "body");
         voted.score = Some(99);
@@ -301,11 +296,11 @@ async fn a_late_renewal_does_not_shorten_a_lease_but_one_after_a_clock_correctio
         assert!(renew(40).await);
         // A renewal that was sent first but is applied last does not shorten the lease, which lasts until 100.
         assert!(renew(20).await);
-        assert!(f.claim(1, 99).await.posts.is_empty(), "{}", database.url);
+        assert!(f.claim(1, 99).await.posts.is_empty());
         assert!(renew(160).await);
         // Once a clock that was far ahead is corrected, a renewal shortens the lease, so that others need not wait.
         assert!(renew(90).await);
-        assert_eq!(f.claim(1, 151).await.posts.len(), 1, "{}", database.url);
+        assert_eq!(f.claim(1, 151).await.posts.len(), 1);
     }
 }
 

@@ -95,21 +95,11 @@ async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     program.ok(&words("collect --source sample --topic gaming --limit 20"));
     program.ok(&["purge", "--retention", "48"]);
     program.ok(&["status"]);
-    let hash = program.ok(&[
-        "sql",
-        "--format",
-        "csv",
-        "SELECT text_hash FROM posts LIMIT 1",
-    ]);
-    assert!(
-        hash.stdout.lines().nth(1).unwrap().len() == 32,
-        "{}",
-        hash.stdout
-    );
+    let hash = program.scalar("SELECT text_hash FROM posts LIMIT 1");
+    assert_eq!(hash.as_str().unwrap().len(), 32);
     let apart = Program::with_database(&format!("{}?options[search_path]=apart", bouncer.url));
     apart.ok(&["db", "create"]);
-    let counted = apart.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
-    assert!(counted.stdout.ends_with("\n0\n"), "{}", counted.stdout);
+    assert_eq!(apart.count("posts"), 0);
     let wrong = Program::with_database(&format!("{}?options[no_such_setting]=1", bouncer.url));
     wrong.run(&["status"]).expect_exit(4, "no_such_setting");
 }
@@ -120,8 +110,7 @@ async fn database_defaults_change_no_stored_value() {
     let program = Program::with_database(&database.url);
     program.ok(&words("collect --source sample --topic gaming --limit 20"));
     let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
-    let all = ["sql", "--format", "csv", sql];
-    let before = program.ok(&all).stdout;
+    let before = program.rows(sql);
     let name = database.url.rsplit_once('/').unwrap().1;
     for set in [
         "bytea_output = escape",
@@ -137,19 +126,9 @@ async fn database_defaults_change_no_stored_value() {
             .run(&format!("ALTER DATABASE {name} SET {set}"))
             .await;
     }
-    assert_eq!(program.ok(&all).stdout, before);
-    program.ok(&[
-        "import",
-        &program.write(
-            "more.ndjson",
-            r#"{"id": "a1", "title": "A\\B", "subreddit": "food", "created_utc": 1700000000}"#,
-        ),
-    ]);
-    let title = program.ok(&[
-        "sql",
-        "--format",
-        "csv",
-        "SELECT title FROM posts WHERE fullname = 't3_a1'",
-    ]);
-    assert_eq!(title.stdout, "title\nA\\B\n");
+    assert_eq!(program.rows(sql), before);
+    program
+        .import(r#"{"id": "a1", "title": "A\\B", "subreddit": "food", "created_utc": 1700000000}"#);
+    let title = program.scalar("SELECT title FROM posts WHERE fullname = 't3_a1'");
+    assert_eq!(title, "A\\B");
 }

@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill_core::clock::SystemClock;
 
-use crate::support::postgres::postgres;
+use crate::support::postgres::{postgres, run_sql};
 use crate::support::program::{Program, finished};
 
 /// Terminates the program's session on the server as soon as it is active; returns the exit code and stderr.
@@ -62,26 +62,20 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
     let Some(database) = postgres() else { return };
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     let (_, name) = database.url.rsplit_once('/').unwrap();
-    let mut connection = PgConnection::connect(&server).await.unwrap();
     let create = format!(
         "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
     );
-    connection.execute(AssertSqlSafe(create)).await.unwrap();
-    let program = Program::new();
-    for words in [
-        &["db", "create"][..],
-        &["collect", "--source", "sample", "--limit", "1"],
-    ] {
-        program
-            .run(&[&["--database", database.url.as_str()], words].concat())
-            .expect_exit(4, "ENCODING 'UTF8'");
+    run_sql(&server, &create).await;
+    for words in MAKE_TABLES {
+        let message = refused(&database.url, words);
+        assert!(message.contains("ENCODING 'UTF8'"), "{message}");
     }
     let mut connection = PgConnection::connect(&database.url).await.unwrap();
-    let tables: i64 =
-        sqlx::query_scalar("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'")
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
+    let tables = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'";
+    let tables: i64 = sqlx::query_scalar(tables)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(tables, 0);
 }
 
@@ -89,9 +83,7 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
 async fn made(url: &str) -> PgConnection {
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     let (_, name) = url.rsplit_once('/').unwrap();
-    let mut connection = PgConnection::connect(&server).await.unwrap();
-    let create = format!("CREATE DATABASE {name}");
-    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    run_sql(&server, &format!("CREATE DATABASE {name}")).await;
     PgConnection::connect(url).await.unwrap()
 }
 
@@ -144,11 +136,9 @@ async fn a_sqlite_file_of_another_program_is_left_alone() {
     ] {
         let program = Program::new();
         let file = program.folder.path().join("other.db");
-        let options = SqliteConnectOptions::new().filename(&file);
-        let mut connection = options.create_if_missing(true).connect().await.unwrap();
-        connection.execute(tables).await.unwrap();
-        connection.close().await.unwrap();
         let url = format!("sqlite:{}", file.display());
+        std::fs::write(&file, "").unwrap();
+        run_sql(&url, tables).await;
         let before = std::fs::read(&file).unwrap();
         for words in MAKE_TABLES {
             let message = refused(&url, words);
@@ -177,12 +167,10 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
     for (make, name) in both.into_iter().chain(of_files) {
         let program = Program::new();
         let file = program.folder.path().join("other.db");
-        let options = SqliteConnectOptions::new();
-        let options = options.filename(&file).create_if_missing(true);
-        let mut connection = options.connect().await.unwrap();
-        connection.execute(make).await.unwrap();
-        connection.close().await.unwrap();
-        let message = refused(&format!("sqlite:{}", file.display()), MAKE_TABLES[0]);
+        let url = format!("sqlite:{}", file.display());
+        std::fs::write(&file, "").unwrap();
+        run_sql(&url, make).await;
+        let message = refused(&url, MAKE_TABLES[0]);
         assert!(message.contains(&format!("`{name}` already")), "{message}");
     }
     let of_servers = [("CREATE SEQUENCE runs", "runs")];
@@ -216,18 +204,12 @@ async fn an_invalid_search_path_is_reported() {
 async fn a_user_who_may_not_create_the_database_is_told_how_to_get_it() {
     let Some(database) = postgres() else { return };
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
-    let mut connection = PgConnection::connect(&server).await.unwrap();
     let login = format!("topicmill_test_guest_{}", std::process::id());
-    let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw'");
-    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    run_sql(&server, &format!("CREATE ROLE {login} LOGIN PASSWORD 'pw'")).await;
     let (_, place) = database.url.rsplit_once('@').unwrap();
     let message = refused(&format!("postgres://{login}:pw@{place}"), MAKE_TABLES[0]);
-    let drop_role = format!("DROP ROLE {login}");
-    connection.execute(AssertSqlSafe(drop_role)).await.unwrap();
-    assert!(
-        message.contains("`CREATE DATABASE name OWNER you`"),
-        "{message}"
-    );
+    run_sql(&server, &format!("DROP ROLE {login}")).await;
+    assert!(message.contains("OWNER you"), "{message}");
 }
 
 #[test]
@@ -256,9 +238,6 @@ async fn non_finite_numbers_are_text_in_json() {
     let Some(database) = postgres() else { return };
     database.open().await.close().await.unwrap();
     let query = "SELECT 'NaN'::float8 AS a, '-Infinity'::float8 AS b, 0.5::float8 AS c, NULL AS d";
-    let words = ["sql", "--allow-superuser", query, "--format", "json"];
-    let ran = Program::new().ok(&[&["--database", database.url.as_str()][..], &words].concat());
-    let rows: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    let row = serde_json::json!([{ "a": "NaN", "b": "-Infinity", "c": 0.5, "d": null }]);
-    assert_eq!(rows, row);
+    let rows = Program::with_database(&database.url).rows(query);
+    assert_eq!(rows, json!([["NaN", "-Infinity", 0.5, null]]));
 }

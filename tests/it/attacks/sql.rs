@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill_store::{Access, Store};
 
-use crate::support::postgres::{TestDatabase, postgres};
+use crate::support::postgres::{TestDatabase, postgres, run_sql};
 use crate::support::program::{Program, RunOutput, finished};
 
 /// Runs `topicmill sql` as the test server's superuser, which needs explicit permission.
@@ -40,28 +39,15 @@ async fn role(url: &str, terms: &str) -> (String, String) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("test_role_{}_{number}", std::process::id());
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
-    run(
-        &server,
-        &format!("CREATE ROLE {name} LOGIN PASSWORD 'pw' {terms}"),
-    )
-    .await;
+    let create = format!("CREATE ROLE {name} LOGIN PASSWORD 'pw' {terms}");
+    run_sql(&server, &create).await;
     let (_, place) = url.rsplit_once('@').unwrap();
     (format!("postgres://{name}:pw@{place}"), name)
 }
 
-async fn run(url: &str, sql: &str) {
-    let mut connection = PgConnection::connect(url).await.unwrap();
-    let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
-    connection.execute(sql).await.unwrap();
-    connection.close().await.unwrap();
-}
-
 async fn drop_role(database: &str, name: &str) {
-    run(
-        database,
-        &format!("DROP OWNED BY {name} CASCADE; DROP ROLE {name}"),
-    )
-    .await;
+    let drop = format!("DROP OWNED BY {name} CASCADE; DROP ROLE {name}");
+    run_sql(database, &drop).await;
 }
 
 /// Statements that need a superuser run as a superuser; the others run as the owner of the tables.
@@ -135,11 +121,8 @@ async fn no_statement_writes_on_postgres() {
     let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS notified";
     sql(&program, &database.url, &[kept]);
     // PostgreSQL 15 permits this one, too.
-    sql(
-        &program,
-        &database.url,
-        &["EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1"],
-    );
+    let kept = "EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1";
+    sql(&program, &database.url, &[kept]);
     let made = "SELECT (SELECT COUNT(*) FROM pg_largeobject_metadata), (SELECT COUNT(*) FROM pg_class WHERE relname = \
         'x')";
     assert_eq!(csv(&program, &database.url, made), "0,0");
@@ -169,16 +152,8 @@ async fn no_statement_writes_on_postgres() {
 fn sql_from_stdin(program: &Program, url: &str, statement: &str) -> RunOutput {
     std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
     let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
-    let args = [
-        "--database",
-        url,
-        "sql",
-        "--allow-superuser",
-        "-",
-        "--format",
-        "ndjson",
-    ];
-    finished(program.command(&args).stdin(text).output().unwrap())
+    let line = format!("--database {url} sql - --format ndjson");
+    finished(program.command(&line).stdin(text).output().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +195,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     with(&url, "SELECT pg_read_file('/etc/hostname')").expect_exit(2, "permission denied");
     let (_, own_name) = own.url.rsplit_once('/').unwrap();
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
-    run(&server, &format!("DROP DATABASE {own_name}")).await;
+    run_sql(&server, &format!("DROP DATABASE {own_name}")).await;
     drop_role(&server, &name).await;
 }
 
@@ -230,18 +205,11 @@ async fn a_user_with_select_on_the_views_alone_can_query() {
     with_a_row(&database).await;
     let (url, name) = role(&database.url, "").await;
     let views = "labeled_posts, post_scores, topic_agreement";
-    run(&database.url, &format!("GRANT SELECT ON {views} TO {name}")).await;
-    let program = Program::new();
-    let ran = program.run(&[
-        "--database",
-        &url,
-        "sql",
-        "SELECT COUNT(*) AS n FROM labeled_posts",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stdout.ends_with("(1 row)\n"), "{}", ran.stdout);
+    run_sql(&database.url, &format!("GRANT SELECT ON {views} TO {name}")).await;
+    let program = Program::with_database(&url);
+    assert_eq!(program.count("labeled_posts"), 0);
     program
-        .run(&["--database", &url, "sql", ROW])
+        .run(&["sql", ROW])
         .expect_exit(2, "permission denied");
     drop_role(&database.url, &name).await;
 }
@@ -262,10 +230,8 @@ async fn sqlite_in_folder(program: &Program) -> String {
     let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
     let store = Store::open(&url, Access::Create).await.unwrap();
     store.close().await.unwrap();
-    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
     let row = "INSERT INTO runs (stage, status, worker, started_at) VALUES ('collect', 'done', 'w', '2026')";
-    connection.execute(sqlx::raw_sql(row)).await.unwrap();
-    connection.close().await.unwrap();
+    run_sql(&url, row).await;
     url
 }
 

@@ -5,76 +5,55 @@ use super::*;
 #[test]
 fn the_purge_command_purges_and_records_its_run() {
     let program = Program::new();
-    program.ok(&words("collect --source sample --topic gaming --limit 20"));
-    let count = |program: &Program| -> u64 {
-        let counted = program.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
-        counted.stdout.lines().nth(1).unwrap().parse().unwrap()
-    };
-    let before = count(&program);
-    let first = program.ok(&["sql", "--format", "csv", "SELECT MIN(fullname) FROM posts"]);
-    let first = first
-        .stdout
-        .lines()
-        .nth(1)
-        .unwrap()
-        .trim_start_matches("t3_")
-        .to_owned();
+    program.ok("collect --source sample --topic gaming --limit 20");
+    let before = program.count("posts");
+    let first = program.scalar("SELECT MIN(fullname) FROM posts");
+    let first = first.as_str().unwrap().trim_start_matches("t3_");
     let ids = program.write(
         "ids.txt",
         format!("Post_ID,reason\n\nhttps://www.reddit.com/r/gaming/comments/{first}/x/\nt3_unknown1,removed\n"),
     );
-    program.ok(&["purge", "--ids", &ids, "--run-json", "run.json"]);
-    assert_eq!(count(&program), before - 1);
-    let record = std::fs::read(program.folder.path().join("run.json")).unwrap();
-    let record: Value = serde_json::from_slice(&record).unwrap();
-    let record = record.get(0).unwrap_or(&record);
+    let counts = program.run_counts("purge --ids ids.txt");
+    assert_eq!(program.count("posts"), before - 1);
     assert_eq!(
-        (&record["stage"], &record["status"]),
-        (&json!("purge"), &json!("done"))
+        (&counts["requested"], &counts["purged"]),
+        (&json!(2), &json!(1))
     );
-    assert_eq!(record["counts"]["requested"], 2);
-    assert_eq!(record["counts"]["purged"], 1);
-    let kept = "SELECT reason FROM tombstones WHERE fullname = 't3_unknown1' OR fullname = 't3_";
-    let kept = format!("{kept}{first}' ORDER BY reason");
-    let kept = program.ok(&["sql", "--format", "csv", &kept]);
-    assert_eq!(kept.stdout, "reason\nremoved\nrequested\n");
+    let kept = "SELECT reason FROM tombstones ORDER BY reason";
+    assert_eq!(program.rows(kept), json!([["removed"], ["requested"]]));
 
-    program.ok(&words(
-        "purge --check-deleted --source sample --max-requests 5",
-    ));
-    let status = program.json(&["status"]);
+    program.ok("purge --check-deleted --source sample --max-requests 5");
+    let status = program.json("status");
     assert!(status["backlog"]["reconciled_at"].is_string(), "{status:#}");
     assert_eq!(status["runs"][0]["stage"], "purge");
-    program.ok(&["purge", "--retention", "48"]);
+    program.ok("purge --retention 48");
 
     let bad = program.write("bad.txt", "abc\nt1_comment\n");
     let odd = program.write("odd.txt", "abc,because\n");
-    for (args, code, message) in [
-        (&["purge"][..], 2, "--check-deleted"),
+    for (line, code, message) in [
+        ("purge".to_owned(), 2, "--check-deleted"),
         (
-            &["purge", "--max-requests", "3", "--ids", &ids],
+            format!("purge --max-requests 3 --ids {ids}"),
             2,
             "--check-deleted",
         ),
-        (&["purge", "--retention"], 2, "retention_hours"),
-        (&["purge", "--ids", "missing.txt"], 2, "missing.txt"),
-        (&["purge", "--ids", &bad], 2, "line 2"),
-        (&["purge", "--ids", &odd], 2, "line 1"),
-        (&["purge", "--check-deleted"], 3, "client_id"),
+        ("purge --retention".into(), 2, "retention_hours"),
+        ("purge --ids missing.txt".into(), 2, "missing.txt"),
+        (format!("purge --ids {bad}"), 2, "line 2"),
+        (format!("purge --ids {odd}"), 2, "line 1"),
+        ("purge --check-deleted".into(), 3, "client_id"),
         (
-            &["purge", "--check-deleted", "--source", "import"],
+            "purge --check-deleted --source import".into(),
             2,
             "--source",
         ),
         (
-            &["--database", "sqlite:none.db", "purge", "--ids", &ids],
+            format!("--database sqlite:none.db purge --ids {ids}"),
             4,
             "db create",
         ),
     ] {
-        let ran = program.run(args);
-        assert_eq!(ran.code, code, "{args:?}\n{}", ran.stderr);
-        assert!(ran.stderr.contains(message), "{args:?}\n{}", ran.stderr);
+        program.run(&line).expect_exit(code, message);
     }
 }
 
@@ -97,40 +76,34 @@ fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
     // A different first line, so that this file does not count as imported.
     let again = lines(&[("d1", "Two"), ("a1", "One"), ("a2", "One"), ("b1", "Two")]);
     for (store_author, given) in [("false", "u/One"), ("true", "/u/one")] {
-        for database in databases() {
-            let program = Program::with_database(&database.url);
-            let import = |name: &str, lines: &str| {
-                let file = program.write(name, lines);
+        for program in Program::on_each_database() {
+            let import = |lines: &str| {
+                program.write("posts.ndjson", lines);
+                let set = [("collect.store_author", store_author)];
                 program
-                    .run_with(
-                        &[("collect.store_author", store_author)],
-                        &["import", &file],
-                    )
+                    .run_with(&set, "import posts.ndjson")
                     .expect_exit(0, "");
             };
-            let rows = |sql: &str| program.ok(&["sql", "--format", "csv", sql]).stdout;
-            let posts = "SELECT fullname FROM posts ORDER BY fullname";
-            import("known.ndjson", &known);
-
+            let posts = || program.rows("SELECT fullname FROM posts ORDER BY fullname");
+            import(&known);
             program
-                .ok(&["purge", "--author", "nobody"])
-                .expect_stderr("no stored post is by `nobody`");
-            assert_eq!(rows(posts), "fullname\nt3_a1\nt3_a2\nt3_b1\nt3_c1\n");
+                .ok("purge --author nobody")
+                .expect_stderr("`nobody`");
+            assert_eq!(posts(), json!([["t3_a1"], ["t3_a2"], ["t3_b1"], ["t3_c1"]]));
             program
-                .ok(&["purge", "--author", given])
-                .expect_stderr_all(&["posts=2", "purged=2", "stored without an author"]);
-            assert_eq!(rows(posts), "fullname\nt3_b1\nt3_c1\n");
+                .ok(&format!("purge --author {given}"))
+                .expect_stderr_all(&["posts=2", "purged=2", "--author"]);
+            assert_eq!(posts(), json!([["t3_b1"], ["t3_c1"]]));
             assert_eq!(
-                rows("SELECT fullname, reason FROM tombstones ORDER BY fullname"),
-                "fullname,reason\nt3_a1,requested\nt3_a2,requested\n"
+                program.rows("SELECT fullname, reason FROM tombstones ORDER BY fullname"),
+                json!([["t3_a1", "requested"], ["t3_a2", "requested"]])
             );
-
-            import("again.ndjson", &again);
-            assert_eq!(rows(posts), "fullname\nt3_b1\nt3_c1\nt3_d1\n");
+            import(&again);
+            assert_eq!(posts(), json!([["t3_b1"], ["t3_c1"], ["t3_d1"]]));
         }
     }
     Program::new()
-        .run(&["purge", "--author", "u/"])
+        .run("purge --author u/")
         .expect_exit(2, "--author");
 }
 
@@ -138,7 +111,7 @@ fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
 fn checking(program: &Program, server: &MockServer) -> std::process::Command {
     let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
     let file = program.write("posts.ndjson", post);
-    program.ok(&["import", &file]);
+    program.ok(&format!("import {file}"));
     let mut command = program.command(&["purge", "--check-deleted"]);
     command
         .env("TOPICMILL__REDDIT__AUTH_URL", server.uri())
@@ -160,12 +133,11 @@ async fn refusing(answer: ResponseTemplate) -> MockServer {
     server
 }
 
-const STATUS: &[&str] = &[
-    "sql",
-    "--format",
-    "csv",
-    "SELECT stage, status FROM runs WHERE stage = 'purge'",
-];
+/// Asserts the status of the only purge.
+fn expect_status(program: &Program, status: &str) {
+    let found = program.scalar("SELECT status FROM runs WHERE stage = 'purge'");
+    assert_eq!(found, status);
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
@@ -181,10 +153,8 @@ async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
         let program = Program::new();
         let ran = finished(checking(&program, &server).output().unwrap());
         assert_eq!(ran.code, code, "{}", ran.stderr);
-        let posts = program.ok(&["sql", "--format", "csv", "SELECT fullname FROM posts"]);
-        assert!(posts.stdout.contains("t3_a1"));
-        let status = program.ok(STATUS).stdout;
-        assert!(status.contains("purge,failed"), "{status}");
+        assert_eq!(program.scalar("SELECT fullname FROM posts"), "t3_a1");
+        expect_status(&program, "failed");
     }
 }
 
@@ -206,43 +176,31 @@ async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
     }
     signal(&running, "-INT");
     assert_eq!(running.wait().unwrap().code(), Some(130));
-    assert!(program.ok(STATUS).stdout.contains("purge,stopped"));
+    expect_status(&program, "stopped");
 }
 
 #[test]
 fn a_wrong_clock_removes_no_text() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let is_sqlite = database.url.starts_with("sqlite");
-        program.ok(&words("collect --source sample --topic gaming --limit 20"));
-        let run = |sql: &str| {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(crate::support::rows::execute(&database.url, sql));
-        };
+    for program in Program::on_each_database() {
+        program.ok("collect --source sample --topic gaming --limit 20");
         // A clock that is three years ahead of, or behind, the last use of the database.
         for day in ["2023-01-01", "2029-01-01"] {
-            run(&format!(
-                "UPDATE runs SET started_at = '{day}T00:00:00+00:00'"
-            ));
-            if is_sqlite {
-                let purge = program.run(&words("purge --retention 1"));
-                purge.expect_exit(2, day);
+            let began = format!("'{day}T00:00:00+00:00'");
+            program.execute(&format!("UPDATE runs SET started_at = {began}"));
+            if program.url().starts_with("sqlite") {
+                program.run("purge --retention 1").expect_exit(2, day);
             }
-            run(&format!(
-                "DELETE FROM runs WHERE started_at <> '{day}T00:00:00+00:00'"
-            ));
+            program.execute(&format!("DELETE FROM runs WHERE started_at <> {began}"));
         }
-        let kept = "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL";
-        let count = || program.json(&["sql", kept]);
-        let all = count();
+        let all = program.count("posts WHERE text_purged_at IS NULL");
         // A text that was stored by a clock in the future is due, and reported.
-        run(
-            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM \
-                posts)",
+        program.execute(
+            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' \
+              WHERE fullname = (SELECT MIN(fullname) FROM posts)",
         );
         program
-            .ok(&words("purge --retention 48 --yes"))
-            .expect_stderr_all(&["storage time is in the future", "texts=1"]);
-        assert_ne!(count(), all);
+            .ok("purge --retention 48 --yes")
+            .expect_stderr_all(&["posts=1", "texts=1"]);
+        assert_eq!(program.count("posts WHERE text_purged_at IS NULL"), all - 1);
     }
 }

@@ -41,7 +41,7 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
         assert_eq!(numbers, (2, 1, 0, 2), "each page counts its posts");
         let output = "SELECT fullname, title, reddit_score FROM posts ORDER BY 1";
         let expected = json!([["t3_a", "A later", 5], ["t3_b", "B", 5]]);
-        assert_eq!(rows(&store, output).await, expected, "{}", database.url);
+        assert_eq!(rows(&store, output).await, expected);
         let seen = "SELECT topic, fullname, reddit_score FROM sightings ORDER BY 1, 2";
         let expected = json!([
             ["food", "t3_a", 5],
@@ -194,7 +194,7 @@ async fn a_post_inserted_by_two_writers_counts_as_new_once() {
             new += stored.new;
             unchanged += stored.unchanged;
         }
-        assert_eq!((new, unchanged), (1_800, 1_800), "{}", database.url);
+        assert_eq!((new, unchanged), (1_800, 1_800));
         let count = rows(&store, "SELECT COUNT(*) FROM sightings").await;
         assert_eq!(count, json!([[1_800]]));
     }

@@ -114,6 +114,16 @@ impl Drop for OwnServer {
     }
 }
 
+impl Drop for TestDatabase {
+    /// Names the database of a failed test.
+    #[expect(clippy::print_stderr, reason = "shown with the failed test")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the test failed on {}", self.url);
+        }
+    }
+}
+
 impl TestDatabase {
     /// Opens the store for a test that passes its own times.
     pub async fn open(&self) -> Store {

@@ -120,6 +120,9 @@ fn backend(url: &str) -> &str {
     }
 }
 
+/// Converts the text in a placeholder to SQL.
+type Meaning<'m> = &'m dyn Fn(&str) -> String;
+
 /// Runs statements in which `BYTES(…)` stands for a blob, `HASH(title; body)` for the hash of a post's text, and
 /// `SCORES(…)` for a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
@@ -144,7 +147,7 @@ pub async fn execute(url: &str, sql: &str) {
         }
     };
     let mut sql = sql.to_owned();
-    let words: [(&str, &dyn Fn(&str) -> String); 3] = [
+    let words: [(&str, Meaning<'_>); 3] = [
         ("BYTES(", &|text| blob(text.as_bytes())),
         ("HASH(", &hash),
         ("SCORES(", &scores),

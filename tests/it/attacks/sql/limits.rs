@@ -49,39 +49,32 @@ async fn a_query_of_any_length_runs_or_is_rejected() {
 
 /// Starts a query and returns the process with its output pipe.
 fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
-    let args = [
-        "--database",
-        url,
-        "sql",
-        "--allow-superuser",
-        query,
-        "--format",
-        "ndjson",
-    ];
-    let mut command = program.command(&[&args[..], flags].concat());
-    command
+    let args = ["--database", url, "sql", "--format", "ndjson", query];
+    program
+        .command(&[&args[..], flags].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
 }
 
-/// Counts the queries that the server is running on this database.
-async fn at_work(url: &str) -> i64 {
+/// Waits until the server is running this many queries on this database.
+async fn until_running(url: &str, queries: i64) {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH \
         RECURSIVE%' AND state = 'active'";
-    sqlx::query_scalar(count)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap()
-}
-
-async fn until(what: &str, most: Duration, mut check: impl AsyncFnMut() -> bool) {
     let clock = SystemClock::shared();
     let began = clock.elapsed();
-    while !check().await {
-        assert!(clock.elapsed().saturating_sub(began) < most, "{what}");
+    loop {
+        let found: i64 = sqlx::query_scalar(count)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        if found == queries {
+            return;
+        }
+        let waited = clock.elapsed().saturating_sub(began);
+        assert!(waited < Duration::from_secs(10), "{found} queries run");
         clock.sleep(Duration::from_millis(50)).await;
     }
 }
@@ -91,27 +84,17 @@ async fn a_signal_or_timeout_cancels_a_query_on_postgres() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let program = Program::new();
-    let long = Duration::from_secs(10);
     for (name, code) in [("-INT", 130), ("-TERM", 143), ("-KILL", -9)] {
         let child = start(&program, &database.url, SILENT, &[]);
-        until("the query runs", long, async || {
-            at_work(&database.url).await == 1
-        })
-        .await;
+        until_running(&database.url, 1).await;
         signal(&child, name);
         let ran = finished(child.wait_with_output().unwrap());
         assert_eq!(ran.code, code, "{}", ran.stderr);
-        until("the query ends", long, async || {
-            at_work(&database.url).await == 0
-        })
-        .await;
+        until_running(&database.url, 0).await;
     }
     sql(&program, &database.url, &[SILENT, "--timeout", "1"])
         .expect_exit(1, "was cancelled after 1 s");
-    until("the query ends", long, async || {
-        at_work(&database.url).await == 0
-    })
-    .await;
+    until_running(&database.url, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,11 +131,8 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     let stop = CancellationToken::new();
     let request = QueryRequest {
         sql: SILENT.to_owned(),
-        limit: None,
-        timeout: None,
-        receive_timeout: None,
-        allow_superuser: false,
         stop: stop.clone(),
+        ..QueryRequest::default()
     };
     let soon = async {
         assert!(matches!(parts.recv().await, Some(Part::Columns(_))));
@@ -174,20 +154,15 @@ async fn unread_rows_cancel_the_query_on_the_server() {
     let (into, untaken) = part_channel();
     let request = QueryRequest {
         sql: ENDLESS.to_owned(),
-        limit: None,
-        timeout: None,
         receive_timeout: Some(Duration::from_secs(1)),
         allow_superuser: true,
-        stop: CancellationToken::new(),
+        ..QueryRequest::default()
     };
     let asked = tokio::time::timeout(Duration::from_secs(30), store.run_query(request, into)).await;
     let error = asked.expect("the query ends without a reader").unwrap_err();
     assert!(error.to_string().contains("for 1 s"), "{error}");
     drop(untaken);
-    until("the query ends", Duration::from_secs(10), async || {
-        at_work(&database.url).await == 0
-    })
-    .await;
+    until_running(&database.url, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,14 +179,14 @@ async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader()
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
         drop(stdout);
         let ran = finished(child.wait_with_output().unwrap());
-        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", database.url);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
         let Ok(status) = status else { continue }; // This system has no `/proc`.
         let peak = status
             .lines()
             .find(|line| line.starts_with("VmHWM:"))
             .unwrap();
         let kib: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
-        assert!(kib < 200 * 1024, "{}: {peak}", database.url);
+        assert!(kib < 200 * 1024);
     }
 }
 
