@@ -3,12 +3,12 @@
 //! Takes a repository name and a precision, and creates a folder with the files that the model needs and no other
 //! weights. An interrupted download resumes where it stopped. A file is renamed into place once its size and hash match
 //! the hub's list, and the folder is renamed once all files are present. The `hf-hub` crate is not used: its version 1
-//! restarts an interrupted file from the beginning, and depends on `aws-lc` and a second transfer protocol.
+//! restarts an interrupted file from the beginning, checks no hash, and depends on `aws-lc` and a second transfer
+//! protocol.
 //!
-//! The hub is not trusted: listed names must be files in the folder, a response may not be longer than listed, and only
-//! the endpoint itself receives the token.
+//! The hub is not trusted: listed names must be files in the folder, and a response may not be longer than listed. The
+//! token goes to the endpoint only, because the HTTP client drops it when a redirect leads to another host.
 
-mod client;
 mod error;
 mod listing;
 
@@ -18,30 +18,23 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::StatusCode;
-use reqwest::header::CONTENT_RANGE;
+use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::{Client, Response, StatusCode, Url};
 
-use self::client::{HubClient, transfer};
 pub use self::error::PullError;
 use self::listing::{Listing, Sibling};
+use topicmill_core::FailureKind;
+use topicmill_core::clock::SharedClock;
+use topicmill_http::{backoff, install_tls};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
-
-use topicmill_core::clock::SharedClock;
-use topicmill_http::backoff;
 
 /// Number of attempts for each request; progress resets the count.
 const TRIES: u32 = 5;
 /// Maximum size of a file list in bytes; a list of 20,000 files is about half as large.
-const MAX_LISTING: u64 = 8 << 20;
-/// Time after which a download slower than [`MIN_BYTES_PER_SEC`] is cancelled, so that a slow server cannot block
-/// forever.
-const SPEED_GRACE: Duration = Duration::from_mins(10);
-/// Minimum speed in bytes per second, about twice the speed of a dial-up modem.
-const MIN_BYTES_PER_SEC: u64 = 16 << 10;
+const MAX_LISTING: usize = 8 << 20;
 
 /// The endpoint and its credentials.
-#[derive(Clone)]
 pub struct HubSource {
     /// `https://huggingface.co` or a mirror. If it contains a user and a password, they are sent instead of the token.
     pub endpoint: String,
@@ -64,7 +57,9 @@ pub struct Wanted {
 
 /// A client for the hub.
 pub struct Hub {
-    client: HubClient,
+    client: Client,
+    endpoint: Url,
+    token: Option<String>,
     clock: SharedClock,
 }
 
@@ -72,10 +67,32 @@ impl Hub {
     /// Creates a client for one endpoint.
     ///
     /// # Errors
-    /// Returns [`PullError::Transfer`] if the network is unusable, and errors for an invalid address or token.
-    pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
+    /// Returns [`PullError::Transfer`] if the network is unusable, and an error for an invalid address.
+    pub fn new(source: HubSource, clock: SharedClock) -> Result<Self, PullError> {
+        install_tls();
+        let mut endpoint = Url::parse(&source.endpoint).map_err(|_| PullError::endpoint())?;
+        if !matches!(endpoint.scheme(), "http" | "https") {
+            return Err(PullError::endpoint());
+        }
+        // Paths are appended to the endpoint, so it must end with its path.
+        endpoint.set_query(None);
+        endpoint.set_fragment(None);
+        let client = Client::builder()
+            .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(30))
+            // There is no total timeout because a large file may take hours.
+            .read_timeout(Duration::from_mins(1))
+            // Compression would change the byte counts.
+            .no_gzip()
+            // A redirect must not lead from HTTPS to HTTP.
+            .https_only(endpoint.scheme() == "https")
+            .build()
+            .map_err(|error| PullError::transfer("the hub", &error))?;
+        let has_login = !endpoint.username().is_empty() || endpoint.password().is_some();
         Ok(Self {
-            client: HubClient::new(source)?,
+            client,
+            endpoint,
+            token: source.token.filter(|_| !has_login),
             clock,
         })
     }
@@ -89,65 +106,50 @@ impl Hub {
         wanted: &Wanted,
         on_step: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
-        if !is_repository(&wanted.repo) {
-            let text = format!(
-                "`{}` is not a repository name: write it as `owner/name`",
-                wanted.repo
-            );
-            return Err(PullError::Asked(text));
+        let wrong = |text: String| Err(PullError::Message(FailureKind::Usage, text));
+        let Wanted { repo, to, .. } = wanted;
+        if !is_repository(repo) {
+            return wrong(format!(
+                "`{repo}` is not a repository name: write it as `owner/name`"
+            ));
         }
         // Unlike `exists`, this also finds a dangling link.
-        if wanted.to.symlink_metadata().is_ok() {
-            return Err(PullError::Asked(format!(
+        if to.symlink_metadata().is_ok() {
+            return wrong(format!(
                 "`{}` already exists: use it, remove it, or choose a different folder with --to",
-                wanted.to.display()
-            )));
+                to.display()
+            ));
         }
         let listing = self.listing(wanted).await?;
-        let mut small = listing.small_files()?;
         // This is checked before any large download, and before a folder is created.
-        listing.has_graph()?;
-        listing.check(&small)?;
-        let scratch = partial(&wanted.to, &listing.sha);
+        let small = listing.small_files()?;
+        let scratch = partial(to, &listing.sha);
         let write = PullError::write_error(&scratch);
-        if let Some(above) = scratch.parent() {
-            fs::create_dir_all(above).map_err(&write)?;
-        }
-        make_folder(&scratch)?;
         // Files from an earlier mirror or precision are not part of this model.
-        let names = listing.names().into_iter();
-        let kept: BTreeSet<String> = names
-            .flat_map(|name| [name.to_owned(), format!("{name}.part")])
-            .collect();
-        remove_others(&scratch, &scratch, &kept).map_err(&write)?;
+        let names = listing.siblings.iter().map(|file| &file.name);
+        let kept = names.flat_map(|name| [name.clone(), format!("{name}.part")]);
+        clean(&scratch, &scratch, &kept.collect()).map_err(&write)?;
         let mut fetching = Fetching {
             hub: self,
-            repo: &wanted.repo,
-            commit: &listing.sha,
+            listing: &listing,
             folder: &scratch,
+            files: Vec::new(),
             on_step,
         };
-        // The manifest is one of the small files and lists the graphs, so the total is known only after these are
-        // fetched.
-        fetching.expect(bytes(&small));
-        fetching.files(&small).await?;
+        fetching.add(small).await?;
         // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
         if let Some(name) = check_config(&scratch)? {
-            let file = [listing.file(&name)?.clone()];
-            listing.check(&file)?;
-            fetching.files(&file).await?;
-            small.extend(file);
+            fetching.add(vec![listing.file(&name)?.clone()]).await?;
         }
+        // The manifest is one of the small files and lists the graphs.
         let manifest = Manifest::read(&scratch)?;
-        let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
-        let all = [&small[..], &large].concat();
-        listing.check(&all)?;
-        fetching.expect(bytes(&all));
-        fetching.files(&large).await?;
-        let kept = all.into_iter().map(|file| file.name).collect();
-        remove_others(&scratch, &scratch, &kept).map_err(&write)?;
+        let mut large = listing.graph_files(wanted, manifest.as_ref())?;
+        large.retain(|file| !fetching.files.contains(file));
+        fetching.add(large).await?;
+        let kept = fetching.files.into_iter().map(|file| file.name).collect();
+        clean(&scratch, &scratch, &kept).map_err(&write)?;
         // The folder is renamed last and atomically, so a folder with this name is always complete.
-        fs::rename(&scratch, &wanted.to).map_err(PullError::write_error(&wanted.to))
+        fs::rename(&scratch, to).map_err(PullError::write_error(to))
     }
 
     async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
@@ -155,54 +157,100 @@ impl Hub {
         let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
         let what = format!("the list of {repo}");
         let mut waits = backoff(TRIES);
-        let bytes = loop {
-            match (self.small_body(repo, &path, &what).await, waits.next()) {
+        loop {
+            match (self.read_listing(repo, &path, &what).await, waits.next()) {
                 (Err(PullError::Transfer { .. }), Some(wait)) => self.clock.sleep(wait).await,
-                (answered, _) => break answered?,
+                (answered, _) => break answered,
             }
-        };
-        Listing::read(&bytes, repo)
+        }
     }
 
-    /// Returns a response's body, bounded by [`MAX_LISTING`].
-    async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
-        let mut response = self.client.get(repo, path, 0, what).await?;
+    async fn read_listing(&self, repo: &str, path: &str, what: &str) -> Result<Listing, PullError> {
+        let mut response = self.get(repo, path, 0, what).await?;
         let mut body = Vec::new();
-        let mut speed = SpeedCheck::start(&self.clock);
-        while let Some(piece) = response.chunk().await.map_err(|e| transfer(what, &e))? {
-            speed.received(piece.len() as u64, what)?;
-            body.extend_from_slice(&piece);
-            if body.len() as u64 > MAX_LISTING {
+        while let Some(piece) = next_piece(&mut response, what).await? {
+            body.extend_from_slice(piece.as_ref());
+            if body.len() > MAX_LISTING {
                 let detail = format!("it is longer than {} MiB", MAX_LISTING >> 20);
                 return Err(PullError::listing(repo, &detail));
             }
         }
-        Ok(body)
+        Listing::read(&body, repo)
     }
+
+    /// Requests a path on the endpoint, starting at a byte. Fails on any status other than success or 416.
+    async fn get(
+        &self,
+        repo: &str,
+        path: &str,
+        from: u64,
+        what: &str,
+    ) -> Result<Response, PullError> {
+        let url = format!("{}/{path}", self.endpoint.as_str().trim_end_matches('/'));
+        let mut request = self.client.get(url);
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let response = request.send().await;
+        let response = response.map_err(|error| PullError::transfer(what, &error))?;
+        let status = response.status();
+        let code = response.headers().get("x-error-code");
+        let is_unknown =
+            code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
+        let is_ours = response.url().origin() == self.endpoint.origin();
+        let (kind, why) = match status {
+            // 416 is not a failure: the partial file is longer than the file, and `fetch` restarts it.
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+                return Ok(response);
+            }
+            _ if is_ours && (is_unknown || status == StatusCode::NOT_FOUND) => (
+                FailureKind::Usage,
+                "there is no such repository or revision; check the name and HF_ENDPOINT",
+            ),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if is_ours => (
+                FailureKind::Policy,
+                "accept the model's terms on the hub's page, and set HF_TOKEN to a token with access",
+            ),
+            _ => {
+                let (what, detail) = (what.to_owned(), format!("status {status}"));
+                return Err(PullError::Transfer { what, detail });
+            }
+        };
+        let text = format!("cannot fetch `{repo}`: status {}; {why}", status.as_u16());
+        Err(PullError::Message(kind, text))
+    }
+}
+
+async fn next_piece(
+    response: &mut Response,
+    what: &str,
+) -> Result<Option<impl AsRef<[u8]> + use<>>, PullError> {
+    let piece = response.chunk().await;
+    piece.map_err(|error| PullError::transfer(what, &error))
 }
 
 /// A download in progress.
 struct Fetching<'a> {
     hub: &'a Hub,
-    repo: &'a str,
-    commit: &'a str,
+    listing: &'a Listing,
     folder: &'a Path,
+    /// The files of the model so far.
+    files: Vec<Sibling>,
     on_step: &'a mut dyn FnMut(PullStep),
 }
 
 impl Fetching<'_> {
-    fn expect(&mut self, bytes: u64) {
-        (self.on_step)(PullStep::Expect(bytes));
-    }
-
-    fn received(&mut self, bytes: u64) {
-        (self.on_step)(PullStep::Came(bytes));
-    }
-
-    /// Downloads the files that are not in the folder yet.
-    async fn files(&mut self, files: &[Sibling]) -> Result<(), PullError> {
+    /// Downloads files that are not in the folder yet.
+    async fn add(&mut self, files: Vec<Sibling>) -> Result<(), PullError> {
+        self.files.extend(files.iter().cloned());
+        self.listing.check(&self.files)?;
+        let sizes = self.files.iter().map(|file| file.size);
+        (self.on_step)(PullStep::Expect(sizes.sum()));
         for file in files {
-            self.file(file).await?;
+            self.file(&file).await?;
         }
         Ok(())
     }
@@ -210,28 +258,16 @@ impl Fetching<'_> {
     async fn file(&mut self, file: &Sibling) -> Result<(), PullError> {
         let path = self.folder.join(&file.name);
         let write = PullError::write_error(&path);
-        let above = path.parent().expect("a file in a folder");
-        if above != self.folder {
-            make_folder(above)?;
-        }
+        fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(&write)?;
         let part = self.folder.join(format!("{}.part", file.name));
-        check_not_a_link(&path)?;
-        check_not_a_link(&part)?;
-        if file.has_hash() && path.is_file() && file.matches(&path)? {
-            self.received(file.size.unwrap_or(0));
+        if path.is_file() && file.matches(&path)? {
+            (self.on_step)(PullStep::Came(file.size));
             return Ok(());
         }
-        if !file.has_hash() {
-            tracing::warn!(
-                "the hub lists no hash for `{}`: only its size is checked",
-                file.name
-            );
-        }
-        let mut speed = SpeedCheck::start(&self.hub.clock);
         let mut waits = backoff(TRIES);
         loop {
             let before = length(&part);
-            match self.fetch(file, &part, &mut speed).await {
+            match self.fetch(file, &part).await {
                 Ok(()) => break,
                 // Progress resets the count so that a large file completes even if the connection breaks every few
                 // hundred megabytes.
@@ -253,26 +289,22 @@ impl Fetching<'_> {
     }
 
     /// Resumes a download at the end of the partial file.
-    async fn fetch(
-        &mut self,
-        file: &Sibling,
-        part: &Path,
-        speed: &mut SpeedCheck<'_>,
-    ) -> Result<(), PullError> {
+    async fn fetch(&mut self, file: &Sibling, part: &Path) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
         // A range after the last byte would get status 416. The caller checks the hash.
-        if file.size.is_some_and(|size| have > 0 && have == size) {
+        if have > 0 && have == file.size {
             return Ok(());
         }
-        let path = format!("{}/resolve/{}/{name}", self.repo, self.commit);
-        let mut response = self.hub.client.get(self.repo, &path, have, name).await?;
+        let Listing { repo, sha, .. } = self.listing;
+        let path = format!("{repo}/resolve/{sha}/{name}");
+        let mut response = self.hub.get(repo, &path, have, name).await?;
         let range = response.headers().get(CONTENT_RANGE);
         let range = range.and_then(|range| range.to_str().ok());
-        let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
+        let resumes = response.status() == StatusCode::PARTIAL_CONTENT
             && range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
         let write = PullError::write_error(part);
-        if response.status() != StatusCode::OK && !goes_on {
+        if response.status() != StatusCode::OK && !resumes {
             // A failed request for the whole file leaves nothing to remove.
             if have > 0 {
                 fs::remove_file(part).map_err(write)?;
@@ -284,62 +316,28 @@ impl Fetching<'_> {
         }
         let mut out = File::options()
             .create(true)
-            .append(goes_on)
+            .append(resumes)
             .write(true)
-            .truncate(!goes_on)
+            .truncate(!resumes)
             .open(part)
             .map_err(&write)?;
-        let mut left = file.limit();
-        if goes_on {
-            self.received(have);
-            left = left.saturating_sub(have);
-        }
-        while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
-            let bytes = piece.len() as u64;
-            speed.received(bytes, name)?;
+        let have = if resumes { have } else { 0 };
+        (self.on_step)(PullStep::Came(have));
+        let mut left = file.size.saturating_sub(have);
+        while let Some(piece) = next_piece(&mut response, name).await? {
+            let piece = piece.as_ref();
             // A server that sends more than it lists could fill the disk.
-            let Some(rest) = left.checked_sub(bytes) else {
+            let Some(rest) = left.checked_sub(piece.len() as u64) else {
                 drop(out);
                 fs::remove_file(part).map_err(write)?;
                 return Err(PullError::damaged(name));
             };
             left = rest;
-            out.write_all(&piece).map_err(&write)?;
-            self.received(bytes);
+            out.write_all(piece).map_err(&write)?;
+            (self.on_step)(PullStep::Came(piece.len() as u64));
         }
         // The file is synced before the rename: after a power failure, the file name must not refer to missing data.
         out.sync_all().map_err(write)
-    }
-}
-
-/// Measures download speed.
-struct SpeedCheck<'c> {
-    clock: &'c SharedClock,
-    start: Duration,
-    came: u64,
-}
-
-impl<'c> SpeedCheck<'c> {
-    fn start(clock: &'c SharedClock) -> Self {
-        Self {
-            clock,
-            start: clock.elapsed(),
-            came: 0,
-        }
-    }
-
-    /// Counts received bytes; fails if the download is too slow. A stalled connection is handled by the client's
-    /// timeout.
-    fn received(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
-        self.came += bytes;
-        let due = SPEED_GRACE + Duration::from_secs(self.came / MIN_BYTES_PER_SEC);
-        if self.clock.elapsed().saturating_sub(self.start) > due {
-            return Err(PullError::Again(format!(
-                "cannot fetch `{what}`: it is slower than 16 KiB per second; run the same command again to resume, or \
-                 set HF_ENDPOINT to a different mirror"
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -354,74 +352,43 @@ pub enum PullStep {
 
 /// Returns true for `owner/name`, and for a name alone.
 fn is_repository(name: &str) -> bool {
-    let part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('.')
-            && part
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-    };
-    let parts: Vec<&str> = name.split('/').collect();
-    parts.len() <= 2 && parts.into_iter().all(part)
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_letter);
+    name.split('/').count() <= 2 && name.split('/').all(is_part)
 }
 
 /// Returns the temporary path for a folder. It contains the commit so that versions are not mixed.
 fn partial(to: &Path, commit: &str) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
-    let short: String = commit
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(12)
-        .collect();
-    name.push(format!(".{short}.partial"));
+    name.push(format!(".{}.partial", &commit[..commit.len().min(12)]));
     to.with_file_name(name)
 }
 
-/// Removes everything in a folder that is not in `named`, whose paths are relative to `top`. A link in place of a named
-/// file is kept, and is rejected when that file is written.
-fn remove_others(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
+/// Creates a folder, or removes from it links and everything that is not in `named`, whose paths are relative to `top`.
+fn clean(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
+    if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        let _ = fs::remove_file(folder);
+        fs::create_dir_all(folder)?;
+    }
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let below = path.strip_prefix(top).expect("a path below the folder");
         let is_named = named.iter().any(|name| Path::new(name).starts_with(below));
-        let is_folder = path.symlink_metadata()?.is_dir();
-        match (is_named, is_folder) {
-            (true, true) => remove_others(top, &path, named)?,
-            (true, false) => {}
-            (false, true) => fs::remove_dir_all(&path)?,
-            (false, false) => fs::remove_file(&path)?,
+        // The type of a link is neither a folder nor a file.
+        match entry.file_type()? {
+            kind if kind.is_dir() && is_named => clean(top, &path, named)?,
+            kind if kind.is_dir() => fs::remove_dir_all(&path)?,
+            kind if kind.is_file() && is_named => {}
+            _ => fs::remove_file(&path)?,
         }
     }
     Ok(())
 }
 
-fn bytes(files: &[Sibling]) -> u64 {
-    let sizes = files.iter().filter_map(|file| file.size);
-    sizes.fold(0, u64::saturating_add)
-}
-
 fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
-}
-
-/// Creates a folder, or checks that an existing one is not a link.
-fn make_folder(path: &Path) -> Result<(), PullError> {
-    match fs::create_dir(path) {
-        Ok(()) => Ok(()),
-        Err(_) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(PullError::Link(path.to_owned()))
-        }
-        Err(error) => Err(PullError::write_error(path)(error)),
-    }
-}
-
-/// Checks that a path is a regular file or does not exist.
-fn check_not_a_link(path: &Path) -> Result<(), PullError> {
-    match path.symlink_metadata() {
-        Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

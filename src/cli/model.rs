@@ -167,7 +167,7 @@ impl Pull {
             precision,
             to,
         };
-        let hub = Hub::new(&hub_from_environment(), setup.clock.clone())?;
+        let hub = Hub::new(hub_from_environment(), setup.clock.clone())?;
         let bar = Progress::bytes("pull", 0);
         let mut on_step = |step| match step {
             PullStep::Expect(total) => bar.expect(total),

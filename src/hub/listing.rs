@@ -4,24 +4,21 @@
 //! file that topicmill writes there.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::Deserialize;
-use sha1::{Digest, Sha1};
 
 use super::{PullError, Wanted, length};
-use topicmill_score::folder::bounds::{self, MAX_FILE};
-use topicmill_score::folder::hashes::{digest_file, file_hash};
+use topicmill_core::FailureKind;
+use topicmill_score::folder::bounds;
+use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Graph, Manifest};
-use topicmill_score::folder::{MANIFEST_FILE, ModelError, graph_names};
+use topicmill_score::folder::{MANIFEST_FILE, graph_names};
 use topicmill_score::hex;
 
-/// Maximum number of files in a list; the largest repositories with graphs have a few hundred.
-const MAX_ENTRIES: usize = 20_000;
-/// Maximum number of files to download: enough for eight graphs of 64 GiB, each in external files of 2 GiB.
-const MAX_FETCHED: usize = 256;
-/// Maximum number of bytes in total: more than in any model that runs on a current machine.
-const MAX_BYTES: u64 = 4 * MAX_FILE;
 /// Maximum length of a file name: most file systems allow 255 bytes, and `.part` is added during the download.
 const MAX_NAME: usize = 200;
 /// Files that every model needs.
@@ -43,9 +40,9 @@ const OPTIONAL: &[&str] = &[
 pub(super) struct Sibling {
     #[serde(rename = "rfilename")]
     pub name: String,
-    pub size: Option<u64>,
+    pub size: u64,
     #[serde(rename = "blobId")]
-    blob: Option<String>,
+    blob: String,
     lfs: Option<Lfs>,
 }
 
@@ -63,41 +60,37 @@ pub(super) struct Listing {
     pub siblings: Vec<Sibling>,
     /// The repository.
     #[serde(skip)]
-    repo: String,
+    pub repo: String,
 }
 
 impl Sibling {
-    /// Returns true if a local file matches the list, by size and hash if they are listed. The hub lists SHA-256 for
-    /// LFS files, and the git blob id for others.
-    pub fn matches(&self, path: &Path) -> Result<bool, ModelError> {
-        if self.size.is_some_and(|size| size != length(path)) {
+    /// Returns true if a local file matches the list by size and hash. The hub lists SHA-256 for LFS files, and the git
+    /// blob id for others.
+    pub fn matches(&self, path: &Path) -> Result<bool, PullError> {
+        if self.size != length(path) {
             return Ok(false);
         }
         if let Some(lfs) = &self.lfs {
             return Ok(file_hash(path)? == lfs.sha256);
         }
-        match &self.blob {
-            Some(blob) => Ok(git_hash(path)? == *blob),
-            None => Ok(true),
-        }
-    }
-
-    /// Returns true if the list contains a hash for the file.
-    pub fn has_hash(&self) -> bool {
-        self.lfs.is_some() || self.blob.is_some()
-    }
-
-    /// Returns the maximum number of bytes to download.
-    pub fn limit(&self) -> u64 {
-        self.size.unwrap_or_else(|| bounds::max_bytes(&self.name))
+        Ok(git_hash(path).map_err(PullError::write_error(path))? == self.blob)
     }
 }
 
 /// Returns the git blob id of a file: the SHA-1 of its length and content.
-fn git_hash(path: &Path) -> Result<String, ModelError> {
-    let mut hasher = Sha1::new();
-    hasher.update(format!("blob {}\0", length(path)));
-    Ok(hex(&digest_file(path, hasher)?))
+fn git_hash(path: &Path) -> io::Result<String> {
+    let mut hasher = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    hasher.update(format!("blob {}\0", length(path)).as_bytes());
+    let mut file = BufReader::new(File::open(path)?);
+    loop {
+        let bytes = file.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(hex(hasher.finish().as_ref()));
+        }
+        hasher.update(bytes);
+        let read = bytes.len();
+        file.consume(read);
+    }
 }
 
 impl Listing {
@@ -112,67 +105,52 @@ impl Listing {
         if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(wrong("its commit is invalid"));
         }
-        if listing.siblings.len() > MAX_ENTRIES {
-            let files = listing.siblings.len();
-            let detail = format!("it has {files} files, and no model has more than {MAX_ENTRIES}");
-            return Err(wrong(&detail));
-        }
         Ok(listing)
-    }
-
-    /// Returns the names of all files.
-    pub fn names(&self) -> Vec<&str> {
-        self.siblings.iter().map(|file| &*file.name).collect()
     }
 
     /// Returns a required file.
     pub fn file(&self, name: &str) -> Result<&Sibling, PullError> {
         let repo = &self.repo;
         self.find(name).ok_or_else(|| {
-            PullError::Unfit(format!(
+            unusable(format!(
                 "the repository `{repo}` has no `{name}`: choose a repository with an ONNX export, or export the \
                  model yourself"
             ))
         })
     }
 
-    /// Returns an error if the repository has no graph.
-    pub fn has_graph(&self) -> Result<(), PullError> {
-        if self.names().into_iter().any(is_graph) {
-            return Ok(());
-        }
-        Err(PullError::Unfit(format!(
-            "the repository `{}` has no ONNX graph: fetch its weights with `hf download` and make the graphs with \
-             tools/model.py",
-            self.repo
-        )))
-    }
-
     fn find(&self, name: &str) -> Option<&Sibling> {
         self.siblings.iter().find(|file| file.name == name)
     }
 
-    /// Returns the files that every model needs in addition to its graphs.
+    /// Returns the files that every model needs in addition to its graphs, or an error if there are no graphs.
     pub fn small_files(&self) -> Result<Vec<Sibling>, PullError> {
         for name in REQUIRED {
             self.file(name)?;
+        }
+        if !self.siblings.iter().any(|file| is_graph(&file.name)) {
+            return Err(unusable(format!(
+                "the repository `{}` has no ONNX graph: fetch its weights with `hf download` and make the graphs with \
+                 tools/model.py",
+                self.repo
+            )));
         }
         let names = REQUIRED.iter().chain(OPTIONAL);
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 
-    /// Selects the graphs and their external weights. Leaves out the files in `small`, which are downloaded anyway.
+    /// Selects the graphs and their external weights.
     pub fn graph_files(
         &self,
         wanted: &Wanted,
         manifest: Option<&Manifest>,
-        small: &[Sibling],
     ) -> Result<Vec<Sibling>, PullError> {
-        let chosen = choose_graphs(&self.names(), wanted, manifest)?;
-        let chosen: BTreeSet<&str> = chosen.iter().map(String::as_str).collect();
-        let is_small = |name: &str| small.iter().any(|file| file.name == name);
-        let files = self.siblings.iter();
-        let files = files.filter(|file| chosen.contains(&*file.name) && !is_small(&file.name));
+        let names: Vec<&str> = self.siblings.iter().map(|file| &*file.name).collect();
+        let chosen = choose_graphs(&names, wanted, manifest)?;
+        let files = self
+            .siblings
+            .iter()
+            .filter(|file| chosen.contains(&file.name));
         Ok(files.cloned().collect())
     }
 
@@ -180,14 +158,7 @@ impl Listing {
     /// exceed its size limit.
     pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
         let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
-        if files.len() > MAX_FETCHED {
-            return wrong(format!(
-                "{} files would be downloaded, more than the maximum of {MAX_FETCHED}",
-                files.len()
-            ));
-        }
         let mut seen = BTreeSet::new();
-        let mut total: u64 = 0;
         for file in files {
             let name = &file.name;
             if !is_plain(name) {
@@ -198,16 +169,12 @@ impl Listing {
             if !seen.insert(name.to_lowercase()) {
                 return wrong(format!("it lists `{name}` twice"));
             }
-            let (size, limit) = (file.size.unwrap_or(0), bounds::max_bytes(name));
+            let (size, limit) = (file.size, bounds::max_bytes(name));
             if size > limit {
                 return wrong(format!(
                     "its `{name}` has {size} bytes, more than the maximum of {limit}"
                 ));
             }
-            total = total.saturating_add(size);
-        }
-        if total > MAX_BYTES {
-            return wrong(format!("its files have {total} bytes"));
         }
         Ok(())
     }
@@ -228,6 +195,11 @@ fn is_plain(name: &str) -> bool {
         // This suffix is reserved for unfinished downloads.
         && Path::new(&lower).extension().is_none_or(|e| e != "part")
         && lower != "onnx"
+}
+
+/// Returns the error for a repository without a model that topicmill can use.
+fn unusable(text: String) -> PullError {
+    PullError::Message(FailureKind::Model, text)
 }
 
 fn choose_graphs(
@@ -272,7 +244,7 @@ fn choose_graphs(
         names.iter().copied().filter(belongs).collect()
     };
     if files.is_empty() {
-        return Err(PullError::Unfit(format!(
+        return Err(unusable(format!(
             "the repository `{}` has no graph of precision `{precision}` (there is {}): choose with --precision",
             wanted.repo,
             graphs.join(", ")
@@ -293,8 +265,8 @@ mod tests {
     fn file(name: &str, size: u64) -> Sibling {
         Sibling {
             name: name.to_owned(),
-            size: Some(size),
-            blob: None,
+            size,
+            blob: String::new(),
             lfs: None,
         }
     }
@@ -316,32 +288,27 @@ mod tests {
     }
 
     #[test]
-    fn colliding_too_many_or_too_large_files_are_rejected() {
+    fn colliding_or_too_large_files_are_rejected() {
         let refused = |files: &[Sibling]| {
             let listing = Listing::read(br#"{"sha": "a", "siblings": []}"#, "a/b").unwrap();
             listing.check(files).unwrap_err().to_string()
         };
         let twice = refused(&[file("model.onnx", 1), file("Model.ONNX", 1)]);
         assert!(twice.contains("`Model.ONNX` twice"), "{twice}");
-        let many: Vec<Sibling> = (0..257).map(|n| file(&format!("m_{n}"), 1)).collect();
-        assert!(refused(&many).contains("257 files"));
         for name in ["config.json", "model.onnx"] {
             assert!(refused(&[file(name, u64::MAX)]).contains(name));
         }
     }
 
     #[test]
-    fn commits_and_list_lengths_are_validated() {
-        let read = |sha: &str, files: &str| {
-            let text = format!("{{\"sha\":\"{sha}\",\"siblings\":[{files}]}}");
+    fn commits_are_validated() {
+        let read = |sha: &str| {
+            let text = format!("{{\"sha\":\"{sha}\",\"siblings\":[]}}");
             Listing::read(text.as_bytes(), "a/b").map(|_| ())
         };
-        assert!(read("0a1", "").is_ok());
+        assert!(read("0a1").is_ok());
         for sha in ["", "..", "a/b", &"a".repeat(65)] {
-            assert!(read(sha, "").is_err(), "{sha}");
+            assert!(read(sha).is_err(), "{sha}");
         }
-        let files = r#"{"rfilename":"a"},"#.repeat(20_001);
-        let error = read("a", files.trim_end_matches(','));
-        assert!(error.unwrap_err().to_string().contains("20001 files"));
     }
 }

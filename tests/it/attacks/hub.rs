@@ -3,22 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
-use topicmill::hub::{Hub, HubSource, PullError, Wanted};
-use topicmill_core::clock::{Clock, ManualClock, Sleep};
-use topicmill_score::hex;
 
 use crate::support::engine::repository;
-use crate::support::hub::COMMIT;
+use crate::support::hub::{COMMIT, git_blob_id};
 use crate::support::program::{Program, RunOutput, finished};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -65,11 +60,6 @@ fn redirect(to: &str) -> Response {
     (StatusCode::FOUND, [(header::LOCATION, to.to_owned())]).into_response()
 }
 
-fn git_blob_id(bytes: &[u8]) -> String {
-    let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
-    hex(&<sha1::Sha1 as sha1::Digest>::digest(named))
-}
-
 /// Returns the names and contents of a folder's files.
 fn files_of(folder: &str) -> Vec<(String, Vec<u8>)> {
     ["", "onnx"]
@@ -112,7 +102,7 @@ fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + S
 async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> RunOutput {
     let here = program.folder.path().join("in/here");
     fs::create_dir_all(&here).unwrap();
-    let mut command = program.command(&["model", "pull", "someone/tiny", "-vv"]);
+    let mut command = program.command("model pull someone/tiny -vv");
     command
         .current_dir(here)
         .env("HF_ENDPOINT", endpoint)
@@ -237,7 +227,8 @@ async fn existing_symlinks_are_not_followed() {
         };
         symlink(to, at.components().collect::<PathBuf>()).unwrap();
         let ran = pulled(&program, &hub.url, None).await;
-        ran.expect_exit(1, "remove it");
+        // The link is replaced.
+        assert_eq!(ran.code, 0, "{link}: {}", ran.stderr);
         let untouched = [(victim, b"mine".to_vec())];
         assert_eq!(everything(&elsewhere), untouched, "{link}");
     }
@@ -320,11 +311,8 @@ async fn redirects_send_the_token_only_to_the_endpoint() {
         [bearer.clone(), bearer.clone()]
     );
     assert_eq!(stranger.authorizations("/config.json"), [None]);
-    // Requested from the endpoint, from another host, and then from the endpoint again.
-    assert_eq!(
-        endpoint.authorizations("/tokenizer.json"),
-        [bearer.clone(), bearer]
-    );
+    // Requested from the endpoint, from another host, and then from the endpoint again, now without the token.
+    assert_eq!(endpoint.authorizations("/tokenizer.json"), [bearer, None]);
     assert_eq!(stranger.authorizations("/tokenizer.json"), [None]);
     let seen = stranger.seen.lock().unwrap();
     assert!(
@@ -338,7 +326,7 @@ async fn redirects_are_limited() {
     let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
     pulled(&Program::new(), &endpoint.url, None)
         .await
-        .expect_exit(5, "more than 10 redirects");
+        .expect_exit(5, "redirect");
     assert_eq!(endpoint.seen.lock().unwrap().len(), 11);
 }
 
@@ -373,7 +361,7 @@ async fn endpoint_credentials_are_hidden_and_sent_only_to_the_endpoint() {
         "ftp://me:hush-hush@127.0.0.1".to_owned(),
         "me:hush-hush@127.0.0.1".to_owned(),
     ] {
-        let mut command = program.command(&["model", "pull", "someone/tiny", "--to", "x", "-vv"]);
+        let mut command = program.command("model pull someone/tiny --to x -vv");
         command.env("HF_ENDPOINT", &wrong).env_remove("HF_TOKEN");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap());
         let ran = finished(output.await.unwrap());
@@ -448,60 +436,4 @@ async fn files_without_lfs_are_hashed() {
         .await
         .expect_exit(75, "`config.json` does not match");
     assert_eq!(everything(program.folder.path()), []);
-}
-
-/// A clock that advances by a minute each time it is read.
-#[derive(Debug)]
-struct FastClock(Arc<ManualClock>);
-
-impl Clock for FastClock {
-    fn now(&self) -> DateTime<Utc> {
-        self.0.now()
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.0.advance(Duration::from_mins(1));
-        self.0.elapsed()
-    }
-
-    fn sleep(&self, duration: Duration) -> Sleep<'_> {
-        self.0.sleep(duration)
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stalling_hub_download_times_out() {
-    let serve = hub_of(files_of(EXPORTED));
-    let hub = Server::start(move |path| {
-        if path.starts_with("api/") {
-            return serve(path);
-        }
-        // One byte at a time, because bytes that arrive together are one chunk.
-        let bytes = stream::repeat(()).then(|()| async {
-            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)))
-                .await
-                .unwrap();
-            Ok::<_, std::io::Error>(" ")
-        });
-        Body::from_stream(bytes).into_response()
-    })
-    .await;
-    let dir = tempfile::tempdir().unwrap();
-    let source = HubSource {
-        endpoint: hub.url.clone(),
-        token: None,
-    };
-    let wanted = Wanted {
-        repo: "someone/tiny".into(),
-        revision: "main".into(),
-        precision: None,
-        to: dir.path().join("tiny"),
-    };
-    let clock = Arc::new(FastClock(ManualClock::at(DateTime::UNIX_EPOCH)));
-    let pulled = Hub::new(&source, clock).unwrap();
-    let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
-    assert!(
-        matches!(&error, PullError::Again(why) if why.contains("`config.json`: it is slower")),
-        "{error}"
-    );
 }

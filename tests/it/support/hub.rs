@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use topicmill_score::hex;
@@ -157,9 +158,9 @@ async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> 
 }
 
 /// Returns the git object id of a file. For a large file, a real hub would return the id of its LFS pointer.
-fn git_blob_id(bytes: &[u8]) -> String {
+pub fn git_blob_id(bytes: &[u8]) -> String {
     let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
-    hex(&sha1::Sha1::digest(named))
+    hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, &named).as_ref())
 }
 
 /// Interrupts the transfer after a pause: an immediate reset would discard bytes that were already sent.
