@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
-use toml::de::DeValue;
 
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{
@@ -226,26 +225,8 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
         detail,
     };
     let text = toml_text::read(path).map_err(|error| refused(error.to_string()))?;
-    let (table, mistakes) = toml_text::parse(&text);
-    let sections = table
-        .get_ref()
-        .values()
-        .filter_map(|value| value.get_ref().as_table());
-    let mut values = sections.flat_map(|section| section.values());
-    let is_too_large = |value: &DeValue<'_>| {
-        let number = value.as_integer();
-        number.is_some_and(|number| i64::from_str_radix(number.as_str(), number.radix()).is_err())
-    };
-    let too_large = values
-        .find(|value| is_too_large(value.get_ref()))
-        .map(|value| {
-            let message = "this number is larger than any setting allows: write a smaller one";
-            (value.span().start, message.to_owned())
-        });
-    if let Some((at, message)) = mistakes.into_iter().next().or(too_large) {
-        let (line, column) = toml_text::line_and_column(&text, at);
-        return Err(refused(format!("line {line}, column {column}: {message}")));
-    }
+    toml::from_str::<toml::Table>(&text)
+        .map_err(|error| refused(toml_text::describe(&error, &text)))?;
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }
 
@@ -368,8 +349,8 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
             keys.join(", ")
         )
     } else if let Some(keys) = sections.get(section) {
-        let meant =
-            nearest(name, keys).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+        let meant = nearest(name, keys.iter().copied())
+            .map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
         format!("{meant}[{section}] has {}", keys.join(", "))
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();

@@ -1,31 +1,34 @@
 //! Pipeline files: what to collect and how to label it.
 //!
-//! Reads a file and returns topics, a label set and schedules, or all mistakes in the file with their positions.
+//! Reads a file and returns topics, a label set and schedules. `label_file` reads the keys of labels, and rejects unknown
+//! keys; this module reads the keys of collection and of schedules.
 
-mod mistakes;
-mod parse;
 mod schedules;
-mod section;
-mod topics;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use topicmill_score::LabelSet;
+use serde::Deserialize;
+use topicmill_score::label_file::{self, LabelFileError, OneOrMore};
+use topicmill_score::{Background, Label, LabelSet};
 
-use self::topics::Defaults;
-use crate::config::toml_text::{self, ReadTextError};
+use self::schedules::ScheduleKeys;
+use crate::config::toml_text::{self, ReadTextError, describe};
 use crate::schedule::Entry;
 use topicmill_core::{Listing, Topic};
+use topicmill_sources::page::check_subreddit;
 
-pub use self::mistakes::{Mistake, Mistakes};
-pub use self::parse::background;
 pub use topicmill_score::background::REDDIT;
 pub use topicmill_score::slug;
 
 /// The built-in pipeline.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
+/// Valid limits of a topic: a Reddit listing has at most 1,000 posts.
+const LIMITS: RangeInclusive<u32> = 1..=1000;
+/// Valid shares of a subreddit.
+const SHARES: RangeInclusive<u32> = 1..=1000;
 
 /// Reasons why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +36,9 @@ pub enum PipelineError {
     /// It cannot be read: the error, and what to do.
     #[error("cannot read the pipeline file `{0}`: {1}")]
     Read(PathBuf, String),
-    /// It is not TOML, or has invalid keys or values.
-    #[error("pipeline file `{0}`{1}")]
-    Mistakes(PathBuf, Mistakes),
+    /// It is not TOML, or has invalid keys or values: the position and the error.
+    #[error("pipeline file `{0}`: {1}")]
+    Invalid(PathBuf, String),
     /// Topics that should be collected have no subreddits.
     #[error(
         "cannot collect {}: no subreddits are named in pipeline `{}`; add `subreddits = [\"climate\"]` to a [[topic]]",
@@ -100,22 +103,14 @@ impl Pipeline {
     /// Parses a pipeline file. `path` is used in errors, and as the name of a label set without one.
     ///
     /// # Errors
-    /// [`PipelineError::Mistakes`].
+    /// [`PipelineError::Invalid`].
     pub fn parse(
         text: &str,
         path: &Path,
         listing: Listing,
         limit: u32,
     ) -> Result<Self, PipelineError> {
-        let stem = path.file_stem().unwrap_or(path.as_os_str());
-        let defaults = Defaults {
-            name: &stem.to_string_lossy(),
-            folder: path.parent().unwrap_or(Path::new("")),
-            listing,
-            limit,
-        };
-        parse::read(text, defaults)
-            .map_err(|mistakes| PipelineError::Mistakes(path.to_owned(), mistakes))
+        read(text, path, listing, limit).map_err(|why| PipelineError::Invalid(path.to_owned(), why))
     }
 
     /// Removes the topics without subreddits, which are only labels, and returns their slugs. `all` is true if every
@@ -170,6 +165,141 @@ impl Pipeline {
             self.topics.retain(|topic| slugs.contains(&topic.slug));
         }
         Ok(())
+    }
+}
+
+/// The keys of a file that configure collection and schedules.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    topic: Vec<TopicKeys>,
+    #[serde(default)]
+    schedule: Vec<ScheduleKeys>,
+}
+
+/// The keys of a topic that configure collection.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TopicKeys {
+    subreddits: OneOrMore,
+    read: Which,
+    share: Option<Vec<u32>>,
+    listing: Option<Listing>,
+    limit: Option<u32>,
+}
+
+/// The subreddits of a topic that are read.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Which {
+    /// The first one that is readable.
+    #[default]
+    First,
+    All,
+}
+
+/// Reads the text of a file. The error is its position and a message.
+fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipeline, String> {
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let label_set = label_file::read(text, &stem.to_string_lossy(), |path| {
+        read_below(folder, path)
+    });
+    let label_set = label_set.map_err(|error| match error {
+        LabelFileError::Toml(error) => describe(&error, text),
+        error => error.to_string(),
+    })?;
+    let file: File = toml::from_str(text).map_err(|error| describe(&error, text))?;
+    let mut keys = file.topic;
+    // The entries of `labels` are labels only.
+    keys.resize_with(label_set.labels.len(), TopicKeys::default);
+    let (mut topics, mut shares) = (Vec::new(), BTreeMap::new());
+    for (label, keys) in label_set.labels.iter().zip(keys) {
+        let slug = label.slug.clone();
+        let subreddits: Vec<String> = keys.subreddits.into();
+        let limit = keys.limit.unwrap_or(limit);
+        let wrong = |why: String| format!("topic `{slug}`: {why}");
+        check_subreddits(&subreddits).map_err(wrong)?;
+        if !LIMITS.contains(&limit) {
+            return Err(wrong(format!(
+                "its limit is {limit}; Reddit lists 1 to 1000 posts"
+            )));
+        }
+        let of_topic = shares_of(&keys.read, keys.share, subreddits.len()).map_err(wrong)?;
+        shares.extend(of_topic.map(|of_topic| (slug.clone(), of_topic)));
+        topics.push(Topic {
+            slug,
+            label: label.label.clone(),
+            descriptions: label.descriptions.clone(),
+            subreddits,
+            listing: keys.listing.unwrap_or(listing),
+            is_default_listing: keys.listing.is_none(),
+            limit,
+        });
+    }
+    let schedules = schedules::entries(file.schedule)?;
+    if label_set.name.contains('\0') || label_set.labels.iter().any(has_nul) {
+        return Err("a text contains a NUL, which no database stores: remove it".to_owned());
+    }
+    Ok(Pipeline {
+        name: label_set.name.clone(),
+        topics,
+        label_set,
+        shares,
+        schedules,
+    })
+}
+
+fn has_nul(label: &Label) -> bool {
+    let texts = [&label.slug, &label.label].into_iter();
+    let mut texts = texts.chain(&label.descriptions);
+    texts.any(|text| text.contains('\0'))
+}
+
+fn read_below(folder: &Path, path: &str) -> Result<String, String> {
+    toml_text::read(&folder.join(path)).map_err(|error| error.to_string())
+}
+
+/// Returns the background with this name: the built-in one, none, or one read from a file in `folder`.
+///
+/// # Errors
+/// A message if there is no such background.
+pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
+    Background::named(named, |path| read_below(folder, path))
+}
+
+fn check_subreddits(names: &[String]) -> Result<(), String> {
+    for (i, name) in names.iter().enumerate() {
+        check_subreddit(name).map_err(|error| error.to_string())?;
+        let mut before = names[..i].iter();
+        if before.any(|known| known.eq_ignore_ascii_case(name)) {
+            return Err(format!("r/{name} is listed twice: remove one"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the share of each subreddit if all are read.
+fn shares_of(
+    read: &Which,
+    shares: Option<Vec<u32>>,
+    subreddits: usize,
+) -> Result<Option<Vec<u32>>, String> {
+    match (read, shares) {
+        (Which::First, None) => Ok(None),
+        (Which::First, Some(_)) => Err(
+            "`share` is for topics with read = \"all\": add that, or leave `share` out".to_owned(),
+        ),
+        (Which::All, None) => Ok(Some(vec![1; subreddits])),
+        (Which::All, Some(shares))
+            if shares.len() == subreddits && shares.iter().all(|n| SHARES.contains(n)) =>
+        {
+            Ok(Some(shares))
+        }
+        (Which::All, Some(_)) => Err(format!(
+            "`share` needs a number from 1 to {} for each subreddit, in their order, as in share = [2, 1]",
+            SHARES.end()
+        )),
     }
 }
 
@@ -236,11 +366,7 @@ mod tests {
         assert_eq!(background.tag(), "own@1");
         assert!((background.weight - 0.5).abs() < f64::EPSILON);
         for (settings, rest, expected) in [
-            (
-                "",
-                "labl = 1",
-                "line 9, column 1: `background`: unknown field `labl`",
-            ),
+            ("", "labl = 1", "line 3, column 1: "),
             (
                 "background_without = [\"dogs\"]",
                 "",

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use config::{Value, ValueKind};
@@ -96,9 +97,7 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Returns a warning if other users of the machine can read the secret.
-#[cfg(unix)]
 pub fn readable_by_others(path: &Path) -> Option<String> {
-    use std::os::unix::fs::PermissionsExt;
     let found = path.metadata().ok()?;
     let mode = found.permissions().mode() & 0o777;
     let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(CONTAINER_SECRETS);
@@ -106,10 +105,4 @@ pub fn readable_by_others(path: &Path) -> Option<String> {
         let path = path.display();
         format!("every user of this machine can read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")
     })
-}
-
-/// Returns no warning, because other systems have no such mode.
-#[cfg(not(unix))]
-pub fn readable_by_others(_path: &Path) -> Option<String> {
-    None
 }

@@ -1,20 +1,17 @@
 //! Reads TOML files that people write: settings and pipeline files.
 //!
-//! Takes a path and returns text of bounded size without a byte order mark. Parsing returns the syntax errors of the
-//! `toml` crate with their positions. No message quotes more of a file than a key, because a value may be a secret.
+//! Takes a path and returns text of bounded size without a byte order mark. [`describe`] adds the position and the known
+//! key to an error of the `toml` crate. No message quotes more of a file than a key, because a value may be a secret.
 //! UTF-16 is accepted, because editors and shells on Windows write it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use toml::Spanned;
-use toml::de::DeTable;
-
 /// Maximum file size: about a thousand labels, each with a page of descriptions and a fit.
 pub const MOST_BYTES: u64 = 16 << 20;
-/// Maximum number of characters that a message quotes from the file.
-const MOST_QUOTED: usize = 60;
+/// Maximum number of characters in a message, which may quote a key.
+const LONGEST_MESSAGE: usize = 300;
 
 /// Reasons why a file cannot be read as text.
 #[derive(Debug, thiserror::Error)]
@@ -72,56 +69,42 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     }
 }
 
-/// Parses TOML as far as possible. Returns the table and the syntax errors in order, each with its byte offset.
-pub fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<(usize, String)>) {
-    let (table, broken) = DeTable::parse_recoverable(text);
-    let mistakes = broken.iter().map(|error| {
-        let at = error.span().unwrap_or_default().start;
-        (at, error.message().to_owned())
+/// Formats an error on one line: its position in the text, and for an unknown key the one that was most likely meant.
+pub fn describe(error: &toml::de::Error, text: &str) -> String {
+    let before = text.get(..error.span().unwrap_or_default().start);
+    let before = before.unwrap_or_default();
+    let line = 1 + memchr::memchr_iter(b'\n', before.as_bytes()).count();
+    let column = 1 + before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count();
+    let message = error.message();
+    // serde's message is "unknown field `a`, expected one of `b`, `c`".
+    let meant = message.strip_prefix("unknown field `").and_then(|rest| {
+        let (key, known) = rest.rsplit_once("`, expected ")?;
+        nearest(key, known.split('`').skip(1).step_by(2))
     });
-    let mut mistakes: Vec<_> = mistakes.collect();
-    mistakes.sort_by_key(|(at, _)| *at);
-    (table, mistakes)
-}
-
-/// Returns the line and the column of a byte offset, both from 1; columns count characters.
-pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    // An offset inside a character means the start of that character.
-    let before = (0..=at.min(text.len()))
-        .rev()
-        .find_map(|at| text.get(..at))
-        .unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    (
-        1 + memchr::memchr_iter(b'\n', before.as_bytes()).count(),
-        1 + line.chars().count(),
-    )
-}
-
-/// Quotes part of the file for a message: at most [`MOST_QUOTED`] characters, on one line.
-pub fn quoted(text: &str) -> String {
-    let escaped = text.chars().flat_map(char::escape_debug);
-    let mut shown: String = escaped.take(MOST_QUOTED).collect();
-    if text.chars().count() > MOST_QUOTED {
-        shown.push('…');
-    }
-    format!("`{shown}`")
-}
-
-/// Returns the known key that an unknown one most likely means.
-pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word = word.to_lowercase().replace('-', "_");
-    // Allows about two typing errors, fewer in short words.
-    let most = (word.chars().count() / 3).clamp(1, 3);
-    let distance = |known: &str| {
-        let part = word.len() >= 4 && (known.contains(&word) || word.contains(known));
-        let edits = strsim::damerau_levenshtein(&word, known);
-        // `url_fil` is a part of `url_file` and contains `url`, but has fewer errors as `url_file`.
-        (if part { 0 } else { edits }, edits)
+    let message = match meant {
+        Some(meant) => {
+            let (unknown, _) = message.rsplit_once(", expected ").unwrap_or((message, ""));
+            format!("{unknown}; did you mean `{meant}`?")
+        }
+        None => message.to_owned(),
     };
-    let by_distance = known.iter().map(|known| (distance(known), *known));
-    let ((distance, _), nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
-    (distance <= most).then_some(nearest)
+    let message = message.replace(char::is_control, " ");
+    let message: String = message.chars().take(LONGEST_MESSAGE).collect();
+    format!("line {line}, column {column}: {message}")
+}
+
+/// Returns the known word that an unknown one most likely means: one with at most two or three typing errors.
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let word = word.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
+    let known = known.into_iter().map(|known| (distance(known), known));
+    let (distance, meant) = known.min_by_key(|(distance, _)| *distance)?;
+    (distance <= (word.chars().count() / 3).clamp(1, 3)).then_some(meant)
 }
 
 #[cfg(test)]
@@ -155,11 +138,12 @@ mod tests {
             ("[a\nb = \"secret\"\n", (1, 3)),
             ("a\n", (1, 2)),
         ] {
-            let (_, mistakes) = parse(text);
-            let (byte, message) = mistakes.into_iter().next().expect(text);
-            assert_eq!(line_and_column(text, byte), at, "{text}: {message}");
+            let error = toml::from_str::<toml::Table>(text).expect_err(text);
+            let message = describe(&error, text);
+            let (line, column) = at;
+            let place = format!("line {line}, column {column}: ");
+            assert!(message.starts_with(&place), "{text}: {message}");
             assert!(!message.contains("secret"), "{text}: {message}");
         }
-        assert!(parse("a = 3\n").1.is_empty());
     }
 }

@@ -1,8 +1,7 @@
 //! The label set in a pipeline file: everything that determines a label, in one TOML file.
 //!
 //! Input and output are the text of a file. [`write`] writes a label set with its background and fit, so that the file
-//! alone reproduces the label set, with the same hash, on any machine. [`read`] stops at the first error; the
-//! command-line program reads the same keys, but reports all errors in a file.
+//! alone reproduces the label set, with the same hash, on any machine. [`read`] stops at the first error.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -116,20 +115,22 @@ enum NamedBackground {
 }
 
 /// A list of strings, or one string.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "expected a list of strings, as in [\"one\", \"two\"]"
 )]
-enum OneOrMore {
+pub enum OneOrMore {
+    /// One string.
     One(String),
+    /// A list.
     More(Vec<String>),
 }
 
 /// The `[fitted]` section of a pipeline file: a fit, with the slugs of its labels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FitSection {
+struct FitSection {
     /// Hash of the label set that the fit is for.
     base: String,
     /// Hash of the model's manifest.
@@ -240,7 +241,8 @@ pub fn read(
         None => None,
         Some(NamedBackground::Topics(background)) => Some(background),
         Some(NamedBackground::Named(named)) => {
-            Background::named(&named, text_of).map_err(LabelFileError::Background)?
+            let read = Background::named(&named, text_of);
+            read.map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?
         }
     };
     if let Some(background) = &mut background {
@@ -317,7 +319,7 @@ impl FitSection {
     ///
     /// # Errors
     /// See [`FitSectionError`].
-    pub fn into_fitted(self, set: &LabelSet) -> Result<Fitted, FitSectionError> {
+    fn into_fitted(self, set: &LabelSet) -> Result<Fitted, FitSectionError> {
         for (place, (class, label)) in (1..).zip(self.label.iter().zip(&set.labels)) {
             if class.slug != label.slug {
                 let (given, slug) = (class.slug.clone(), label.slug.clone());
