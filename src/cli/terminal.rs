@@ -1,4 +1,4 @@
-//! Terminal layout: the width of the terminal and of text, truncation, column widths and bars.
+//! Terminal layout: the width of the terminal and of text, truncation and bars.
 //!
 //! Text must not contain control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
@@ -22,10 +22,7 @@ pub fn width() -> Option<usize> {
         return None;
     }
     // The size is 0 if the terminal does not report one.
-    #[cfg(unix)]
     let reported = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
-    #[cfg(not(unix))]
-    let reported = 0;
     Some(if reported == 0 {
         DEFAULT_WIDTH
     } else {
@@ -71,32 +68,6 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(text)
     }
-}
-
-/// Returns column widths whose sum is at most `room`, by narrowing the widest columns first. Returns `None` if the
-/// minimum widths do not fit.
-///
-/// `columns`: the preferred and the minimum width of each.
-pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
-    let at = |most: usize| {
-        columns
-            .iter()
-            .map(move |(wide, keep)| (*wide).min(most.max(*keep)))
-    };
-    if at(0).sum::<usize>() > room {
-        return None;
-    }
-    // A binary search, because text may be a million columns wide.
-    let (mut fits, mut too_much) = (0, columns.iter().map(|(wide, _)| *wide).max()? + 1);
-    while too_much - fits > 1 {
-        let middle = fits + (too_much - fits) / 2;
-        if at(middle).sum::<usize>() <= room {
-            fits = middle;
-        } else {
-            too_much = middle;
-        }
-    }
-    Some(at(fits).collect())
 }
 
 /// Draws a share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column.
@@ -148,20 +119,6 @@ mod tests {
         );
         assert!(text.ends_with("algo and a long title"), "{text}");
         assert!(columns(&cut(&heap, 10)) <= 10);
-    }
-
-    #[test]
-    fn the_widest_columns_shrink_first_and_keep_their_minimum() {
-        assert_eq!(fit_widths(&[(5, 5), (9, 9)], 14), Some(vec![5, 9]));
-        assert_eq!(
-            fit_widths(&[(8, 8), (500, 12), (30, 12)], 58),
-            Some(vec![8, 25, 25])
-        );
-        assert_eq!(
-            fit_widths(&[(8, 8), (500, 12), (20, 12)], 58),
-            Some(vec![8, 30, 20])
-        );
-        assert_eq!(fit_widths(&[(8, 8), (500, 12), (30, 12)], 31), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! in a pipe or a file, text is not truncated.
 
 use comfy_table::{
-    Cell, CellAlignment, ColumnConstraint, ContentArrangement, TableComponent, presets,
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, TableComponent, presets,
 };
 use serde_json::Value;
 
@@ -15,9 +15,6 @@ use topicmill_tables::csv::value_text;
 
 /// The minimum width of truncated text, so that it can still be recognised.
 const READABLE: usize = 12;
-
-/// The minimum width of the first column, which names the row: topic and model names fit it.
-const NAME: usize = 24;
 
 /// The maximum width of a bar.
 const LONGEST_BAR: usize = 24;
@@ -33,56 +30,65 @@ const MOST_DECIMALS: usize = 3;
 /// file, text is not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most three.
 /// If there are too many columns, each row becomes a list.
 pub fn aligned_table(table: &Table) -> String {
-    match terminal::width() {
-        Some(width) => cut(table, width),
-        None => wrapped_cells(table, None),
-    }
+    layout(table, terminal::width(), true)
 }
 
 /// Formats a table with long text wrapped instead of truncated.
 pub fn wrapped_table(table: &Table) -> String {
-    wrapped_cells(table, terminal::width())
+    layout(table, terminal::width(), false)
 }
 
-/// Makes a table whose only line is below the header.
-fn ruled<'c>(names: impl Iterator<Item = &'c str>) -> comfy_table::Table {
+fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
+    let decimals = all_decimals(table);
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(names.map(|name| Cell::new(sanitize::line(name))));
-    out
-}
-
-fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
-    let decimals = all_decimals(table);
-    let mut out = ruled(table.columns.iter().map(String::as_str));
-    out.set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(width) = width {
-        out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-    }
-    let widths = width.and_then(|width| widths_around_figures(table, width));
-    for row in &table.rows {
-        let cells = row.iter().zip(&decimals).enumerate();
-        out.add_row(cells.map(|(column, (value, decimals))| {
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_truncation_indicator("…")
+        .set_header(table.columns.iter().map(|name| sanitize::line(name)));
+    for values in &table.rows {
+        let cells = values.iter().zip(&decimals).map(|(value, decimals)| {
             let text = cell_text(value, *decimals);
-            match &widths {
-                Some(widths) => aligned(value, &broken_after_hyphens(&text, widths[column])),
+            match width.filter(|_| cuts) {
+                Some(width) => aligned(value, &terminal::cut(&text, width)),
                 None => aligned(value, &text),
             }
-        }));
+        });
+        let mut row = Row::from(cells);
+        if cuts && width.is_some() {
+            row.max_height(1);
+        }
+        out.add_row(row);
     }
-    // The first column names the row, so it is wrapped only if it is very wide or the figures need its room.
-    let keeps_names = width.is_some_and(|width| {
-        let names = table.rows.iter().filter_map(|row| row.first());
-        let names = names.map(|name| terminal::columns(&cell_text(name, decimals[0])));
-        let widest = names.max().unwrap_or(0);
-        widest <= width / 2 && widths.as_ref().is_none_or(|widths| widest <= widths[0])
-    });
+    let Some(width) = width else {
+        return lines(&out);
+    };
+    out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    let wants: Vec<usize> = out
+        .column_max_content_widths()
+        .into_iter()
+        .map(usize::from)
+        .collect();
+    // A space on each side of a cell, and one between cells, except after the last one.
+    let room = (width + 1).saturating_sub(3 * wants.len());
+    // Figures are never wrapped. Neither is the first column, which names the row, if there is room for it.
+    let is_kept = |column: usize, name: bool| has_figures(table, column) || name && column == 0;
+    let fits = |name: bool| {
+        let kept = |(column, wide): (usize, &usize)| {
+            if is_kept(column, name) {
+                *wide
+            } else {
+                READABLE.min(*wide)
+            }
+        };
+        wants.iter().enumerate().map(kept).sum::<usize>() <= room
+    };
+    let Some(name) = [true, false].into_iter().find(|name| fits(*name)) else {
+        return as_lists(table, &decimals, width);
+    };
     for (column, cells) in out.column_iter_mut().enumerate() {
-        let is_figures = widths.is_some() && has_figures(table, column);
-        if is_figures || (keeps_names && column == 0) {
+        if is_kept(column, name) {
             cells.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
@@ -98,95 +104,10 @@ fn has_figures(table: &Table, column: usize) -> bool {
         .any(is_figure)
 }
 
-/// Returns column widths at which no figure is wrapped, or `None` if there is too little room for readable text next to
-/// the figures.
-fn widths_around_figures(table: &Table, width: usize) -> Option<Vec<usize>> {
-    let decimals = all_decimals(table);
-    let wants = |column: usize| {
-        let cells = table.rows.iter().filter_map(|row| row.get(column));
-        let cells = cells.map(|value| terminal::columns(&cell_text(value, decimals[column])));
-        let wide = cells
-            .max()
-            .unwrap_or(0)
-            .max(terminal::columns(&table.columns[column]));
-        let is_text = !has_figures(table, column);
-        (wide, if is_text { wide.min(READABLE) } else { wide })
-    };
-    let wants: Vec<_> = (0..table.columns.len()).map(wants).collect();
-    // Three spaces between cells, one before the first and one after the last.
-    let room = (width + 1).saturating_sub(3 * wants.len());
-    terminal::fit_widths(&wants, room)
-}
-
-/// Breaks the lines of words that are wider than `room` after hyphens.
-fn broken_after_hyphens(text: &str, room: usize) -> String {
-    let mut broken = String::new();
-    for word in text.split_inclusive(' ') {
-        let mut column = 0;
-        for part in word.split_inclusive('-') {
-            let wide = terminal::columns(part.trim_end());
-            if column > 0 && column + wide > room {
-                broken.push('\n');
-                column = 0;
-            }
-            broken.push_str(part);
-            column += wide;
-        }
-    }
-    broken
-}
-
 /// Returns true if a table has numbers with confidence intervals. In such a table, names are wrapped to make room.
 pub fn has_intervals(table: &Table) -> bool {
     let mut cells = table.rows.iter().flatten();
     cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
-}
-
-/// Formats each row as one line of at most `width` columns.
-fn cut(table: &Table, width: usize) -> String {
-    let decimals = all_decimals(table);
-    let texts = |row: &Vec<Value>| -> Vec<String> {
-        let cells = row.iter().zip(&decimals);
-        cells.map(|(value, d)| cell_text(value, *d)).collect()
-    };
-    let rows: Vec<Vec<String>> = table.rows.iter().map(texts).collect();
-    // The width of a column, and its minimum width if its text may be truncated to `readable`.
-    let wants = |column: usize, readable: usize| {
-        let (mut texts, mut numbers) = (0, 0);
-        for (values, row) in table.rows.iter().zip(&rows) {
-            let is_number = values.get(column).is_some_and(is_figure);
-            let widest = if is_number { &mut numbers } else { &mut texts };
-            let wide = row.get(column).map_or(0, |text| terminal::columns(text));
-            *widest = wide.max(*widest);
-        }
-        let name = terminal::columns(&sanitize::line(&table.columns[column]));
-        let wide = name.max(texts).max(numbers);
-        // Numbers must not be truncated.
-        (wide, wide.min(numbers.max(readable)))
-    };
-    // Three spaces between cells, one before the first and, in the line below the header, one after the last.
-    let room = (width + 1).saturating_sub(3 * table.columns.len());
-    // The first column names the row, so it is truncated last.
-    let widths = [NAME, READABLE].into_iter().find_map(|first| {
-        let readable = std::iter::once(first).chain(std::iter::repeat(READABLE));
-        let columns = (0..table.columns.len()).zip(readable);
-        let wants: Vec<_> = columns.map(|(column, it)| wants(column, it)).collect();
-        terminal::fit_widths(&wants, room)
-    });
-    let Some(widths) = widths else {
-        return as_lists(table, &decimals, width);
-    };
-    let names = table.columns.iter().map(|name| sanitize::line(name));
-    let names = names
-        .zip(&widths)
-        .map(|(name, room)| terminal::cut(&name, *room).into_owned());
-    let names: Vec<String> = names.collect();
-    let mut out = ruled(names.iter().map(String::as_str));
-    for (values, texts) in table.rows.iter().zip(&rows) {
-        let cells = values.iter().zip(texts).zip(&widths);
-        out.add_row(cells.map(|((value, text), room)| aligned(value, &terminal::cut(text, *room))));
-    }
-    lines(&out)
 }
 
 /// Removes the padding at the end of lines.
@@ -370,7 +291,7 @@ mod tests {
             ],
         };
         for width in [40, 60, 80, 200] {
-            let text = cut(&table, width);
+            let text = layout(&table, Some(width), true);
             assert_eq!(text.lines().count(), table.rows.len() + 2, "{text}");
             for line in text.lines() {
                 assert!(terminal::columns(line) <= width, "{width}: {line}");
@@ -393,15 +314,15 @@ mod tests {
             ]],
         };
         assert!(has_intervals(&estimates) && !has_intervals(&sample()));
-        let wrapped = wrapped_cells(&estimates, Some(80));
-        for text in [cut(&estimates, 80), wrapped.clone()] {
+        let wrapped = layout(&estimates, Some(80), false);
+        for text in [layout(&estimates, Some(80), true), wrapped.clone()] {
             assert_eq!(text.matches(interval).count(), 2, "{text}");
             assert!(text.contains(difference), "{text}");
         }
         for word in ["accuracy", "(including", "none", "these)"] {
             assert!(wrapped.contains(word), "{wrapped}");
         }
-        let list = cut(&table, 25);
+        let list = layout(&table, Some(25), true);
         assert!(list.contains(" n         1234567\n"), "{list}");
         assert!(
             list.lines().all(|line| terminal::columns(line) <= 25),
@@ -409,42 +330,9 @@ mod tests {
         );
         // A table that fits is unchanged.
         assert_eq!(
-            cut(&sample(), 200).replace('─', ""),
-            wrapped_cells(&sample(), None).replace('─', "")
+            layout(&sample(), Some(200), true).replace('─', ""),
+            layout(&sample(), None, false).replace('─', "")
         );
-    }
-
-    #[test]
-    fn a_word_that_is_too_wide_is_broken_after_a_hyphen() {
-        let interval = "0.84 (0.77–0.90)";
-        let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
-        let row = |slug: &str| {
-            let cells = [slug, interval, interval, "0.84"].map(|text| json!(text));
-            [&cells[..], &[json!(12), json!(14)]].concat()
-        };
-        let table = Table {
-            columns: columns.map(String::from).to_vec(),
-            rows: vec![row("guitar-and-music-playing"), row("real-estate")],
-        };
-        let text = wrapped_cells(&table, Some(80));
-        let slugs = text.lines().skip(2);
-        let slugs: Vec<_> = slugs
-            .filter_map(|line| line.split_whitespace().next())
-            .collect();
-        assert_eq!(
-            slugs,
-            ["guitar-and-", "music-playing", "real-estate"],
-            "{text}"
-        );
-        assert_eq!(text.matches(interval).count(), 4, "{text}");
-        for line in text.lines() {
-            assert!(terminal::columns(line) <= 80, "{line}");
-        }
-        assert_eq!(
-            broken_after_hyphens("one-two three-four", 10),
-            "one-two three-four"
-        );
-        assert_eq!(broken_after_hyphens("three-four", 9), "three-\nfour");
     }
 
     #[test]
@@ -459,7 +347,7 @@ mod tests {
             ],
         };
         for width in [60, 80] {
-            let text = wrapped_cells(&table, Some(width));
+            let text = layout(&table, Some(width), false);
             for name in ["classify.lease_secs", "reddit.requests_per_minute"] {
                 assert!(text.contains(name), "{text}");
             }
