@@ -1,7 +1,6 @@
 //! Logging to stderr: log lines, and progress bars on a terminal.
 //!
-//! A progress bar is a span (`tracing-indicatif`), so log lines and bars do not overwrite each other. Without a
-//! terminal there are no bars; stages log their progress instead. Control characters in fields are replaced or escaped,
+//! Log lines are written above the bars. Without a terminal there are no bars; stages log their progress instead. Control characters in fields are replaced or escaped,
 //! see [`sanitize`].
 
 pub mod sanitize;
@@ -9,14 +8,13 @@ mod traces;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tracing::Metadata;
 use tracing::field::Field;
-use tracing_indicatif::IndicatifLayer;
-use tracing_indicatif::span_ext::IndicatifSpanExt;
 use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{EnvFilter, filter_fn};
@@ -29,8 +27,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// twenty lines for each factor of ten.
 const LOG_EVERY: u64 = 5_000;
 
-/// True if progress bars are drawn; otherwise log lines report progress.
-static BARS: AtomicBool = AtomicBool::new(false);
+/// The progress bars, on a terminal; otherwise log lines report progress.
+static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
 /// The last run that began in this process, for log lines outside its task; 0 between runs.
 static LAST_RUN: AtomicI64 = AtomicI64::new(0);
@@ -82,18 +80,14 @@ pub fn init(format: LogFormat, verbosity: i8) {
             registry.with(lines.with_filter(for_people)).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
-            BARS.store(true, Ordering::Relaxed);
-            let bars = IndicatifLayer::new();
+            BARS.get_or_init(MultiProgress::new);
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
                 // People at a terminal know the time; log collectors and files need it.
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
-                .with_writer(bars.get_stderr_writer());
-            registry
-                .with(lines.with_filter(for_people))
-                .with(bars)
-                .init();
+                .with_writer(|| AboveBars);
+            registry.with(lines.with_filter(for_people)).init();
         }
         LogFormat::Text => {
             let lines = tracing_subscriber::fmt::layer()
@@ -168,6 +162,21 @@ pub fn fatal(message: &str, causes: &[String]) {
     LAST_RUN.store(0, Ordering::Relaxed);
 }
 
+/// Writes log lines to stderr, above the progress bars.
+struct AboveBars;
+
+impl Write for AboveBars {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let bars = BARS.get_or_init(MultiProgress::new);
+        bars.suspend(|| io::stderr().write_all(line))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Writes whole JSON log lines to stderr, adds the run's id, and escapes control characters.
 struct JsonLine;
 
@@ -216,13 +225,11 @@ fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
 pub struct Progress {
     name: &'static str,
     unit: &'static str,
-    /// The span that draws the bar, on a terminal.
-    span: Option<tracing::Span>,
     /// The template of the bar.
     template: String,
     /// The note shown with it.
     note: Mutex<Option<String>>,
-    /// Tracks count, rate and time left, and draws nothing.
+    /// Tracks count, rate and time left, and draws the bar on a terminal.
     count: ProgressBar,
     /// True if log lines replace the bar.
     lines: bool,
@@ -261,21 +268,16 @@ impl Progress {
     }
 
     fn new(name: &'static str, unit: &'static str, template: &str, total: Option<u64>) -> Self {
-        let count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
-        let span = BARS.load(Ordering::Relaxed).then(|| {
-            let span = tracing::info_span!("progress", name);
-            span.pb_set_style(&style(template));
-            if let Some(total) = total {
-                span.pb_set_length(total);
-            }
-            span.pb_start();
-            span
-        });
-        let lines = span.is_none();
+        let mut count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
+        let bars = BARS.get();
+        if let Some(bars) = bars {
+            count = bars.add(count.with_style(style(template)));
+            count.enable_steady_tick(Duration::from_millis(100));
+        }
+        let lines = bars.is_none();
         Self {
             name,
             unit,
-            span,
             template: template.to_owned(),
             note: Mutex::default(),
             count,
@@ -287,30 +289,23 @@ impl Progress {
     pub fn note(&self, text: &str) {
         let text = sanitize::line(text).into_owned();
         let mut note = self.note.lock().expect("no holder of this lock panics");
-        if let Some(span) = &self.span {
-            if note.is_none() {
-                span.pb_set_style(&style(&format!("{}\n{:10}{{msg}}", self.template, "")));
-            }
-            span.pb_set_message(&text);
+        if note.is_none() {
+            let template = format!("{}\n{:10}{{msg}}", self.template, "");
+            self.count.set_style(style(&template));
         }
+        self.count.set_message(text.clone());
         *note = Some(text);
     }
 
     /// Sets the total once it is known.
     pub fn expect(&self, total: u64) {
         self.count.set_length(total);
-        if let Some(span) = &self.span {
-            span.pb_set_length(total);
-        }
     }
 
     /// Adds `n` finished items.
     pub fn add(&self, n: u64) {
         let before = self.count.position();
         self.count.inc(n);
-        if let Some(span) = &self.span {
-            span.pb_inc(n);
-        }
         if self.lines {
             self.log(before);
         }
