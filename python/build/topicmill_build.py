@@ -97,22 +97,20 @@ def stage_data(build, options):
     [program] = filter(None, (message.get("executable") for message in messages))
     (DATA / "scripts").mkdir()
     shutil.copy2(program, DATA / "scripts")
-    stage_pages(program)
+    stage_completions(program)
 
 
-def stage_pages(program):
-    """Writes man pages and completion scripts to the folders that shells search in an environment."""
-    share = DATA / "data/share"
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([program, "man", folder], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        shutil.copytree(Path(folder) / "man1", share / "man/man1")
-        for script, place in [
-            ("topicmill.bash", "bash-completion/completions/topicmill"),
-            ("_topicmill", "zsh/site-functions/_topicmill"),
-            ("topicmill.fish", "fish/vendor_completions.d/topicmill.fish"),
-        ]:
-            (share / place).parent.mkdir(parents=True)
-            shutil.copy2(Path(folder) / "completions" / script, share / place)
+def stage_completions(program):
+    """Writes completion scripts to the folders that shells search in an environment."""
+    for shell, place in [
+        ("bash", "bash-completion/completions/topicmill"),
+        ("zsh", "zsh/site-functions/_topicmill"),
+        ("fish", "fish/vendor_completions.d/topicmill.fish"),
+    ]:
+        path = DATA / "data/share" / place
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as script:
+            subprocess.run([program, "completions", shell], check=True, stdout=script)
 
 
 if __name__ == "__main__":

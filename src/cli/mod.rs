@@ -1,7 +1,7 @@
 //! The command line: one file per command, with its flags, help texts and output.
 //!
-//! Data goes to stdout, everything else to stderr. Commands contain no logic of their own: they parse flags, call the
-//! other modules, print the result, and return an exit code (`error`). What several commands need (settings, store,
+//! Data goes to stdout, everything else to stderr. A command parses flags, calls the other modules, prepares and prints
+//! the result, and returns an exit code (`error`). What several commands need (settings, store,
 //! pipeline, model) is created in `setup`.
 
 mod backlog;
@@ -21,7 +21,6 @@ mod hints;
 mod import;
 mod install;
 mod labels;
-mod man;
 mod metrics;
 mod model;
 mod output;
@@ -147,8 +146,6 @@ enum Command {
     Config(config::Config),
     /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Write the man pages and all completion scripts to a folder
-    Man(man::Man),
 }
 
 impl Command {
@@ -234,11 +231,9 @@ fn exit_with_usage(error: &clap::Error) -> ! {
 }
 
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
-    // These commands need no settings, and must work even if the settings are invalid.
-    match cli.command {
-        Command::Completions(command) => return command.run(),
-        Command::Man(command) => return command.run(),
-        _ => {}
+    // This command needs no settings, and must work even if the settings are invalid.
+    if let Command::Completions(command) = cli.command {
+        return command.run();
     }
     let setup = Setup::load(&cli.global)?;
     *log_format = setup.log_format;
@@ -298,8 +293,6 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Setup(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
-        Command::Completions(_) | Command::Man(_) => {
-            unreachable!("handled before the settings are loaded")
-        }
+        Command::Completions(_) => unreachable!("handled before the settings are loaded"),
     }
 }

@@ -1,12 +1,8 @@
 //! Tests `--help`: every line fits a terminal of 80 columns, and every command has two examples that parse.
 
-use std::collections::BTreeSet;
-
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser};
 use topicmill::cli::Cli;
-
-use crate::support::program::Program;
 
 /// Splits a command line into words; double quotes keep a word together, and a redirection ends it.
 fn words(line: &str) -> Vec<String> {
@@ -85,34 +81,4 @@ fn every_command_has_two_examples_that_parse() {
             }
         }
     });
-}
-
-#[test]
-fn man_writes_a_page_for_every_command_and_completions_for_five_shells() {
-    let program = Program::new();
-    program.ok(&["man", "."]);
-    let names = |folder: &str| -> BTreeSet<String> {
-        let entries = std::fs::read_dir(program.folder.path().join(folder)).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.collect()
-    };
-    let mut commands = BTreeSet::new();
-    each_command(&mut |_, path| {
-        let words = [&["topicmill".to_owned()], path].concat();
-        commands.insert(format!("{}.1", words.join("-")));
-    });
-    let pages = names("man1");
-    let missing: Vec<_> = commands.difference(&pages).collect();
-    assert!(missing.is_empty() && commands.len() > 30, "{missing:?}");
-    assert_eq!(names("completions").len(), 5);
-    let first = program.read("man1/topicmill.1");
-    for message in [
-        "EXIT STATUS",
-        "130, 143",
-        "ENVIRONMENT",
-        "EXAMPLES",
-        "topicmill\\-collect(1)",
-    ] {
-        assert!(first.contains(message), "{message}: {first}");
-    }
 }
