@@ -184,13 +184,6 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
 /// Checks the output as far as possible before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
-    if matches!(
-        TableFormat::from_path(output).1,
-        Compression::Bzip2 | Compression::Xz
-    ) {
-        let why = "topicmill reads bzip2 and xz, but writes only gzip and zstd: end its name in .gz or .zst";
-        return Err(FilesError::Output(output.clone(), why));
-    }
     if bytes::is_stdin(output) {
         return Ok(());
     }

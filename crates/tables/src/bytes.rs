@@ -13,9 +13,6 @@ const READ_BYTES: usize = 1 << 18;
 /// Log2 of the largest zstd window: 2 GiB, which the monthly Reddit dumps use.
 const MAX_WINDOW_LOG: u32 = 31;
 
-/// The largest xz dictionary in KiB: slightly above 2 GiB.
-const MAX_DICTIONARY_KIB: u32 = (2 << 20) + (1 << 16);
-
 /// Maximum number of bytes of leading white space that are skipped to detect a format.
 const MAX_LEADING_BLANKS: usize = 1 << 20;
 
@@ -54,12 +51,6 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
     let decompressed: ByteReader = match compression {
         Compression::Plain => bytes,
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(bytes))),
-        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(bytes))),
-        Compression::Xz => {
-            let bytes = buffered(bytes);
-            let decoder = lzma_rust2::XzReader::new_mem_limit(bytes, true, MAX_DICTIONARY_KIB);
-            Box::new(decoder)
-        }
         Compression::Zstd => {
             let mut decoder = zstd::Decoder::new(bytes)?;
             decoder.window_log_max(MAX_WINDOW_LOG)?;
@@ -90,10 +81,6 @@ fn detect_compression(head: &[u8]) -> Compression {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         // These bytes begin a zstd frame or a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
-        // The last two bytes begin a block, or the footer of an empty file. Text may begin with `BZh1`.
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
-        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Compression::Bzip2,
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
         _ => Compression::Plain,
     }
 }
@@ -101,8 +88,7 @@ fn detect_compression(head: &[u8]) -> Compression {
 /// Compresses the output of `write` into a file.
 ///
 /// # Errors
-/// Returns an error if the file cannot be written, or `compression` is bzip2 or xz, which are only supported for
-/// reading.
+/// Returns an error if the file cannot be written.
 pub fn compress(
     to: File,
     compression: Compression,
@@ -124,7 +110,6 @@ pub fn compress(
             write(&mut BufWriter::new(&mut out))?;
             out.finish()
         }
-        Compression::Bzip2 | Compression::Xz => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

@@ -58,10 +58,6 @@ pub enum Compression {
     Gzip,
     /// zstd.
     Zstd,
-    /// bzip2.
-    Bzip2,
-    /// xz.
-    Xz,
 }
 
 impl TableFormat {
@@ -74,8 +70,6 @@ impl TableFormat {
         let compression = match extension(path).as_deref() {
             Some("gz" | "gzip") => Compression::Gzip,
             Some("zst" | "zstd") => Compression::Zstd,
-            Some("bz2") => Compression::Bzip2,
-            Some("xz") => Compression::Xz,
             _ => Compression::Plain,
         };
         let inner = match compression {
