@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -112,18 +113,9 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io:
 
 /// Returns true if an open file is the file at `path`.
 pub fn is_at(file: &File, path: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let inode =
-            |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
-        inode(file.metadata()) == inode(path.metadata())
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = file;
-        path.is_file()
-    }
+    let inode =
+        |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
+    inode(file.metadata()) == inode(path.metadata())
 }
 
 /// Returns true if the disk is full or a quota is exceeded: a later attempt may succeed.
@@ -142,21 +134,14 @@ fn is_device_or_pipe(path: &Path) -> bool {
 /// Copies the permissions of the replaced file, or sets 0644 if there is none. Without this, only the owner could read
 /// the new file, like any temporary file.
 fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let there = fs::metadata(old).map(|there| there.permissions());
-        let permissions = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
-        fs::set_permissions(new, permissions)?;
-    }
-    #[cfg(not(unix))]
-    let _ = (new, old);
-    Ok(())
+    let there = fs::metadata(old).map(|there| there.permissions());
+    let permissions = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
+    fs::set_permissions(new, permissions)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

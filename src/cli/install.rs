@@ -4,12 +4,15 @@
 //! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
 //! place.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::setup::{DEFAULT_MODEL, run_blocking};
 use super::{CliError, Exit, OutputFormat, Setup, output};
@@ -20,7 +23,6 @@ use topicmill_score::onnx::library::{
 };
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
-use topicmill_store::has_process_exited;
 
 /// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
@@ -140,9 +142,9 @@ impl Install {
             Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        let staging = StagingFolder::create(data, name)?;
-        self.fetch(library, &staging.0)?;
-        if !staging.0.join(inside).is_dir() {
+        let staging = staging_folder(data, name)?;
+        self.fetch(library, staging.path())?;
+        if !staging.path().join(inside).is_dir() {
             let why = format!(
                 "the downloaded package has no library; {}",
                 manual_hint(library)
@@ -151,7 +153,7 @@ impl Install {
             return Err(CliError::Message(Exit::Model, text));
         }
         let folder = data.join(name);
-        staging.commit(&folder)?;
+        commit(staging, &folder)?;
         let path = library.find_in_venv(data).unwrap_or(folder);
         tracing::info!(library = %path.display(), "installed {library}");
         Ok(("fetched", path))
@@ -239,12 +241,12 @@ impl Install {
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
-        let staging = StagingFolder::create(&models, &name.to_string_lossy())?;
-        copy_files(from, &staging.0)?;
+        let staging = staging_folder(&models, &name.to_string_lossy())?;
+        copy_files(from, staging.path())?;
         // Check the copy too: the files may have changed while they were copied.
-        ModelFolder::open_for(&staging.0, Processor::Cpu, None)?;
+        ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
         let to = models.join(name);
-        staging.commit(&to)?;
+        commit(staging, &to)?;
         Ok(("copied", to))
     }
 }
@@ -278,57 +280,38 @@ fn has_pip(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A temporary folder next to the target. `commit` renames it into place; without a commit, dropping it deletes the
-/// folder.
-struct StagingFolder(PathBuf);
-
-impl StagingFolder {
-    /// Creates an empty staging folder for this process, and removes those left by processes that are no longer
-    /// running.
-    fn create(folder: &Path, name: &str) -> Result<Self, CliError> {
-        let begin = format!(".{name}.");
-        let entries = fs::read_dir(folder).map_err(reading(folder))?;
-        for entry in entries.flatten() {
-            let file = entry.file_name();
-            let file = file.to_string_lossy();
-            let process = file.strip_prefix(&begin);
-            let process = process.and_then(|rest| rest.split('.').next());
-            // Only staging folders have a process id in this part of their names.
-            if process
-                .and_then(|id| id.parse().ok())
-                .is_some_and(has_process_exited)
-            {
-                let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
-            }
-        }
-        let path = folder.join(format!("{begin}{}.partial", std::process::id()));
-        fs::create_dir_all(&path).map_err(CliError::writing(&path))?;
-        Ok(Self(path))
-    }
-
-    /// Renames the staging folder into place. The previous folder is moved away first, and restored on failure.
-    fn commit(self, place: &Path) -> Result<(), CliError> {
-        // A rename cannot replace a folder that is not empty.
-        let old = self.0.with_extension("old");
-        let moved = match fs::rename(place, &old) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            moved => moved,
-        };
-        moved
-            .and_then(|()| {
-                fs::rename(&self.0, place).inspect_err(|_| {
-                    let _ = fs::rename(&old, place);
-                })
-            })
-            .and_then(|()| remove(&old))
-            .map_err(CliError::writing(place))
-    }
+/// Creates an empty folder next to the target. Dropping it deletes it.
+fn staging_folder(folder: &Path, name: &str) -> Result<TempDir, CliError> {
+    let created = tempfile::Builder::new()
+        .prefix(&format!(".{name}."))
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir_in(folder);
+    created.map_err(CliError::writing(folder))
 }
 
-impl Drop for StagingFolder {
-    fn drop(&mut self) {
-        let _ = remove(&self.0);
-    }
+/// Renames a staging folder into place. The previous folder is moved away first, and restored on failure.
+fn commit(staging: TempDir, place: &Path) -> Result<(), CliError> {
+    // A rename cannot replace a folder that is not empty.
+    let old = staging.path().with_extension("old");
+    let had = place.exists();
+    let moved = || {
+        if had {
+            fs::rename(place, &old)?;
+        }
+        fs::rename(staging.path(), place).inspect_err(|_| {
+            let _ = fs::rename(&old, place);
+        })?;
+        if had {
+            fs::remove_dir_all(&old)
+        } else {
+            Ok(())
+        }
+    };
+    moved().map_err(CliError::writing(place))?;
+    // It has been renamed, so there is nothing to delete.
+    let _ = staging.keep();
+    Ok(())
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
@@ -337,14 +320,6 @@ fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
             Exit::Partial,
             format!("cannot read `{}`: {error}", path.display()),
         )
-    }
-}
-
-/// Removes a folder. A missing one is not an error, because `Drop` also runs after `commit`, which renamed the folder.
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 

