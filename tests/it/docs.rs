@@ -1,132 +1,118 @@
-//! Tests that statements about the code in docs/, help and messages are true.
+//! Tests that the README and the pages in docs/ name commands, settings and files that exist.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::support::engine::repository;
-use crate::support::program::Program;
+use clap::CommandFactory;
+use topicmill::cli::Cli;
 
-fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+use crate::support::engine::repository;
+
+/// Returns the files with this extension in a folder, recursively.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let below = paths.flat_map(|path| {
         if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
+            files(&path, extension)
+        } else {
+            vec![path]
         }
-    }
+    });
+    let has_extension = |path: &PathBuf| path.extension().is_some_and(|it| it == extension);
+    below.filter(has_extension).collect()
 }
 
-/// The folders that contain code.
-const CODE: [&str; 2] = ["src", "crates"];
+/// Returns the README and the pages in docs/, each with its path.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut paths = files(&repository("docs"), "md");
+    paths.push(repository("README.md"));
+    let text = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
+    paths.into_iter().map(text).collect()
+}
 
 #[test]
 fn every_module_has_a_description() {
-    let mut files = Vec::new();
-    for folder in CODE {
-        sources(&repository(folder), &mut files);
+    for path in ["src", "crates"]
+        .map(|folder| files(&repository(folder), "rs"))
+        .concat()
+    {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{}", path.display());
     }
-    for path in files {
-        assert!(
-            std::fs::read_to_string(&path).unwrap().starts_with("//! "),
-            "{}",
-            path.display()
-        );
-    }
-}
-
-/// Returns the commands of `topicmill --help`.
-fn commands() -> Vec<String> {
-    let help = Program::new().ok(&["--help"]).stdout;
-    let listed = help
-        .split("Commands:")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap()
-        .to_owned();
-    let names = listed
-        .lines()
-        .filter_map(|line| line.strip_prefix("  "))
-        // Skip the continuation lines of descriptions.
-        .filter(|line| !line.starts_with(' '))
-        .filter_map(|line| line.split_whitespace().next());
-    names
-        .filter(|name| *name != "help")
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Returns the README and the pages in docs/, each with its name.
-fn pages() -> Vec<(String, String)> {
-    let docs = std::fs::read_dir(repository("docs")).unwrap();
-    let mut paths: Vec<PathBuf> = docs
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
-    paths.push(repository("README.md"));
-    paths
-        .iter()
-        .map(|path| {
-            let name = path.strip_prefix(repository("docs"));
-            let name = name.unwrap_or(Path::new("README.md")).display();
-            (name.to_string(), std::fs::read_to_string(path).unwrap())
-        })
-        .collect()
 }
 
 #[test]
-fn the_docs_name_every_command_and_no_other() {
+fn the_docs_name_every_command_and_settings_section_and_no_other_command() {
     let pages = pages();
-    let commands = commands();
-    assert!(commands.len() >= 10, "{commands:?}");
-    for command in &commands {
-        let named = format!("topicmill {command}");
-        assert!(
-            pages.iter().any(|(_, text)| text.contains(&named)),
-            "neither README.md nor a page in docs/ names `{named}`"
-        );
-    }
+    let cli = Cli::command();
+    let commands: BTreeSet<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
     for (page, text) in &pages {
         for rest in text.split("`topicmill ").skip(1) {
-            let word: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
-            assert!(
-                word.is_empty() || commands.contains(&word),
-                "{page} names `topicmill {word}`, which does not exist"
-            );
+            let word = rest.split(|c: char| !c.is_ascii_lowercase()).next();
+            let word = word.filter(|word| !["", "help"].contains(word));
+            let exists = word.is_none_or(|word| commands.contains(word));
+            assert!(exists, "{}: `topicmill {word:?}`", page.display());
         }
     }
-}
-
-#[test]
-fn the_readme_links_every_page_and_no_link_is_broken() {
-    let pages = pages();
-    let (_, readme) = pages.last().unwrap();
-    for (page, text) in &pages {
+    for command in commands {
+        let line = format!("topicmill {command}");
         assert!(
-            page == "README.md" || readme.contains(&format!("(docs/{page})")),
-            "README.md does not link to docs/{page}"
+            pages.iter().any(|(_, text)| text.contains(&line)),
+            "no page names {line}"
         );
-        let folder = if page == "README.md" { "" } else { "docs" };
-        for rest in text.split("](").skip(1) {
-            let target = rest.split([')', '#']).next().unwrap();
-            if !target.is_empty() && !target.starts_with("https://") {
-                let path = repository(folder).join(target);
-                assert!(path.exists(), "{page} links to {target}");
-            }
-        }
     }
-    assert!(readme.lines().count() <= 150, "README.md is too long");
-}
-
-#[test]
-fn the_docs_name_every_settings_section() {
-    let pages = pages();
     let defaults = std::fs::read_to_string(repository("config/topicmill.toml")).unwrap();
     for section in defaults.lines().filter(|line| line.starts_with('[')) {
         assert!(
             pages.iter().any(|(_, text)| text.contains(section)),
-            "neither README.md nor a page in docs/ names {section}"
+            "no page names {section}"
+        );
+    }
+}
+
+/// Returns the anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn no_link_is_broken_and_the_readme_links_every_page() {
+    let mut linked = BTreeSet::new();
+    for (page, text) in pages() {
+        for target in text.split("](").skip(1) {
+            let target = target.split(')').next().unwrap();
+            if target.starts_with("https://") || target.starts_with("http://") {
+                continue;
+            }
+            let (path, section) = target.split_once('#').unwrap_or((target, ""));
+            let path = match path {
+                "" => page.clone(),
+                path => page.with_file_name("").join(path),
+            };
+            let path = path
+                .canonicalize()
+                .unwrap_or_else(|_| panic!("{}: {target}", page.display()));
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                let found = section.is_empty() || headings.any(|line| anchor(line) == section);
+                assert!(found, "{}: {target}", page.display());
+            }
+            if page.ends_with("README.md") {
+                linked.insert(path);
+            }
+        }
+    }
+    for page in files(&repository("docs"), "md") {
+        assert!(
+            linked.contains(&page.canonicalize().unwrap()),
+            "{}",
+            page.display()
         );
     }
 }

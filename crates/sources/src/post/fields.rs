@@ -1,4 +1,4 @@
-//! Reads a thing's fields from JSON in one pass. "Thing" is Reddit's word for an object with a `kind` and `data`.
+//! Reads a thing's fields from JSON. "Thing" is Reddit's word for an object with a `kind` and `data`.
 //!
 //! The wire format is ambiguous: a number may be a string, a name may be missing, a post may be inside a crosspost.
 //! This module defines the meaning of each form.
