@@ -6,12 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use reqwest::Method;
+use base64::Engine as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::common::command::FormatRequestData;
-use thirtyfour::prelude::*;
-use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel, RequestData, SessionId};
 
 /// The colour scheme that the page should use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +36,9 @@ const HEIGHT: u64 = 900;
 
 /// Chromium with its own profile, one for each test.
 pub struct Browser {
-    driver: Option<WebDriver>,
+    client: reqwest::Client,
+    /// The URL of the `WebDriver` session.
+    session: String,
     origin: Mutex<String>,
     // Dropped before `_folder`, because the processes must end before their folder is removed.
     _chromedriver: Chromedriver,
@@ -81,28 +80,6 @@ impl Drop for Chromedriver {
     }
 }
 
-/// A Chrome `DevTools` command.
-#[derive(Debug)]
-struct Tool(&'static str, Value);
-
-impl FormatRequestData for Tool {
-    fn format_request(&self, session: &SessionId) -> RequestData {
-        let path = format!("session/{session}/goog/cdp/execute");
-        RequestData::new(Method::POST, path).add_body(json!({"cmd": self.0, "params": self.1}))
-    }
-}
-
-/// A request for chromedriver's log entries since the last one.
-#[derive(Debug)]
-struct Log(&'static str);
-
-impl FormatRequestData for Log {
-    fn format_request(&self, session: &SessionId) -> RequestData {
-        let path = format!("session/{session}/se/log");
-        RequestData::new(Method::POST, path).add_body(json!({"type": self.0}))
-    }
-}
-
 fn has(program: &str) -> bool {
     let mut version = Command::new(program);
     let version = version.arg("--version");
@@ -135,23 +112,32 @@ impl Browser {
         };
         let chromedriver = Chromedriver::start(&folder).expect("chromedriver starts");
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let url = format!("http://127.0.0.1:{}", chromedriver.port);
-        let driver = WebDriver::new(url, capabilities(chromium, &folder)).await;
+        let client = reqwest::Client::new();
+        let sessions = format!("http://127.0.0.1:{}/session", chromedriver.port);
+        let wanted = json!({"capabilities": {"alwaysMatch": capabilities(chromium, &folder)}});
+        let started = send(client.post(&sessions).json(&wanted)).await;
+        let started = started.expect("Chromium starts");
         Some(Self {
-            driver: Some(driver.expect("Chromium starts")),
+            client,
+            session: format!("{sessions}/{}", started["sessionId"].as_str().unwrap()),
             origin: Mutex::default(),
             _chromedriver: chromedriver,
             _folder: folder,
         })
     }
 
-    fn driver(&self) -> &WebDriver {
-        self.driver.as_ref().expect("only `drop` takes it")
+    async fn get(&self, path: &str) -> Result<Value, String> {
+        send(self.client.get(format!("{}/{path}", self.session))).await
     }
 
-    async fn devtools(&self, command: &'static str, terms: Value) -> Value {
-        let done = self.driver().cmd(Tool(command, terms)).await;
-        done.unwrap().value().unwrap()
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, String> {
+        let url = format!("{}/{path}", self.session);
+        send(self.client.post(url).json(body)).await
+    }
+
+    async fn devtools(&self, command: &str, params: Value) {
+        let body = json!({"cmd": command, "params": params});
+        self.post("goog/cdp/execute", &body).await.unwrap();
     }
 
     /// Opens a page in a window of this width and checks it.
@@ -167,24 +153,26 @@ impl Browser {
             json!({"features": [{"name": "prefers-color-scheme", "value": scheme.as_str()}]});
         self.devtools("Emulation.setEmulatedMedia", scheme).await;
         // Discard late entries from the previous page.
-        self.driver().goto("about:blank").await.unwrap();
-        self.take_log().await;
+        self.load("about:blank").await;
+        self.take_log("browser").await;
+        self.take_log("performance").await;
         *self.origin.lock().unwrap() = origin(url);
-        self.driver().goto(url).await.unwrap();
+        self.load(url).await;
     }
 
-    async fn take_log(&self) -> (Vec<Value>, Vec<Value>) {
-        let browser = self.driver().cmd(Log("browser")).await;
-        let network = self.driver().cmd(Log("performance")).await;
-        (
-            browser.unwrap().value().unwrap(),
-            network.unwrap().value().unwrap(),
-        )
+    async fn load(&self, url: &str) {
+        self.post("url", &json!({"url": url})).await.unwrap();
+    }
+
+    /// Returns chromedriver's log entries of a kind since the last call.
+    async fn take_log(&self, kind: &str) -> Vec<Value> {
+        let entries = self.post("se/log", &json!({"type": kind})).await.unwrap();
+        entries.as_array().unwrap().clone()
     }
 
     /// Panics if the page has any of the [`problems`](Self::problems).
     pub async fn check(&self) {
-        let page = self.driver().current_url().await.unwrap();
+        let page = self.get("url").await.unwrap();
         let faults = self.problems().await;
         assert!(
             faults.is_empty(),
@@ -198,7 +186,8 @@ impl Browser {
         // Run a script before reading the log: its result arrives after all earlier events, which chromedriver may
         // receive only after the page has loaded.
         let shown = self.eval(FAULTS).await;
-        let (console, network) = self.take_log().await;
+        let console = self.take_log("browser").await;
+        let network = self.take_log("performance").await;
         let errors = console
             .iter()
             .filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING")
@@ -229,32 +218,54 @@ impl Browser {
 
     /// Returns the result of a script. The page's content security policy does not apply to it.
     pub async fn eval(&self, script: &str) -> Value {
-        let returned = self.driver().execute(script, vec![]).await;
-        returned.unwrap().json().clone()
+        self.execute(script).await.unwrap()
     }
 
-    async fn find(&self, css: &str) -> WebElement {
-        let found = self.driver().find(By::Css(css)).await;
-        found.unwrap_or_else(|error| panic!("{css}: {error}"))
+    async fn execute(&self, script: &str) -> Result<Value, String> {
+        let body = json!({"script": script, "args": []});
+        self.post("execute/sync", &body).await
+    }
+
+    /// Returns the paths of the elements that match a selector.
+    async fn find_all(&self, css: &str) -> Vec<String> {
+        let wanted = json!({"using": "css selector", "value": css});
+        let found = self.post("elements", &wanted).await.unwrap();
+        let ids = found.as_array().unwrap().iter().map(|found| {
+            let (_, id) = found.as_object().unwrap().iter().next().unwrap();
+            format!("element/{}", id.as_str().unwrap())
+        });
+        ids.collect()
+    }
+
+    async fn find(&self, css: &str) -> String {
+        let found = self.find_all(css).await;
+        found.into_iter().next().unwrap_or_else(|| panic!("{css}"))
     }
 
     /// Clicks the first match of a selector, as a user would: a covered element cannot be clicked.
     pub async fn click(&self, css: &str) {
         let element = self.find(css).await;
-        element.scroll_into_view().await.unwrap();
-        let clicked = element.click().await;
+        let center = r#"scrollIntoView({block: "center", inline: "center"})"#;
+        self.eval(&format!("document.querySelector({css:?}).{center}"))
+            .await;
+        let clicked = self.post(&format!("{element}/click"), &json!({})).await;
         clicked.unwrap_or_else(|error| panic!("click {css}: {error}"));
     }
 
     /// Appends text to a field by typing it.
     pub async fn type_into(&self, css: &str, text: &str) {
-        self.find(css).await.send_keys(text).await.unwrap();
+        let path = format!("{}/value", self.find(css).await);
+        self.post(&path, &json!({"text": text})).await.unwrap();
     }
 
     /// Presses keys in the focused element.
     pub async fn press(&self, keys: &str) {
-        let chain = self.driver().action_chain().send_keys(keys);
-        chain.perform().await.unwrap();
+        let strokes = keys.chars().flat_map(|key| {
+            ["keyDown", "keyUp"].map(|stroke| json!({"type": stroke, "value": key}))
+        });
+        let strokes: Vec<Value> = strokes.collect();
+        let body = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.post("actions", &body).await.unwrap();
     }
 
     /// Presses a key that opens another page. Keys pressed through `WebDriver` would be repeated there.
@@ -267,13 +278,13 @@ impl Browser {
 
     /// Returns the visible text of the first match of a selector.
     pub async fn text(&self, css: &str) -> String {
-        self.find(css).await.text().await.unwrap()
+        let text = self.get(&format!("{}/text", self.find(css).await)).await;
+        text.unwrap().as_str().unwrap().to_owned()
     }
 
     /// Counts the matches of a selector.
     pub async fn count(&self, css: &str) -> usize {
-        let found = self.driver().find_all(By::Css(css)).await;
-        found.unwrap().len()
+        self.find_all(css).await.len()
     }
 
     /// Waits up to ten seconds until a JavaScript condition holds; in the meantime, the browser may open another page.
@@ -281,8 +292,7 @@ impl Browser {
         let script = format!("try {{ return !!({condition}); }} catch (_) {{ return false; }}");
         for _ in 0..500 {
             // A script fails on a page that is being unloaded.
-            let held = self.driver().execute(script.as_str(), vec![]).await;
-            if held.is_ok_and(|held| held.json() == &json!(true)) {
+            if self.execute(&script).await == Ok(json!(true)) {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -298,7 +308,9 @@ impl Browser {
         let size = self.eval(size).await;
         self.window(size[0].as_u64().unwrap(), size[1].as_u64().unwrap())
             .await;
-        let png = self.driver().screenshot_as_png().await.unwrap();
+        let png = self.get("screenshot").await.unwrap();
+        let base64 = base64::engine::general_purpose::STANDARD;
+        let png = base64.decode(png.as_str().unwrap()).unwrap();
         self.window(size[0].as_u64().unwrap(), HEIGHT).await;
         if let Some(folder) = std::env::var_os("TOPICMILL_BROWSER_PICTURES") {
             let path = std::path::Path::new(&folder).join(format!("{name}.png"));
@@ -315,12 +327,16 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // Quitting would wait until Chromium exits; its processes are killed with chromedriver anyway.
-        if let Some(driver) = self.driver.take() {
-            drop(driver.leak());
-        }
+/// Returns the value of a `WebDriver` response, or its error.
+async fn send(request: reqwest::RequestBuilder) -> Result<Value, String> {
+    let response = request.send().await.map_err(|error| error.to_string())?;
+    let is_good = response.status().is_success();
+    let mut body: Value = response.json().await.map_err(|error| error.to_string())?;
+    let value = body["value"].take();
+    if is_good {
+        Ok(value)
+    } else {
+        Err(value.to_string())
     }
 }
 
@@ -332,16 +348,11 @@ fn origin(url: &str) -> String {
     }
 }
 
-fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilities {
-    let mut wanted = DesiredCapabilities::chrome();
+fn capabilities(chromium: &str, folder: &TempDir) -> Value {
     let path = Command::new("which").arg(chromium).output().unwrap();
     let path = String::from_utf8(path.stdout).unwrap();
-    wanted.set_binary(path.trim()).unwrap();
-    let profile = format!(
-        "--user-data-dir={}",
-        folder.path().join("profile").display()
-    );
-    for switch in [
+    let profile = folder.path().join("profile");
+    let switches = [
         "--headless",
         // Chromium's sandbox does not start for root, the usual user of a container; these pages are trusted.
         "--no-sandbox",
@@ -352,15 +363,13 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
         "--disable-component-update",
         "--disable-sync",
         "--hide-scrollbars",
-        &profile,
-    ] {
-        wanted.add_arg(switch).unwrap();
-    }
-    for log in ["browser", "performance"] {
-        let all = LoggingPrefsLogLevel::All;
-        wanted.set_logging_prefs(log, all).unwrap();
-    }
-    wanted
+        &format!("--user-data-dir={}", profile.display()),
+    ];
+    json!({
+        "browserName": "chrome",
+        "goog:chromeOptions": {"binary": path.trim(), "args": switches},
+        "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+    })
 }
 
 /// Script that describes elements wider than the window, and chart text that is cut off, too small or overlapping.
