@@ -5,29 +5,13 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
-
 use topicmill_core::clock::SystemClock;
 
 use crate::support::builders;
-use crate::support::postgres::databases;
 use crate::support::program::{Program, finished, signal};
 
 fn posts(n: usize) -> String {
     builders::lines(n, n)
-}
-
-fn number(program: &Program, sql: &str) -> i64 {
-    let rows: Value =
-        serde_json::from_str(&program.ok(&["sql", sql, "--format", "json"]).stdout).unwrap();
-    rows[0]
-        .as_object()
-        .unwrap()
-        .values()
-        .next()
-        .unwrap()
-        .as_i64()
-        .unwrap()
 }
 
 #[test]
@@ -43,9 +27,9 @@ fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
         "posts.csv",
         "id,subreddit,created_utc,title\na1,gaming,1700000000,a new boss fight in this game\n",
     );
-    program.ok(&["labels", "new", "my-topics.toml", "video games", "cooking"]);
+    program.ok("labels new my-topics.toml 'video games' cooking");
     program.ok(&["import", &file]);
-    program.ok(&["classify", "--pipeline", "my-topics.toml"]);
+    program.ok("classify --pipeline my-topics.toml");
     for command in [
         "demo",
         "labels new my-topics.toml",
@@ -65,7 +49,7 @@ fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
 #[test]
 fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     let program = Program::new();
-    let demo = program.ok(&["demo"]);
+    let demo = program.ok("demo");
     assert!(
         demo.stdout.contains("agreement") && demo.stdout.contains("climate"),
         "{}",
@@ -80,29 +64,20 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
         .filter(|line| line.contains("--database"))
         .collect();
     assert_eq!(commands.len(), 3, "{}", demo.stdout);
-    let sql = "SELECT COUNT(*) FROM labeled_posts WHERE label = topic";
-    let ran = program.ok(&[
-        "--database",
-        "sqlite:demo.db",
-        "sql",
-        sql,
-        "--format",
-        "csv",
-    ]);
-    let agreed: u32 = ran.stdout.lines().nth(1).unwrap().parse().unwrap();
-    let percent = (f64::from(agreed) / 5.12).round();
+    let query = "--database sqlite:demo.db sql 'SELECT COUNT(*) AS n FROM labeled_posts WHERE label = topic'";
+    let agreed = program.json(query)[0]["n"].as_u64().unwrap();
+    let percent = (200 * agreed + 512) / 1_024;
     let total = format!(
         "\n{agreed} of 512 posts ({percent} %) are labelled as the topic of their subreddit.\n"
     );
     assert!(demo.stdout.contains(&total), "{}", demo.stdout);
     for line in commands {
-        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        let ran = program.ok(&words);
+        let ran = program.ok(line.trim().split_once(' ').unwrap().1);
         let shown = ran.stdout.lines().count() > 5 || ran.stderr.contains("wrote the data set to");
         assert!(shown, "{line}");
     }
 
-    let again = program.ok(&["demo"]);
+    let again = program.ok("demo");
     assert!(
         again.stderr.contains("classifying done posts=0"),
         "nothing is labelled twice: {}",
@@ -113,99 +88,61 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
 
 #[test]
 fn every_named_query_runs_on_both_databases() {
-    for database in databases() {
-        let program = Program::new().with_default_model();
-        let url = ["--database", database.url.as_str()];
-        let file = program.write("posts.ndjson", posts(30));
-        program.ok(&[&url[..], &["import", &file]].concat());
-        program.ok(&[&url[..], &["classify"]].concat());
-        let list = program.ok(&["sql", "--list", "--format", "ndjson"]).stdout;
-        let names: Vec<Value> = list
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert!(names.len() >= 5);
-        for name in names.iter().map(|query| query["name"].as_str().unwrap()) {
-            for format in ["table", "csv", "json", "ndjson"] {
-                let ran =
-                    program.ok(&[&url[..], &["sql", "--named", name, "--format", format]].concat());
-                assert!(
-                    !ran.stdout.is_empty() || format == "ndjson",
-                    "{name} {format}"
-                );
+    for program in Program::on_each_database() {
+        let program = program.with_default_model();
+        program.import(&posts(30));
+        program.ok("classify");
+        let queries = program.json("sql --list");
+        assert!(queries.as_array().unwrap().len() >= 5);
+        for query in queries.as_array().unwrap() {
+            let named = format!("sql --named {}", query["name"].as_str().unwrap());
+            for format in ["table", "csv", "json"] {
+                let ran = program.ok(&format!("{named} --format {format}"));
+                assert!(!ran.stdout.is_empty(), "{named} {format}");
             }
         }
-        let csv = program
-            .ok(&[
-                &url[..],
-                &["sql", "--named", "agreement", "--format", "csv"],
-            ]
-            .concat())
-            .stdout;
-        assert!(
-            csv.starts_with("topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333"),
-            "{csv}"
-        );
-        let args = [&url[..], &["sql", "--named", "runs", "--format", "json"]].concat();
-        let runs: Value = serde_json::from_str(&program.ok(&args).stdout).unwrap();
+        let csv = program.ok("sql --named agreement --format csv").stdout;
+        let expected = "topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333";
+        assert!(csv.starts_with(expected), "{csv}");
+        let runs = program.json("sql --named runs");
         let finished = runs[0]["finished"].as_str().unwrap();
         let digits = finished.replace(|c: char| c.is_ascii_digit(), "0");
         assert_eq!(digits, "00:00:00", "{runs}");
-        let status = program
-            .ok(&[&url[..], &["status", "--format", "json"]].concat())
-            .stdout;
-        let status: Value = serde_json::from_str(&status).unwrap();
+        let status = program.json("status");
         assert_eq!(status["backlog"]["labelled"], 30);
         assert_eq!(status["runs"][0]["status"], "done");
-        let info = program
-            .ok(&[&url[..], &["db", "info", "--format", "csv"]].concat())
-            .stdout;
+        let info = program.ok("db info --format csv").stdout;
         assert!(info.contains("rows of posts,30"), "{info}");
     }
 }
 
 #[test]
-fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
-    for database in databases() {
-        let program = Program::new().with_default_model();
-        let run = |args: &[&str]| {
-            let url = ["--database", database.url.as_str()];
-            program.ok(&[&url[..], args].concat())
-        };
-        // 40 posts with 30 different texts.
-        let again = posts(10).replace("\"id\":\"k", "\"id\":\"again");
-        run(&["import", &program.write("posts.ndjson", posts(30))]);
-        run(&["import", &program.write("again.ndjson", again)]);
-        let output = |pipeline: &[&str]| {
-            let dry = run(&[&["classify", "--dry-run", "--format", "json"][..], pipeline].concat());
-            let rows: Value = serde_json::from_str(&dry.stdout).unwrap();
-            let value = |i: usize| rows[i]["value"].as_i64().unwrap();
-            [value(0), value(1), value(2), value(3)]
-        };
-        let did = |pipeline: &[&str]| {
-            let record = program.folder.path().join("run.json");
-            let record = record.to_str().unwrap();
-            run(&[&["classify", "--run-json", record][..], pipeline].concat());
-            let record: Value =
-                serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-            let count = |name: &str| record["counts"][name].as_i64().unwrap();
-            [count("posts"), count("pairs"), count("pairs_reused")]
-        };
-        assert_eq!(output(&[]), [40, 30, 30, 0]);
-        assert_eq!(output(&[]), [40, 30, 30, 0], "nothing is written");
-        assert_eq!(did(&[]), [40, 480, 160]);
-        assert_eq!(output(&[]), [0, 0, 0, 0]);
+fn a_dry_run_predicts_the_work_of_classify() {
+    let program = Program::new().with_default_model();
+    // 40 posts with 30 different texts.
+    program.import(&posts(30));
+    program.import(&posts(10).replace("\"id\":\"k", "\"id\":\"again"));
+    let predicted = |flags: &str| {
+        let rows = program.json(&format!("classify --dry-run {flags}"));
+        [0, 1, 2, 3].map(|i| rows[i]["value"].as_i64().unwrap())
+    };
+    let did = |flags: &str| {
+        let counts = program.run_counts(&format!("classify {flags}"));
+        ["posts", "pairs", "pairs_reused"].map(|name| counts[name].as_i64().unwrap())
+    };
+    assert_eq!(predicted(""), [40, 30, 30, 0]);
+    assert_eq!(predicted(""), [40, 30, 30, 0], "nothing is written");
+    assert_eq!(did(""), [40, 480, 160]);
+    assert_eq!(predicted(""), [0, 0, 0, 0]);
 
-        let sixteen = include_str!("../../pipelines/sixteen-topics.toml");
-        let seventeen = "[[topic]]\nslug = \"pets\"\nlabel = \"pets\"\nsubreddits = [\"aww\"]\n";
-        let seventeen = program.write("17.toml", format!("{sixteen}\n{seventeen}"));
-        let seventeen = ["--pipeline", seventeen.as_str()];
-        assert_eq!(output(&seventeen), [40, 30, 0, 30]);
-        assert_eq!(did(&seventeen), [40, 0, 680]);
-        let strict = sixteen.replace("threshold = 0.0", "threshold = 0.9");
-        let strict = program.write("strict.toml", strict);
-        assert_eq!(did(&["--pipeline", strict.as_str()]), [40, 0, 640]);
-    }
+    let sixteen = include_str!("../../pipelines/sixteen-topics.toml");
+    let pets = "[[topic]]\nslug = \"pets\"\nlabel = \"pets\"\nsubreddits = [\"aww\"]\n";
+    program.write("17.toml", format!("{sixteen}\n{pets}"));
+    assert_eq!(predicted("--pipeline 17.toml"), [40, 30, 0, 30]);
+    assert_eq!(did("--pipeline 17.toml"), [40, 0, 680]);
+    let strict = sixteen.replace("threshold = 0.0", "threshold = 0.9");
+    program.write("strict.toml", strict);
+    assert_eq!(did("--pipeline strict.toml"), [40, 0, 640]);
 }
 
 /// Arguments, exit code, and a required part of the message.
@@ -359,7 +296,7 @@ fn misuse_is_rejected_with_advice_and_its_exit_code() {
         program.write(name, text);
     }
     for (args, code, message) in MISUSE {
-        let ran = program.run(&args.split(' ').collect::<Vec<_>>());
+        let ran = program.run(*args);
         assert_eq!(ran.code, *code, "topicmill {args}\n{}", ran.stderr);
         assert!(
             ran.stderr.contains(message),
@@ -383,13 +320,7 @@ fn a_wrong_library_fails_in_one_sentence_with_exit_5() {
     let program = Program::new();
     let foreign = program.write("libforeign.so", "not a library");
     for library in [foreign.as_str(), "/no/such/libonnxruntime.so"] {
-        let mut command = program.command(&["classify"]);
-        let ran = finished(
-            command
-                .env("TOPICMILL__ONNXRUNTIME__LIBRARY", library)
-                .output()
-                .unwrap(),
-        );
+        let ran = program.run_with(&[("onnxruntime.library", library)], "classify");
         ran.expect_exit(5, library);
         ran.expect_stderr("onnxruntime.library");
     }
@@ -417,26 +348,20 @@ fn a_library_whose_dependency_is_missing_names_it() {
     ]);
     fs::remove_file(folder.join("libneeded.so")).unwrap();
     let library = folder.join("libforeign.so");
-    let mut command = program.command(&["classify"]);
-    let ran = finished(
-        command
-            .env("TOPICMILL__ONNXRUNTIME__LIBRARY", &library)
-            .output()
-            .unwrap(),
-    );
+    let library = [("onnxruntime.library", library.to_str().unwrap())];
+    let ran = program.run_with(&library, "classify");
     ran.expect_exit(5, "it needs `libneeded.so`, which is not on this system");
 }
 
 #[test]
 fn a_read_only_database_is_reported_and_unchanged() {
     let program = Program::new();
-    let file = program.write("posts.ndjson", posts(3));
-    program.ok(&["import", &file]);
-    let more = program.write("more.ndjson", posts(6));
+    program.import(&posts(3));
+    program.write("more.ndjson", posts(6));
     program
-        .run(&["--database", "sqlite:topicmill.db?mode=ro", "import", &more])
+        .run("--database sqlite:topicmill.db?mode=ro import more.ndjson")
         .expect_exit(4, "read-only");
-    assert_eq!(number(&program, "SELECT COUNT(*) FROM posts"), 3);
+    assert_eq!(program.count("posts"), 3);
 }
 
 #[test]
@@ -452,27 +377,27 @@ fn secrets_are_never_printed() {
         "postgres://me:hush-hush?@/@127.0.0.1:1/db",
     ];
     for url in urls {
-        for args in [
-            &["config", "show", "--origin"][..],
-            &["-vv", "collect"],
-            &["-vv", "doctor", "--offline"],
-            &["-vv", "status"],
-            &["-vv", "demo"],
-            &["--config", "broken.toml", "status"],
+        for line in [
+            "config show --origin",
+            "-vv collect",
+            "-vv doctor --offline",
+            "-vv status",
+            "-vv demo",
+            "--config broken.toml status",
         ] {
-            let mut command = program.command(args);
+            let mut command = program.command(line);
             command
                 .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
                 .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-hush")
                 .env("TOPICMILL__REDDIT__PASSWORD", "hush-hush")
                 .env("TOPICMILL__DATABASE__URL", url);
-            if args.contains(&"demo") {
+            if line.contains("demo") {
                 command.args(["--database", url]);
             }
             let ran = finished(command.output().unwrap());
             let all = ran.stdout + ran.stderr.as_str();
-            assert!(!all.contains("hush-hush"), "{args:?} {url}\n{all}");
-            assert!(!args.contains(&"config") || all.contains("***"), "{all}");
+            assert!(!all.contains("hush-hush"), "{line} {url}\n{all}");
+            assert!(!line.starts_with("config") || all.contains("***"), "{all}");
         }
     }
 }
@@ -481,7 +406,7 @@ fn secrets_are_never_printed() {
 fn a_non_utf8_environment_variable_is_ignored() {
     use std::os::unix::ffi::OsStrExt;
     let program = Program::new();
-    let mut command = program.command(&["config", "show"]);
+    let mut command = program.command("config show");
     command.env("FOO", std::ffi::OsStr::from_bytes(b"\xff"));
     assert_eq!(finished(command.output().unwrap()).code, 0);
 }
@@ -491,21 +416,17 @@ fn completions_and_help_need_no_settings() {
     let program = Program::new();
     program.write("topicmill.toml", "broken [");
     for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            program
-                .ok(&["completions", shell])
-                .stdout
-                .contains("topicmill")
-        );
+        let script = program.ok(&format!("completions {shell}")).stdout;
+        assert!(script.contains("topicmill"));
     }
-    program.ok(&["classify", "--help"]);
-    assert_eq!(program.run(&["status"]).code, 2);
+    program.ok("classify --help");
+    assert_eq!(program.run("status").code, 2);
 }
 
 /// Starts `classify` and waits until it has written some labels.
 fn start_classify(program: &Program) -> Child {
     let mut child = program
-        .command(&["classify", "--threads", "1"])
+        .command("classify --threads 1")
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -521,37 +442,25 @@ fn start_classify(program: &Program) -> Child {
     child
 }
 
+/// Waits until a watcher has labelled this many posts.
+fn wait_for_labels(watcher: &mut Child, program: &Program, posts: u64) {
+    // The labels appear well before the watcher's next poll, which is once a minute.
+    let clock = SystemClock::shared();
+    while program.count("classifications") < posts {
+        assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
+        assert!(clock.elapsed().as_secs() < 50, "not {posts}");
+    }
+}
+
 #[test]
 fn a_watcher_labels_imported_posts_and_stops_on_a_signal_on_both_databases() {
-    for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
-        let (a, b) = (
-            program.write("a.ndjson", posts(5)),
-            program.write("b.ndjson", posts(9)),
-        );
-        program.ok(&["--database", url, "import", &a]);
-        let mut watcher = program
-            .command(&["--database", url, "classify", "--watch"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let labelled = || {
-            let count = "SELECT COUNT(*) AS n FROM classifications";
-            let rows = program.json(&["--database", url, "sql", count]);
-            rows[0]["n"].as_i64().unwrap()
-        };
-        // The labels appear well before the watcher's next poll, which is once a minute.
-        let clock = SystemClock::shared();
-        let mut wait_for = |posts: i64| {
-            while labelled() < posts {
-                assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
-                assert!(clock.elapsed().as_secs() < 50, "{} of {posts}", labelled());
-            }
-        };
-        wait_for(5);
-        program.ok(&["--database", url, "import", &b]);
-        wait_for(9);
+    for program in Program::on_each_database() {
+        program.import(&posts(5));
+        let mut command = program.command("classify --watch");
+        let mut watcher = command.stderr(Stdio::null()).spawn().unwrap();
+        wait_for_labels(&mut watcher, &program, 5);
+        program.import(&posts(9));
+        wait_for_labels(&mut watcher, &program, 9);
         signal(&watcher, "-TERM");
         assert_eq!(watcher.wait().unwrap().code(), Some(143));
     }
@@ -560,21 +469,15 @@ fn a_watcher_labels_imported_posts_and_stops_on_a_signal_on_both_databases() {
 #[test]
 fn a_watcher_stops_when_its_database_file_is_replaced() {
     let program = Program::new();
-    let file = program.write("posts.ndjson", posts(5));
-    let path = file.replace("posts.ndjson", "watched.db");
-    let url = &format!("sqlite:{path}");
-    program.ok(&["--database", url, "import", &file]);
-    let watcher = program
-        .command(&["--database", url, "classify", "--watch"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let count = "SELECT COUNT(*) AS n FROM classifications";
-    while program.json(&["--database", url, "sql", count])[0]["n"] != 5 {}
+    program.import(&posts(5));
+    let path = program.path("topicmill.db").display().to_string();
+    let mut command = program.command("classify --watch");
+    let mut watcher = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_labels(&mut watcher, &program, 5);
     for end in ["", "-wal", "-shm"] {
         drop(std::fs::remove_file(format!("{path}{end}")));
     }
-    program.ok(&["--database", url, "db", "create"]);
+    program.ok("db create");
     let ended = watcher.wait_with_output().unwrap();
     assert!(!ended.status.success());
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -588,27 +491,16 @@ fn a_watcher_stops_when_its_database_file_is_replaced() {
 fn an_interrupted_run_finishes_its_batch_and_the_next_run_continues() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let program = Program::new();
-        let file = program.write("posts.ndjson", posts(3_000));
-        program.ok(&["import", &file]);
+        program.import(&posts(3_000));
         let mut child = start_classify(&program);
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code));
 
-        let labelled = number(&program, "SELECT COUNT(*) FROM classifications");
+        let labelled = program.count("classifications");
         assert!(labelled > 0 && labelled < 3_000, "{labelled}");
-        assert_eq!(
-            number(&program, "SELECT COUNT(*) FROM leases"),
-            0,
-            "the claimed posts were released"
-        );
-        assert_eq!(
-            number(&program, "SELECT COALESCE(MAX(attempts), 0) FROM backlog"),
-            0
-        );
-        program.ok(&["classify", "--limit", "50"]);
-        assert_eq!(
-            number(&program, "SELECT COUNT(*) FROM classifications"),
-            labelled + 50
-        );
+        assert_eq!(program.count("leases"), 0, "the posts were released");
+        assert_eq!(program.count("backlog WHERE attempts > 0"), 0);
+        program.ok("classify --limit 50");
+        assert_eq!(program.count("classifications"), labelled + 50);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -31,20 +31,15 @@ fn copy(model: &str) -> TempDir {
 }
 
 fn scoring(program: &Program, model: &Path) -> Command {
-    let texts = program.write(
+    program.write(
         "texts.ndjson",
         "{\"id\": 1, \"text\": \"roast a chicken\"}\n",
     );
-    let model = model.display().to_string();
-    let words = [
-        "score",
-        &texts,
-        "scores.ndjson",
-        "--overwrite",
-        "--label",
-        "food",
-    ];
-    program.command(&[&words[..], &["--label", "sports", "--model", &model]].concat())
+    let labels = "--label food --label sports";
+    let model = model.display();
+    program.command(&format!(
+        "score texts.ndjson scores.ndjson --overwrite {labels} --model {model}"
+    ))
 }
 
 fn score(program: &Program, model: &Path) -> RunOutput {
@@ -302,25 +297,14 @@ fn a_manifest_can_set_only_graph_optimisation() {
     }
 }
 
-/// Runs `doctor` without a setting for the library's path; returns the ONNX Runtime row and stderr.
-fn doctor(here: &Path, program: &Program) -> (Value, String) {
-    let mut command = program.command("doctor --offline --format json");
+const DOCTOR: &str = "doctor --offline --format json";
+
+/// Runs `doctor` in a folder, without a setting for the library's path; returns what it says of ONNX Runtime, and stderr.
+fn doctor(mut command: Command, here: &Path) -> (String, String) {
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
     let ran = finished(command.output().unwrap());
-    let rows: Vec<Value> = serde_json::from_str(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
-    (rows[0].clone(), ran.stderr)
-}
-
-/// Copies the program to a place without a `.venv` nearby.
-fn elsewhere(folder: &Path) -> std::path::PathBuf {
-    let bin = folder.join("bin");
-    fs::create_dir(&bin).unwrap();
-    let program = bin.join("topicmill");
-    fs::hard_link(env!("CARGO_BIN_EXE_topicmill"), &program)
-        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_topicmill"), &program).map(drop))
-        .unwrap();
-    program
+    let detail = ran.json()[0]["detail"].as_str().unwrap().to_owned();
+    (detail, ran.stderr)
 }
 
 #[test]
@@ -330,37 +314,32 @@ fn a_library_writable_by_others_is_not_loaded() {
     }
     let program = Program::new();
     // The `.venv` of the repository in which the program was built is searched first.
-    let here = program.folder.path().join("above/here");
-    let capi = ".venv/native/onnxruntime/capi";
-    let plant = |folder: &Path| {
-        fs::create_dir_all(folder.join(capi)).unwrap();
-        let planted = folder.join(capi).join("libonnxruntime.so.1.99");
-        fs::copy(library(), &planted).unwrap();
-        planted
-    };
-    let planted = plant(&here);
-    let detail = |(row, _): &(Value, String)| row["detail"].as_str().unwrap().to_owned();
+    let here = program.path("above/here");
+    let capi = here.join(".venv/native/onnxruntime/capi");
+    fs::create_dir_all(&capi).unwrap();
+    let planted = capi.join("libonnxruntime.so.1.99");
+    fs::copy(library(), &planted).unwrap();
     // A program that cargo built outside the repository does not find it.
     if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
-        let found = detail(&doctor(&here, &program));
+        let (found, _) = doctor(program.command(DOCTOR), &here);
         assert!(found.contains(&library().display().to_string()), "{found}");
         assert!(found.contains("in the program's folders"), "{found}");
     }
 
+    // A copy of the program without a `.venv` nearby.
     let away = tempfile::tempdir().unwrap();
-    let other = elsewhere(away.path());
+    let other = away.path().join("topicmill");
+    let built = env!("CARGO_BIN_EXE_topicmill");
+    let linked = fs::hard_link(built, &other);
+    linked
+        .or_else(|_| fs::copy(built, &other).map(drop))
+        .unwrap();
     let doctor = |here: &Path| {
         let mut command = Command::new(&other);
         command
-            .args(["doctor", "--offline", "--format", "json"])
-            .current_dir(here);
-        command
-            .env_remove("ORT_DYLIB_PATH")
+            .args(DOCTOR.split(' '))
             .env("ORT_DISABLE_TELEMETRY", "1");
-        let ran = finished(command.output().unwrap());
-        let rows: Vec<Value> = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
-        (rows[0]["detail"].as_str().unwrap().to_owned(), ran.stderr)
+        doctor(command, here)
     };
     // The `.venv` in the current folder belongs to this user and is used.
     let (found, _) = doctor(&here);
@@ -377,17 +356,13 @@ fn a_library_writable_by_others_is_not_loaded() {
     // A `.venv` that other users can write to is not used.
     let writable = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        let (found, message) = doctor(&here);
+        let answer = doctor(&here);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        (found, message)
+        answer
     };
-    for path in [&here, here.parent().unwrap(), &here.join(capi), &planted] {
+    for path in [&here, here.parent().unwrap(), &capi, &planted] {
         let (found, message) = writable(path, 0o757);
-        assert!(
-            found.contains("is writable by others"),
-            "{}: {found}",
-            path.display()
-        );
+        assert!(found.contains("is writable by others"), "{path:?}: {found}");
         assert!(message.contains("was not loaded"), "{message}");
     }
     // In a sticky folder, others can add files but cannot replace this one.
@@ -417,16 +392,31 @@ fn a_settings_file_writable_by_others_cannot_name_a_library() {
     let program = Program::new();
     program.write("topicmill.toml", "[onnxruntime]\nlibrary = \"evil.so\"\n");
     let file = program.folder.path().join("topicmill.toml");
-    let run = |more: &[&str]| program.run(&[&["config", "show"], more].concat());
-    assert_eq!(run(&[]).code, 0);
+    let show = || program.run("config show");
+    assert_eq!(show().code, 0);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    run(&[]).expect_exit(2, "is writable by others");
-    assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
+    show().expect_exit(2, "is writable by others");
+    program.ok("config show --config topicmill.toml");
     fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
-    run(&[]).expect_exit(2, "`openvino.library`");
+    show().expect_exit(2, "`openvino.library`");
     // A file that names no library works as before.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
-    assert_eq!(run(&[]).code, 0);
+    assert_eq!(show().code, 0);
+}
+
+/// Returns the files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let below = paths.flat_map(|path| {
+        if path.is_dir() {
+            files_below(&path)
+        } else {
+            vec![path]
+        }
+    });
+    below.collect()
 }
 
 #[test]
@@ -445,21 +435,9 @@ fn onnx_runtime_telemetry_is_off() {
             .env_remove("ORT_DISABLE_TELEMETRY");
         let ran = finished(command.output().unwrap());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let mut found = Vec::new();
-        let mut folders = vec![home.path().to_owned()];
-        while let Some(next) = folders.pop() {
-            for path in fs::read_dir(next)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-            {
-                if path.is_dir() {
-                    folders.push(path.clone());
-                }
-                found.push(path.strip_prefix(home.path()).unwrap().to_owned());
-            }
-        }
-        found.retain(|path| !path.starts_with(".cache/topicmill") && path != Path::new(".cache"));
-        assert_eq!(found, Vec::<std::path::PathBuf>::new());
+        let mut found = files_below(home.path());
+        found.retain(|path| !path.starts_with(home.path().join(".cache/topicmill")));
+        assert_eq!(found, Vec::<PathBuf>::new());
     };
     quiet(&mut scoring(&program, &model));
     // Run again under strace, which records every system call.
@@ -486,14 +464,7 @@ fn onnx_runtime_telemetry_is_off() {
             trace.contains("libonnxruntime"),
             "the trace does not show ONNX Runtime"
         );
-        for call in [
-            "connect(",
-            "sendto(",
-            "sendmsg(",
-            "AF_INET",
-            "Microsoft",
-            "resolv.conf",
-        ] {
+        for call in "connect( sendto( sendmsg( AF_INET Microsoft resolv.conf".split(' ') {
             let line = trace.lines().find(|line| line.contains(call));
             assert_eq!(line, None, "{call}");
         }

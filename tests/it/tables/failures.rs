@@ -7,9 +7,9 @@ fn a_failed_row_keeps_its_id_and_has_a_reason() {
     let program = Program::new();
     let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
     program.write("in.csv", bad);
-    let ran = score(&program, &["in.csv", "out.csv"]);
+    let ran = score(&program, "in.csv out.csv");
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    let rows = table(&program, "out.csv");
     let error = rows[0].iter().position(|name| name == "error").unwrap();
     let shown: Vec<(&str, &str)> = rows[1..]
         .iter()
@@ -46,23 +46,9 @@ fn a_file_without_a_scorable_row_fails_early_and_leaves_no_file() {
         let ran = score(&program, &["in.ndjson", output]);
         assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
         ran.expect_stderr("no row can be scored (1000 tried; line 1 has neither");
-        assert!(!path(&program, output).exists());
+        assert!(!program.path(output).exists());
     }
-    assert_eq!(
-        fs::read_dir(program.folder.path())
-            .unwrap()
-            .filter(|entry| {
-                entry
-                    .as_ref()
-                    .unwrap()
-                    .file_name()
-                    .to_str()
-                    .unwrap()
-                    .starts_with("out")
-            })
-            .count(),
-        0
-    );
+    assert_eq!(outputs(&program), [""; 0]);
 }
 
 #[test]
@@ -72,15 +58,15 @@ fn an_existing_output_or_an_input_is_not_overwritten() {
     program.write("precious.csv", "precious");
     #[cfg(unix)]
     {
-        std::os::unix::fs::symlink("in.csv", path(&program, "link.csv")).unwrap();
-        fs::hard_link(path(&program, "in.csv"), path(&program, "hard.csv")).unwrap();
+        std::os::unix::fs::symlink("in.csv", program.path("link.csv")).unwrap();
+        fs::hard_link(program.path("in.csv"), program.path("hard.csv")).unwrap();
         for name in ["in.csv", "link.csv", "hard.csv"] {
             score(&program, &["in.csv", name, "--overwrite"]).expect_exit(2, "one of the inputs");
         }
     }
-    score(&program, &["in.csv", "precious.csv"]).expect_exit(2, "--overwrite");
+    score(&program, "in.csv precious.csv").expect_exit(2, "--overwrite");
     assert_eq!(
-        (text(&program, "in.csv"), text(&program, "precious.csv")),
+        (program.read("in.csv"), program.read("precious.csv")),
         (CSV.into(), "precious".into())
     );
 }
@@ -108,7 +94,7 @@ fn a_file_that_is_not_a_table_is_rejected_before_the_model_loads() {
         for output in ["out.csv", "out.parquet"] {
             let ran = score(&program, &[input, output]);
             ran.expect_exit(2, message);
-            assert!(!path(&program, output).exists() && !ran.stderr.contains("panicked"));
+            assert!(!program.path(output).exists() && !ran.stderr.contains("panicked"));
         }
     }
 }
@@ -131,7 +117,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
     for name in ["cut.json", "cut.csv.gz"] {
         let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
         ran.expect_exit(1, "truncated");
-        let rows = lines(&text(&program, "out.ndjson"));
+        let rows = program.read_lines("out.ndjson");
         let (last, before) = rows.split_last().unwrap();
         assert!(last["error"].is_string(), "{last}");
         assert!(!before.is_empty());
@@ -148,7 +134,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_file() {
     let program = Program::new();
-    let mut child = command(&program, &["-", "out.csv", "--format", "txt"])
+    let mut child = command(&program, "- out.csv --format txt")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -177,6 +163,6 @@ fn a_full_disk_leaves_no_file() {
     ran.expect_stderr("disk is full");
     assert_eq!(fs::read_dir(program.folder.path()).unwrap().count(), 1);
     ok(&program, &args);
-    assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 401);
-    score(&program, &["in.csv", "/dev/full", "--overwrite"]).expect_exit(2, "not a file");
+    assert_eq!(table(&program, "out.csv").len(), 401);
+    score(&program, "in.csv /dev/full --overwrite").expect_exit(2, "not a file");
 }

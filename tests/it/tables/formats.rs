@@ -8,8 +8,8 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
     let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
         \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
     program.write("in.json", array);
-    ok(&program, &["in.json", "out.json"]).expect_stderr("`label` is renamed to `input_label`");
-    let written = text(&program, "out.json");
+    ok(&program, "in.json out.json").expect_stderr("`label` is renamed to `input_label`");
+    let written = program.read("out.json");
     assert!(
         written.contains("\"big\":123456789012345678901.10,"),
         "{written}"
@@ -22,27 +22,11 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
         (&json!("x"), &json!(3))
     );
     // A table contains the columns of all objects.
-    ok(&program, &["in.json", "out.csv", "--label-scores"]);
-    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    ok(&program, "in.json out.csv --label-scores");
+    let table = table(&program, "out.csv");
     assert_eq!(
-        table[0],
-        [
-            "id",
-            "text",
-            "big",
-            "nested",
-            "input_label",
-            "title",
-            "input_score",
-            "label",
-            "score",
-            "margin",
-            "abstained",
-            "outcome",
-            "score_cooking",
-            "score_football",
-            "error"
-        ]
+        table[0].join(" "),
+        "id text big nested input_label title input_score label score margin abstained outcome score_cooking score_football error"
     );
     assert_eq!(
         table[1][2..5],
@@ -64,7 +48,7 @@ fn parquet_keeps_its_types_and_row_groups() {
         .expect_stderr("`score` is renamed to `input_score`");
     let read =
         |name: &std::path::Path| SerializedFileReader::new(File::open(name).unwrap()).unwrap();
-    let (from, to) = (read(posts.as_ref()), read(&path(&program, "out.parquet")));
+    let (from, to) = (read(posts.as_ref()), read(&program.path("out.parquet")));
     assert_eq!(from.num_row_groups(), to.num_row_groups());
     let schema = |reader: &SerializedFileReader<File>| {
         reader
@@ -119,7 +103,7 @@ fn parquet_keeps_its_types_and_row_groups() {
     }
     // As text, times have their usual form, and lists are JSON.
     ok(&program, &[posts, "out.ndjson"]);
-    let rows = lines(&text(&program, "out.ndjson"));
+    let rows = program.read_lines("out.ndjson");
     assert_eq!(rows[1]["when"], "2024-01-01T00:37:00");
     assert_eq!(rows[1]["when_tz"], "2023-12-31T23:37:00Z");
     assert_eq!(
@@ -147,7 +131,7 @@ fn json_converts_to_parquet_with_its_types() {
          no json\n\
          {\"id\":9007199254740993,\"text\":\"goal\",\"n\":null,\"f\":0.1,\"b\":null,\"m\":\"x\"}\n",
     );
-    score(&program, &["in.ndjson", "out.parquet"]).expect_exit(1, "line 2 is not JSON");
+    score(&program, "in.ndjson out.parquet").expect_exit(1, "line 2 is not JSON");
     let rows: Vec<String> = parquet(&program, "out.parquet")
         .iter()
         .map(ToString::to_string)
@@ -188,11 +172,11 @@ fn numbers_beyond_64_bits_keep_every_digit() {
     // A double cannot represent these integers.
     let last = "{\"id\":1,\"text\":\"goal\",\"n\":1,\"mixed\":0.5,\"vast\":1e400}\n";
     program.write("in.ndjson", input + last);
-    ok(&program, &["in.ndjson", "out.ndjson"]);
-    ok(&program, &["in.ndjson", "out.csv"]);
-    ok(&program, &["in.ndjson", "out.parquet"]);
-    let lines = text(&program, "out.ndjson");
-    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    ok(&program, "in.ndjson out.ndjson");
+    ok(&program, "in.ndjson out.csv");
+    ok(&program, "in.ndjson out.parquet");
+    let lines = program.read("out.ndjson");
+    let table = table(&program, "out.csv");
     let columns = parquet(&program, "out.parquet");
     for (at, (id, n)) in rows.iter().enumerate() {
         assert!(lines.contains(&format!("{{\"id\":{id},")), "{lines}");
@@ -230,7 +214,7 @@ fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
                 ran.stderr
             );
         }
-        let table = csv(text(&program, "out.csv").as_bytes(), b',');
+        let table = table(&program, "out.csv");
         let kept: Vec<&[String]> = table[1..].iter().map(|row| &row[1..4]).collect();
         // An unused column that is not text is hexadecimal.
         assert_eq!(kept[0], ["chicken", "ff00", "cooking"]);
@@ -243,7 +227,7 @@ fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
 fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     let program = Program::new();
     let schema = "message s { required binary text (STRING); }";
-    fs::create_dir_all(path(&program, "in/b/_old")).unwrap();
+    fs::create_dir_all(program.path("in/b/_old")).unwrap();
     for (name, text) in [
         ("in/b/c.parquet", "chicken"),
         ("in/a.pq", "goal"),
@@ -256,7 +240,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     let texts = |input: &str| {
         let args = [input, "out.ndjson", "--overwrite"];
         ok(&program, &args);
-        let rows = lines(&text(&program, "out.ndjson"));
+        let rows = program.read_lines("out.ndjson");
         let texts = rows
             .iter()
             .map(|row| row["text"].as_str().unwrap().to_owned());
@@ -271,7 +255,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
         ("in/[", "is not a valid pattern"),
         ("empty", "no Parquet file"),
     ] {
-        fs::create_dir_all(path(&program, "empty")).unwrap();
+        fs::create_dir_all(program.path("empty")).unwrap();
         score(&program, &[input, "none.ndjson"]).expect_exit(2, message);
     }
 }
@@ -289,10 +273,5 @@ fn brotli_parquet_is_rejected_and_leaves_no_file() {
         );
         assert!(!ran.stderr.contains("download it again"), "{}", ran.stderr);
     }
-    let left: Vec<String> = fs::read_dir(program.folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.starts_with("out."))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(outputs(&program), [""; 0]);
 }
