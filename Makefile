@@ -113,10 +113,9 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 deb: rust ## Build the Debian package, with man pages and services (dist/)
 	@command -v .tools/bin/cargo-deb >/dev/null || \
 		cargo install --locked --root .tools cargo-deb@3.8.0
-	cargo build --release --locked --config 'profile.release.package.topicmill.opt-level="s"'
+	cargo build --release --locked
 	rm -rf $(TARGET)/release/packaging
-	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
-	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
+	scripts/man $(TARGET)/release/topicmill $(TARGET)/release/packaging
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
 # cargo-cyclonedx writes a file next to each Cargo.toml. The files contain this folder's path, which sed replaces below.
