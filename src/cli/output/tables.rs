@@ -95,13 +95,11 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
     lines(&out)
 }
 
-/// Returns true if a column contains a figure, as defined by [`is_figure`].
+/// Returns true if a column contains figures, as defined by [`is_figure`], and nothing else.
 fn has_figures(table: &Table, column: usize) -> bool {
-    table
-        .rows
-        .iter()
-        .filter_map(|row| row.get(column))
-        .any(is_figure)
+    let cells = table.rows.iter().filter_map(|row| row.get(column));
+    let mut cells = cells.filter(|cell| !cell.is_null() && *cell != "");
+    cells.clone().next().is_some() && cells.all(is_figure)
 }
 
 /// Returns true if a table has numbers with confidence intervals. In such a table, names are wrapped to make room.
