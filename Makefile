@@ -41,7 +41,7 @@ check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, dat
 	.venv-exports/bin/python tools/tests/check_exports.py $(TARGET)/release/topicmill
 
 .PHONY: check-metrics
-check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with Prometheus's promtool
+check-metrics: rust onnxruntime ## Check metrics and alert rules with Prometheus's promtool
 	@command -v promtool >/dev/null || \
 		{ echo "promtool is missing: install Prometheus (Debian: apt install prometheus)." >&2; exit 1; }
 	promtool check config pipelines/monitoring/prometheus.yml
@@ -54,11 +54,6 @@ fuzz: rust ## Fuzz every parser for SECONDS each (default 60), guided by coverag
 	@for target in $$(ls fuzz/__fuzz__); do \
 		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
 	done
-
-.PHONY: check-traces
-check-traces: rust ## Check that a program with the otel feature sends traces to a receiver
-	cargo build --locked --features otel
-	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: schema
 schema: rust ## Generate packaging/datasette.yaml from the comments in migrations/postgres

@@ -18,8 +18,7 @@ use serde::Deserialize;
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
-    NotifySection, OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
-    WORKERS,
+    OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings, WORKERS,
 };
 use self::toml_text::nearest;
 

@@ -40,7 +40,7 @@
 //! - `export`: writes labelled posts as a data set. `report_files`: writes a report as files. `backup`: copies a SQLite
 //!   database. `atomic_file`: atomic file writes.
 //! - `status`: the state of the pipeline for `status` and monitors. `bottleneck`: what limits a run.
-//! - `metrics`: Prometheus metrics. `notify`: runs a command when a run fails or recovers. `telemetry`: logging.
+//! - `metrics`: Prometheus metrics. `telemetry`: logging.
 //!
 //! # Glossary
 //!
@@ -82,7 +82,6 @@ pub mod files;
 pub mod gpu;
 pub mod hub;
 pub mod metrics;
-pub mod notify;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;

@@ -44,7 +44,6 @@ struct Counters {
     traffic: BTreeMap<&'static str, Traffic>,
     scheduled_runs: BTreeMap<(String, String), u64>,
     lateness: BTreeMap<String, f64>,
-    notifications: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Metrics {
@@ -97,13 +96,6 @@ impl Metrics {
     pub fn scheduled_run_began(&self, schedule: &str, late: Duration) {
         let late = late.as_secs_f64();
         self.lock().lateness.insert(schedule.to_owned(), late);
-    }
-
-    /// Counts a notification.
-    pub fn notification_ended(&self, event: &'static str, was_sent: bool) {
-        let result = if was_sent { "sent" } else { "failed" };
-        let key = (event, result);
-        *self.lock().notifications.entry(key).or_default() += 1;
     }
 
     /// Formats all metrics, including the database's figures.
@@ -184,9 +176,6 @@ impl Counters {
                 &[schedule],
                 *late,
             );
-        }
-        for ((event, result), times) in &self.notifications {
-            exposition.count("topicmill_notifications_total", &[event, result], *times);
         }
     }
 

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::classify::{self, BacklogError, LabelStep};
 use crate::collect::{self, CollectError, ImportPlan, ReadOptions, RefillPlan, Sink};
 use crate::metrics::Metrics;
-use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
 use crate::telemetry;
 use topicmill_core::clock::SharedClock;
@@ -52,8 +51,6 @@ pub struct Context {
     pub scheduled_run: Option<i64>,
     /// The counters for monitors.
     pub metrics: Arc<Metrics>,
-    /// Sends the notifications of `[notify]`.
-    pub notify: Arc<Notify>,
     records: Mutex<Vec<RunRecord>>,
 }
 
@@ -110,7 +107,6 @@ impl Context {
             heartbeat: heartbeat::INTERVAL,
             scheduled_run: None,
             metrics: Arc::default(),
-            notify: Arc::default(),
             records,
         }
     }

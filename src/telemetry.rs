@@ -4,7 +4,6 @@
 //! see [`sanitize`].
 
 pub mod sanitize;
-mod traces;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -17,7 +16,7 @@ use tracing::Metadata;
 use tracing::field::Field;
 use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::{EnvFilter, filter_fn};
+use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
@@ -58,18 +57,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
     // `sqlx` logs the values of unknown connection parameters and lines from the password file, which may be secrets.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
-    // Spans for traces, which no log line shows.
-    let filter = if cfg!(feature = "otel") {
-        let spans = format!("{}=trace", traces::TARGET).parse();
-        filter.add_directive(spans.expect("the directive is well formed"))
-    } else {
-        filter
-    };
-    let is_for_people = |metadata: &Metadata<'_>| metadata.target() != traces::TARGET;
-    let for_people = filter_fn(is_for_people);
-    let registry = tracing_subscriber::registry()
-        .with(traces::layer())
-        .with(filter);
+    let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Json => {
             let lines = tracing_subscriber::fmt::layer()
@@ -77,7 +65,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
                 .flatten_event(true)
                 .with_target(false);
             let lines = lines.with_writer(|| JsonLine);
-            registry.with(lines.with_filter(for_people)).init();
+            registry.with(lines).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
             BARS.get_or_init(MultiProgress::new);
@@ -87,7 +75,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(|| AboveBars);
-            registry.with(lines.with_filter(for_people)).init();
+            registry.with(lines).init();
         }
         LogFormat::Text => {
             let lines = tracing_subscriber::fmt::layer()
@@ -95,7 +83,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
                 .with_ansi(false)
                 .fmt_fields(debug_fn(field).delimited(" "));
             let lines = lines.with_writer(io::stderr);
-            registry.with(lines.with_filter(for_people)).init();
+            registry.with(lines).init();
         }
     }
 }
@@ -197,11 +185,6 @@ impl Write for JsonLine {
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
     }
-}
-
-/// Flushes traces, if they are exported.
-pub fn finish() {
-    traces::finish();
 }
 
 /// Rounds to one decimal, for log lines.

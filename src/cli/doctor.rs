@@ -6,7 +6,6 @@ use serde_json::json;
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::bottleneck::{self, Bottleneck};
-use crate::notify::find_program;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{SourceKind, Stage};
 use topicmill_score::engine::EngineName;
@@ -21,8 +20,8 @@ const AFTER_HELP: &str = "Examples:
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
-3 for credentials that are missing or rejected; 75 if Reddit is not responding; 2 for a missing program of \
-`notify.command`. A database that does not exist yet is not an error: `collect` and `import` create it.";
+3 for credentials that are missing or rejected; 75 if Reddit is not responding. A database that does \
+not exist yet is not an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -64,7 +63,6 @@ impl Doctor {
         if self.source.traits().needs_key {
             findings.push(credentials(setup, self.offline).await);
         }
-        findings.extend(notify_command(setup));
         let rows = findings.iter();
         let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
         let table = output::table(["check", "state", "detail"], rows);
@@ -237,18 +235,6 @@ async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
 
 fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
-}
-
-/// Checks that the program of `notify.command` exists, if it is set.
-fn notify_command(setup: &Setup) -> Option<Finding> {
-    let program = setup.settings().notify.command.first()?;
-    let found = find_program(program).map(|path| path.display().to_string());
-    let found = found.ok_or_else(|| {
-        CliError::Usage(format!(
-            "there is no program `{program}`: correct `notify.command`, or install the program"
-        ))
-    });
-    Some(finding("notify.command", found))
 }
 
 async fn credentials(setup: &Setup, offline: bool) -> Finding {

@@ -48,7 +48,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
 use self::setup::Setup;
-use crate::telemetry::{self, LogFormat};
+use crate::telemetry::LogFormat;
 use topicmill_core::redact_url;
 use topicmill_store::is_cancelled;
 use topicmill_tables::panics;
@@ -267,7 +267,6 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     });
     // Do not wait for threads that are still computing.
     runtime.shutdown_background();
-    telemetry::finish();
     exit
 }
 

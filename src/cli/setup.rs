@@ -20,7 +20,6 @@ use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::ReadOptions;
 use crate::config::{self, Loaded, Origin, Settings};
 use crate::metrics::Metrics;
-use crate::notify::Notify;
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
 use crate::telemetry::{self, LogFormat};
@@ -52,8 +51,6 @@ pub struct Setup {
     pub scheduled_run: Option<i64>,
     /// The metrics of this process.
     pub metrics: Arc<Metrics>,
-    /// Sends notifications about runs.
-    pub notify: Arc<Notify>,
 }
 
 /// Flags of commands that read a pipeline file.
@@ -111,9 +108,8 @@ impl Setup {
             &flags,
         )?;
         // These settings run code, so they are not accepted from an untrusted file in the current folder.
-        for key in ["onnxruntime.library", "openvino.library", "notify.command"] {
-            if let Some((value, Origin::File(path))) = loaded.values.get(key)
-                && value != "[]"
+        for key in ["onnxruntime.library", "openvino.library"] {
+            if let Some((_, Origin::File(path))) = loaded.values.get(key)
                 && global.config.is_none()
                 && let Some(why) = library::untrusted_reason(path)
             {
@@ -158,16 +154,7 @@ impl Setup {
             tracing::warn!("{warning}");
         }
         let metrics = Arc::<Metrics>::default();
-        let command = &loaded.settings.notify.command;
-        if command.first().is_some_and(String::is_empty) {
-            let text =
-                "notify.command has an empty program name: set it to a program, or remove it"
-                    .to_owned();
-            return Err(CliError::Usage(text));
-        }
-        let notify = Notify::new(command.clone(), Arc::clone(&metrics));
         Ok(Self {
-            notify: Arc::new(notify),
             metrics,
             loaded,
             clock: SystemClock::shared(),
@@ -204,7 +191,6 @@ impl Setup {
         let mut context = Context::new(store, clock, stop, worker_name());
         context.scheduled_run = self.scheduled_run;
         context.metrics = Arc::clone(&self.metrics);
-        context.notify = Arc::clone(&self.notify);
         context
     }
 

@@ -25,7 +25,6 @@ pub struct Settings {
     pub openvino: OpenVinoSection,
     pub classify: ClassifySection,
     pub serve: ServeSection,
-    pub notify: NotifySection,
     pub log: LogSection,
 }
 
@@ -106,12 +105,6 @@ pub struct ClassifySection {
 pub struct ServeSection {
     pub listen: String,
     pub token: Secret,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NotifySection {
-    pub command: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

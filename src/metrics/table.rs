@@ -81,8 +81,6 @@ metrics! {
     Gauge "topicmill_gpu_power_watts" ["device"] "Power that the GPU draws"
     Counter "topicmill_scheduled_runs_total" ["schedule", "status"] "Scheduled runs that ended in this process"
     Gauge "topicmill_scheduled_run_lateness_seconds" ["schedule"] "How late the last scheduled run started"
-    Counter "topicmill_notifications_total" ["event", "result"]
-        "Notifications that this process sent or failed to send"
     Gauge "topicmill_database_up" [] "1 if the database responded within 5 seconds"
     Gauge "topicmill_database_read_seconds" [] "How long the database took to respond"
     Gauge "topicmill_posts" [] "Posts stored; above 200,000, an estimate, as are the gauges that follow"

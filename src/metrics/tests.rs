@@ -53,7 +53,6 @@ fn counters_are_written_in_the_text_format() {
     }
     let purged = RunCounts::read(Stage::Purge, &json!({"purged": 7}));
     metrics.run_ended(Stage::Purge, RunStatus::Done, &purged);
-    metrics.notification_ended("failed", false);
     metrics.scheduled_runs_ended("nightly \"odd\"\\\nname", "done", 1);
     metrics.scheduled_run_began("nightly", Duration::from_millis(1_500));
     let text = metrics.text(None, Some((false, Duration::from_secs(5))));
@@ -64,10 +63,6 @@ fn counters_are_written_in_the_text_format() {
         ("topicmill_leases_lost_total", 2.0),
         ("topicmill_oom_splits_total", 6.0),
         ("topicmill_posts_purged_total", 7.0),
-        (
-            "topicmill_notifications_total{event=\"failed\",result=\"failed\"}",
-            1.0,
-        ),
         ("topicmill_batch_duration_seconds_bucket{le=\"0.01\"}", 1.0),
         ("topicmill_batch_duration_seconds_bucket{le=\"30\"}", 1.0),
         ("topicmill_batch_duration_seconds_count", 2.0),
@@ -126,8 +121,6 @@ fn metric_names_follow_the_naming_conventions() {
                 "step",
                 "device",
                 "schedule",
-                "event",
-                "result",
                 "label",
                 "label_set",
                 "model",

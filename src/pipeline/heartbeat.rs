@@ -6,9 +6,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use crate::notify::EndedWork;
-use topicmill_core::RunStatus;
-use topicmill_core::record::RunCounts;
 use topicmill_store::{RunId, Store, StoreError, UnfinishedRun};
 
 /// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --watch`, which polls once a minute
@@ -68,24 +65,12 @@ pub async fn crashed_runs(
     Ok(crashed.collect())
 }
 
-/// Records crashed runs and sends notifications.
+/// Records crashed runs.
 pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreError> {
     let store = &context.store;
     for (run, why) in crashed_runs(store, &context.worker).await? {
         tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run crashed: {why}");
         store.runs().mark_crashed(run.id, why).await?;
-        if let Some(row) = store.runs().run(run.id).await? {
-            context
-                .notify_ended(&EndedWork {
-                    what: row.stage.as_str(),
-                    run: row.id,
-                    status: RunStatus::Crashed,
-                    counts: &RunCounts::read(row.stage, &row.counts),
-                    error: Some(why),
-                    worker: &run.worker,
-                })
-                .await;
-        }
     }
     Ok(())
 }

@@ -5,10 +5,8 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tracing::Instrument;
 
 use super::{Context, heartbeat};
-use crate::notify::EndedWork;
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
@@ -74,8 +72,7 @@ impl Context {
             self.store.schedules().link_run(id, scheduled_run).await?;
         }
         let run = self.run_recorded(id, stage, work, result_of);
-        let span = tracing::trace_span!(target: "otel", "run", stage = stage.as_str(), run = id.0);
-        telemetry::in_run(id.0, run.instrument(span)).await
+        telemetry::in_run(id.0, run).await
     }
 
     /// Runs a stage whose start is recorded.
@@ -125,15 +122,6 @@ impl Context {
             }
         }
         self.metrics.run_ended(stage, status, &counts);
-        self.notify_ended(&EndedWork {
-            what: stage.as_str(),
-            run: id.0,
-            status,
-            counts: &counts,
-            error: error.as_deref(),
-            worker: &self.worker,
-        })
-        .await;
         self.lock_records().push(RunRecord {
             id,
             stage,
@@ -152,13 +140,5 @@ impl Context {
             written => written?,
         }
         Ok((report, status))
-    }
-
-    /// Sends a notification that a run ended. A stopped run does not wait for it.
-    pub(super) async fn notify_ended(&self, ended: &EndedWork<'_>) {
-        tokio::select! {
-            () = self.notify.notify_ended(&self.store, ended, self.clock.now()) => {}
-            () = heartbeat::stop_grace_over(&self.stop) => {}
-        }
     }
 }

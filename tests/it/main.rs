@@ -41,7 +41,6 @@ mod migrations;
 mod models;
 mod monitoring;
 mod network;
-mod notify;
 mod parity;
 mod pipeline_file;
 mod post_text;

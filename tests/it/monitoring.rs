@@ -1,5 +1,5 @@
-//! Tests the metrics of a worker and a web server, on both databases, and that the docs, the dashboard and the alert
-//! rules name existing metrics.
+//! Tests the metrics of a worker and a web server, on both databases, and that the docs and the alert rules name existing
+//! metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -245,7 +245,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
+fn alert_rules_use_existing_metrics_and_the_docs_list_all() {
     let mut known: BTreeSet<String> = METRICS
         .iter()
         .map(|metric| metric.name.to_owned())
@@ -257,7 +257,7 @@ fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
         known.insert(format!("{}_bucket", metric.name));
     }
     let text = |name: &str| std::fs::read_to_string(repository(name)).unwrap();
-    for file in ["dashboard.json", "alerts.yml", "alerts_test.yml"] {
+    for file in ["alerts.yml", "alerts_test.yml"] {
         let names = named(&text(&format!("pipelines/monitoring/{file}")));
         assert!(names.len() > 5, "{file}: {names:?}");
         let unknown: Vec<_> = names.difference(&known).collect();

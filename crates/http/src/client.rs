@@ -7,7 +7,6 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 use tokio::sync::Mutex;
-use tracing::Instrument;
 
 use super::quota::{Quota, QuotaError};
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
@@ -294,10 +293,8 @@ impl PoliteClient {
             }
             self.meter.count_request(purpose == Purpose::Token);
             tries += 1;
-            let span =
-                tracing::trace_span!(target: "otel", "request", what, site = self.site.name, tries);
             let attempt = self.attempt(purpose, what, request(&self.http));
-            let failure = match attempt.instrument(span).await? {
+            let failure = match attempt.await? {
                 Ok(response) => match decide(&response) {
                     RetryDecision::Accept(value) => return Ok(value),
                     RetryDecision::Fail(error) => return Err(error),

@@ -99,11 +99,6 @@ store_methods! {
     /// Stores a value under a key in `meta`. The value must not contain post content, because a purge does not delete
     /// it.
     fn set_meta(&self, key: &str, value: &str) -> ();
-    /// Stores a value and returns true; returns false if the same value is already stored. Of several concurrent calls
-    /// with the same value, only one returns true.
-    fn set_meta_if_changed(&self, key: &str, value: &str) -> bool;
-    /// Replaces the stored value if it equals `former`; otherwise returns false.
-    fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> bool;
     /// Returns the value stored under a key.
     fn meta(&self, key: &str) -> Option<String>;
     /// Returns a description of the database: its version, size and number of rows.

@@ -61,9 +61,6 @@ impl Scoring<'_> {
         // The channel is closed when the writer has ended.
         let halted = || stop.is_cancelled() || events.is_closed();
         let texts = &window.texts;
-        let _span =
-            tracing::trace_span!(target: "otel", "score", texts = texts.len(), lease = lease.0)
-                .entered();
         labeler.score(prepared, texts, &known, &halted, &mut |text, result| {
             let same = &window.posts[text];
             match result {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tracing::Instrument;
 
 use super::{Event, Shared};
 use crate::classify::tally::Tally;
@@ -99,8 +98,7 @@ impl Shared<'_> {
         let written = self
             .retry
             .run_with_timeout(async || store.backlog().save_labels(&write, posts).await);
-        let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
-        let written = written.instrument(span).await?;
+        let written = written.await?;
         done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         match written {
             Written::Stored(stored) => {

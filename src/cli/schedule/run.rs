@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::reporter::Reporter;
-use super::{entries, stage};
+use super::{entries, reporter, stage};
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
@@ -42,13 +41,12 @@ impl Run {
         let stages = self.stage_setup(setup)?;
         let store = setup.store(Access::Create).await?;
         let metrics = self.metrics.start(setup).await?;
-        let reporter = Reporter::start(setup, &store);
         let lease = Duration::from_secs(setup.settings().classify.lease_secs);
         let clock = setup.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
         let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
         let ended = {
-            let on_event = |event: &Event<'_>| reporter.report(event);
+            let on_event = |event: &Event<'_>| reporter::report(&setup.metrics, event);
             if self.once {
                 scheduler = scheduler.started_when_due();
                 let next = next_due(setup, &followed);
@@ -71,7 +69,6 @@ impl Run {
                 kept.map(|()| Vec::new())
             }
         };
-        reporter.end().await;
         let is_good = |(_, status): &(String, Option<ScheduledRunStatus>)| {
             !matches!(
                 status,

@@ -180,33 +180,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("store a value")
     }
 
-    pub async fn set_meta_if_changed(&self, key: &str, value: &str) -> Result<bool> {
-        let kept = sqlx::query::<DB>(
-            "INSERT INTO meta (key, value) VALUES ($1, $2) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
-             RETURNING key",
-        )
-        .bind(key)
-        .bind(value)
-        .fetch_optional(&self.pool)
-        .await
-        .context("replace a value")?;
-        Ok(kept.is_some())
-    }
-
-    pub async fn compare_and_set_meta(&self, key: &str, former: &str, value: &str) -> Result<bool> {
-        let kept = sqlx::query::<DB>(
-            "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
-        )
-        .bind(key)
-        .bind(former)
-        .bind(value)
-        .fetch_optional(&self.pool)
-        .await
-        .context("replace a value")?;
-        Ok(kept.is_some())
-    }
-
     pub async fn meta(&self, key: &str) -> Result<Option<String>> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
             .bind(key)
