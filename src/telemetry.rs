@@ -12,9 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use tracing::Metadata;
 use tracing::field::Field;
-use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};

@@ -134,8 +134,6 @@ pages! {
     every_command_about_monitoring_runs: "docs/monitor.md",
     #[ignore = "deep: a page"]
     every_command_about_retention_runs: "docs/retention.md",
-    #[ignore = "deep: a page"]
-    every_command_about_secrets_runs: "docs/secrets.md",
 }
 
 fn text_of(page: &str) -> String {
