@@ -162,8 +162,6 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         quota::share(source, &self.store, &self.clock);
-        self.metrics
-            .count_requests_of(source.kind(), source.http().meter());
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, options, progress, reports).await
@@ -349,8 +347,6 @@ impl Context {
     ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
-            self.metrics
-                .count_requests_of(reddit.kind(), reddit.http().meter());
         }
         let work = async |run, report: &mut PurgeCounts| {
             let worker = self.worker(run);
@@ -378,8 +374,6 @@ impl Context {
         store_author: bool,
     ) -> Result<(ImportCounts, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
-        self.metrics
-            .count_requests_of(reddit.kind(), reddit.http().meter());
         let work = async |run, done: &mut ImportCounts| {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, done).await

@@ -207,17 +207,12 @@ impl Shared<'_> {
         done: &mut Tally<'_>,
     ) -> Result<Models, BacklogError> {
         // Separated, because the two models work concurrently on two threads.
-        let Models {
-            mut large,
-            mut small,
-        } = models;
+        let Models { large, mut small } = models;
         // One window waits while another is being computed. With more, posts would be claimed long before they are
         // scored, and would remain leased for longer after a crash.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
-        let clock = self.worker.clock.clone();
-        large.set_stopwatch(Box::new(move || clock.elapsed()));
         let engine = self.engine(large, window_rx, event_tx);
         // When nothing is left to claim, or after a signal or an error, `claim_windows` ends and closes the channel of
         // windows. The engine then scores the windows in the channel and closes the channel of events, and the writer

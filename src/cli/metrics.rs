@@ -19,10 +19,6 @@ pub struct MetricsFlags {
 }
 
 impl MetricsFlags {
-    pub fn is_given(&self) -> bool {
-        self.metrics_listen.is_some()
-    }
-
     /// Returns an error if the address is invalid. Call it before loading a model.
     pub fn check(&self) -> Result<(), CliError> {
         self.metrics_listen
@@ -40,7 +36,7 @@ impl MetricsFlags {
         let store = setup.store(Access::ReadOnly).await?;
         let (metrics, clock) = (setup.metrics.clone(), setup.clock.clone());
         let most = setup.settings().classify.max_attempts;
-        let listening = metrics::serve(listen, metrics, Some(store), clock, most).await?;
+        let listening = metrics::serve(listen, metrics, store, clock, most).await?;
         tracing::info!("serving metrics at http://{}/metrics", listening.address);
         Ok(Some(listening))
     }

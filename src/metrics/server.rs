@@ -31,7 +31,7 @@ pub struct Listening {
     /// The address that it listens on.
     pub address: SocketAddr,
     task: AbortOnDropHandle<()>,
-    store: Option<Store>,
+    store: Store,
 }
 
 impl Listening {
@@ -39,9 +39,7 @@ impl Listening {
     /// its WAL.
     pub async fn close(self) {
         drop(self.task);
-        if let Some(store) = self.store
-            && let Err(error) = store.close().await
-        {
+        if let Err(error) = self.store.close().await {
             tracing::debug!("the database was not closed: {error}");
         }
     }
@@ -49,19 +47,11 @@ impl Listening {
 
 struct ServerState {
     metrics: Arc<Metrics>,
-    store: Option<Store>,
+    store: Store,
     clock: SharedClock,
     max_attempts: u32,
-    last: Mutex<Option<DatabaseReading>>,
-}
-
-/// The cached figures of the database.
-struct DatabaseReading {
-    /// The time of the read.
-    at: Duration,
-    took: Duration,
-    /// `None` if the database did not respond.
-    read: Option<DatabaseFigures>,
+    /// The cached figures of the database, and when they were read; `None` if the database did not respond.
+    last: Mutex<Option<(Duration, Option<DatabaseFigures>)>>,
 }
 
 /// Starts listening, in a separate task, until the result is dropped. Open `store` read-only, so that no stage waits
@@ -72,7 +62,7 @@ struct DatabaseReading {
 pub async fn serve(
     listen: SocketAddr,
     metrics: Arc<Metrics>,
-    store: Option<Store>,
+    store: Store,
     clock: SharedClock,
     max_attempts: u32,
 ) -> Result<Listening, BindError> {
@@ -99,40 +89,27 @@ pub async fn serve(
 async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoResponse {
     // One request reads the database at a time; concurrent ones get the same result.
     let mut last = state.last.lock().await;
-    if let Some(store) = &state.store {
-        let now = state.clock.elapsed();
-        let is_fresh = |answer: &DatabaseReading| now.saturating_sub(answer.at) < CACHE_TTL;
-        if !last.as_ref().is_some_and(is_fresh) {
-            *last = Some(read_database(&state, store).await);
-        }
+    let now = state.clock.elapsed();
+    let is_fresh = |at: Duration| now.saturating_sub(at) < CACHE_TTL;
+    if !last.as_ref().is_some_and(|(at, _)| is_fresh(*at)) {
+        let read = read_database(&state).await;
+        *last = Some((state.clock.elapsed(), read));
     }
-    let database = last.as_ref().and_then(|answer| answer.read.as_ref());
-    let answered = last.as_ref();
-    let answered = answered.map(|answer| (answer.read.is_some(), answer.took));
+    let database = last.as_ref().and_then(|(_, read)| read.as_ref());
     let headers = [
         (CONTENT_TYPE, exposition::CONTENT_TYPE),
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    (headers, state.metrics.text(database, answered))
+    (headers, state.metrics.text(database))
 }
 
-async fn read_database(state: &ServerState, store: &Store) -> DatabaseReading {
-    let at = state.clock.elapsed();
+async fn read_database(state: &ServerState) -> Option<DatabaseFigures> {
+    let read = DatabaseFigures::read(&state.store, state.max_attempts, state.clock.now());
     let read = tokio::select! {
-        read = DatabaseFigures::read(store, state.max_attempts, state.clock.now()) => read.inspect_err(|error| {
-            tracing::warn!("metrics without database figures: {error}");
-        }).ok(),
-        () = state.clock.sleep(TIMEOUT) => {
-            let secs = TIMEOUT.as_secs();
-            tracing::warn!("metrics without database figures: no response within {secs} s");
-            None
-        }
+        read = read => read.map_err(|error| error.to_string()),
+        () = state.clock.sleep(TIMEOUT) => Err(format!("no response within {} s", TIMEOUT.as_secs())),
     };
-    let now = state.clock.elapsed();
-    DatabaseReading {
-        at: now,
-        took: now.saturating_sub(at),
-        read,
-    }
+    read.inspect_err(|error| tracing::warn!("metrics without database figures: {error}"))
+        .ok()
 }

@@ -121,7 +121,6 @@ impl Context {
                 tracing::debug!("the WAL was not checkpointed: {error}");
             }
         }
-        self.metrics.run_ended(stage, status, &counts);
         self.lock_records().push(RunRecord {
             id,
             stage,

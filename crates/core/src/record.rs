@@ -7,7 +7,7 @@ mod counts;
 mod traffic;
 
 use serde::{Deserialize, Serialize};
-use topicmill_score::labeler::{BatchTimes, ComputeStats};
+use topicmill_score::labeler::ComputeStats;
 
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
@@ -49,9 +49,6 @@ pub struct ClassifyCounts {
     /// Batches halved after running out of memory.
     #[serde(default)]
     pub oom_splits: u64,
-    /// Batch durations; for metrics only, not in the run record.
-    #[serde(skip)]
-    pub batches: BatchTimes,
     /// Time spent in each stage.
     pub stages: StageTimes,
     /// Settings of the run.
@@ -86,7 +83,6 @@ impl ClassifyCounts {
         self.tokens += other.tokens;
         self.padded_tokens += other.padded_tokens;
         self.oom_splits += other.oom_splits;
-        self.batches.merge(&other.batches);
         self.stages.add(&other.stages);
     }
 
@@ -95,7 +91,6 @@ impl ClassifyCounts {
         self.tokens += computed.tokens;
         self.padded_tokens += computed.padded_tokens;
         self.oom_splits += computed.oom_splits;
-        self.batches.merge(&computed.batches);
     }
 }
 
@@ -153,17 +148,4 @@ impl StageTimes {
         self.tokenize_secs += other.tokenize_secs;
         self.write_secs += other.write_secs;
     }
-}
-
-/// The current usage of a GPU. Values that the GPU does not report are `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GpuSample {
-    /// Device name as in `--device`: `cuda:0`.
-    pub device: String,
-    /// Utilisation in percent: the share of the last sampling period in which a kernel ran.
-    pub gpu_percent: Option<u32>,
-    /// Memory in use by all processes, and total memory, in MiB.
-    pub memory_mib: Option<(u32, u32)>,
-    /// Power draw in watts.
-    pub watts: Option<u32>,
 }

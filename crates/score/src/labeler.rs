@@ -9,18 +9,15 @@ mod error;
 mod prepare;
 mod prepared;
 mod prompt;
-mod times;
 mod vectors;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
 pub use self::prepare::fits_window;
 use self::prepared::Labels;
 pub use self::prepared::PreparedLabels;
 pub use self::prompt::prompt;
-pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
 use super::embedding::TextVector;
 use super::engine::{Engine, EngineError};
@@ -85,12 +82,7 @@ pub struct ComputeStats {
     pub padded_tokens: u64,
     /// Number of batches that were split in half after running out of memory.
     pub oom_splits: u64,
-    /// Durations of batches, if they are measured; see [`Labeler::set_stopwatch`].
-    pub batches: BatchTimes,
 }
-
-/// A function that returns the time since a fixed moment.
-pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl ComputeStats {
     fn add(&mut self, batch: &Batch, padded_tokens: usize) {
@@ -106,7 +98,6 @@ pub struct Labeler {
     engine: Box<dyn Engine>,
     budget: usize,
     computed: ComputeStats,
-    watch: Option<Stopwatch>,
     /// Number of outputs per row, once known.
     width: Option<usize>,
     /// Keys of the labels for which the learned-vector notice was last logged.
@@ -133,7 +124,6 @@ impl Labeler {
             // `set_batch_tokens` replaces this value, unless scores depend on the batch.
             budget: BATCH_DEPENDENT_TOKENS,
             computed: ComputeStats::default(),
-            watch: None,
             width: None,
             logged_keys: Vec::new(),
             logged_background: (String::new(), String::new()),
@@ -145,11 +135,6 @@ impl Labeler {
     /// Returns the counts since the last call and resets them. Failed batches are not counted.
     pub fn take_stats(&mut self) -> ComputeStats {
         std::mem::take(&mut self.computed)
-    }
-
-    /// Measures the duration of each batch of [`score`](Self::score) from now on.
-    pub fn set_stopwatch(&mut self, watch: Stopwatch) {
-        self.watch = Some(watch);
     }
 
     /// Returns the padded-token budget of a batch, which shrinks after running out of memory.

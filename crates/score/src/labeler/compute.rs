@@ -49,12 +49,8 @@ impl Labeler {
                 .iter()
                 .map(|row| sequence(&self.encoder, *row))
                 .collect();
-            let began = self.watch.as_ref().map(|watch| watch());
             let error = match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
                 Ok(logits) => {
-                    if let (Some(began), Some(watch)) = (began, &self.watch) {
-                        self.computed.batches.add(watch().saturating_sub(began));
-                    }
                     let rows = rows.iter().enumerate();
                     rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
                     continue;
