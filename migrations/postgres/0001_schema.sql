@@ -17,34 +17,22 @@ INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', '')
 
 -- Runs and schedules
 
--- A row is a schedule's planning state.
-CREATE TABLE schedules (
-    name          TEXT PRIMARY KEY, -- the name of the schedule
-    cron          TEXT NOT NULL, -- the cron line when it was last planned
-    timezone      TEXT NOT NULL, -- the IANA time zone of the cron line
-    planned_until TIMESTAMPTZ NOT NULL -- due times up to this one have rows or are counted in `scheduled_runs.missed`
-);
-
--- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
+-- A row is a scheduled run. A schedule has at most one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
     id            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     schedule      TEXT NOT NULL, -- the name of the schedule
     due_at        TIMESTAMPTZ NOT NULL, -- when the run was due
-    status        TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
-    missed        BIGINT NOT NULL DEFAULT 0, -- the number of missed due times immediately before this one; includes this run if it is itself `missed`
-    missed_since  TIMESTAMPTZ, -- the first missed due time
+    status        TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `skipped`
     worker        TEXT, -- the host and process that last claimed it
-    fencing_token BIGINT NOT NULL DEFAULT 0, -- increases when a process claims the run and when a crashed process's lease expires; only the holder of the latest token may write
-    crashes       BIGINT NOT NULL DEFAULT 0, -- how often its process crashed
+    fencing_token BIGINT NOT NULL DEFAULT 0, -- increases when a process claims the run; only the holder of the latest token may write
     lease_until   TIMESTAMPTZ, -- after this time, another process may take over the run
     started_at    TIMESTAMPTZ, -- when a process first claimed it
     finished_at   TIMESTAMPTZ, -- when it ended
     outcomes      JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
-    error         TEXT, -- why it failed or was not started
+    error         TEXT, -- why it failed or was skipped
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
-CREATE INDEX scheduled_runs_waiting ON scheduled_runs (schedule, due_at) WHERE status = 'waiting';
 
 -- A row is one execution of one stage.
 CREATE TABLE runs (

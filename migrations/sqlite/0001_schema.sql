@@ -17,25 +17,14 @@ INSERT INTO meta VALUES ('author_key', lower(hex(randomblob(16))));
 
 -- Runs and schedules
 
--- A row is a schedule's planning state.
-CREATE TABLE schedules (
-    name          TEXT PRIMARY KEY NOT NULL,
-    cron          TEXT NOT NULL,
-    timezone      TEXT NOT NULL,
-    planned_until TEXT NOT NULL
-);
-
--- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
+-- A row is a scheduled run. A schedule has at most one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     schedule      TEXT NOT NULL,
     due_at        TEXT NOT NULL,
     status        TEXT NOT NULL,
-    missed        INTEGER NOT NULL DEFAULT 0,
-    missed_since  TEXT,
     worker        TEXT,
     fencing_token INTEGER NOT NULL DEFAULT 0,
-    crashes       INTEGER NOT NULL DEFAULT 0,
     lease_until   TEXT,
     started_at    TEXT,
     finished_at   TEXT,
@@ -44,7 +33,6 @@ CREATE TABLE scheduled_runs (
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
-CREATE INDEX scheduled_runs_waiting ON scheduled_runs (schedule, due_at) WHERE status = 'waiting';
 
 -- A row is one execution of one stage.
 CREATE TABLE runs (

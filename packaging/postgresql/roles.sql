@@ -51,7 +51,7 @@ GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO t
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
 
 -- schedule run: the state of schedules. Each stage also needs its own role's privileges.
-GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;
+GRANT INSERT, UPDATE ON scheduled_runs TO topicmill_collector, topicmill_worker;
 
 -- classify: labels, scores and the backlog, but no posts. UPDATE on one column allows `classify` to lock a post
 -- while labelling it.

@@ -1,4 +1,4 @@
-//! Overdue schedules: a due time has passed, and no scheduler has planned its run.
+//! Overdue schedules: a due time has passed, and it has no row.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::entry::Entry;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 
-/// A due time without a planned run after this time shows that no scheduler is running.
+/// A due time without a row after this time shows that no scheduler is running.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 
 /// A schedule whose due time no scheduler has handled.
@@ -17,15 +17,14 @@ const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 pub struct OverdueSchedule {
     /// The schedule.
     pub schedule: String,
-    /// The due time of the first run that no scheduler has planned.
+    /// The due time of the first run that no scheduler has started or skipped.
     pub due_at: Timestamp,
 }
 
 impl OverdueSchedule {
     /// Returns the schedule if it is overdue.
     pub fn find(entry: &Entry, state: &ScheduleState) -> Option<Self> {
-        let planned = state.planned.as_ref()?;
-        let due = entry.timetable.after(planned.until.as_datetime())?;
+        let due = entry.timetable.after(state.latest?.as_datetime())?;
         (state.now.as_datetime() - due > OVERDUE_AFTER).then(|| Self {
             schedule: entry.name.clone(),
             due_at: due.into(),

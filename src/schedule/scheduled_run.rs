@@ -1,24 +1,21 @@
 //! Executes one scheduled run under its lease: its stages one after another, heartbeats alongside, and the record of
 //! its end.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::decide::utc;
 use super::entry::Entry;
-use super::{Event, EventKind};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{CatchUp, ScheduledRunStatus, format_duration};
+use topicmill_core::{ScheduledRunStatus, format_duration};
 use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, Store, StoreError};
 
 /// Time for a cancelled stage to stop before it is abandoned.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Timeout for a renewal; a third of the lease if that is shorter.
-const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 /// Waits between attempts to record the end, in seconds.
 const RETRY_WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
@@ -38,8 +35,6 @@ pub struct StageEnd {
 /// A stage to run.
 #[derive(Debug, Clone, Copy)]
 pub struct StageOrder<'a> {
-    /// The schedule.
-    pub schedule: &'a str,
     /// The key of the scheduled run, for run records.
     pub scheduled_run: i64,
     /// The words of the command line.
@@ -56,142 +51,114 @@ pub(super) struct RunnerContext {
     pub lease: Duration,
 }
 
-/// Renews the lease of a scheduled run until dropped.
-struct Heartbeat {
-    beats: tokio::task::JoinHandle<()>,
-    lost: Arc<AtomicBool>,
-}
-
-impl Heartbeat {
-    fn start(context: &RunnerContext, lease: ScheduledRunLease, halt: CancellationToken) -> Self {
-        let lost = Arc::new(AtomicBool::new(false));
-        let beats = tokio::spawn(beat(context.clone(), lease, halt, lost.clone()));
-        Self { beats, lost }
-    }
-
-    fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.beats.abort();
-    }
-}
-
+/// Renews the lease of a scheduled run. If another process has reclaimed the run, cancels `lost` and `halt`, and ends.
 #[expect(
     clippy::disallowed_methods,
     reason = "other processes measure leases in real time, not by this run's clock"
 )]
-async fn beat(
+async fn renew(
     context: RunnerContext,
     lease: ScheduledRunLease,
+    lost: CancellationToken,
     halt: CancellationToken,
-    lost: Arc<AtomicBool>,
 ) {
     let mut wait = context.lease / 3;
     loop {
         tokio::time::sleep(wait).await;
-        let now = context.clock.now().into();
-        let renewed = context
-            .store
-            .schedules()
-            .renew_scheduled_run(lease, context.lease, now);
+        let (schedules, now) = (context.store.schedules(), context.clock.now().into());
+        let renewed = schedules.renew_scheduled_run(lease, context.lease, now);
         // The response may be lost in the network.
-        let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(context.lease / 3), renewed).await;
+        let renewed = tokio::time::timeout(context.lease / 3, renewed).await;
         wait = context.lease / 3;
         match renewed.unwrap_or(Err(StoreError::NotResponding)) {
             Ok(true) => {}
             Ok(false) => {
-                lost.store(true, Ordering::SeqCst);
+                lost.cancel();
                 return halt.cancel();
             }
             Err(error) => {
-                tracing::warn!(
-                    id = lease.id,
-                    "the lease of a scheduled run was not renewed: {error}"
-                );
+                let id = lease.id;
+                tracing::warn!(id, "the lease of a scheduled run was not renewed: {error}");
                 wait = context.lease / 12;
             }
         }
     }
 }
 
-/// Runs the stages of a claimed scheduled run, starting after the last one that ended.
+/// Runs the stages of a claimed scheduled run, starting after the last one that ended. Returns its status; `None` if a
+/// signal interrupted it, or another process has reclaimed it.
 pub(super) async fn run(
     context: RunnerContext,
     entry: &Entry,
-    taken: ClaimedScheduledRun,
+    claimed: ClaimedScheduledRun,
     stop: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
-    on_event: &dyn Fn(&Event<'_>),
 ) -> Option<ScheduledRunStatus> {
-    let clock = &context.clock;
-    let begun = clock.elapsed();
-    let (schedule, due_at) = (entry.name.as_str(), taken.due_at);
-    let late = (taken.started_at.as_datetime() - due_at.as_datetime()).to_std();
-    let emit = |kind| {
-        on_event(&Event {
+    let (schedule, lease) = (entry.name.as_str(), claimed.lease);
+    let due = utc(claimed.due_at);
+    let late = claimed.started_at.as_datetime() - claimed.due_at.as_datetime();
+    let late_secs = late.num_seconds();
+    tracing::info!(schedule, due, late_secs, "a scheduled run starts");
+    let (halt, lost) = (stop.child_token(), CancellationToken::new());
+    let renewals = renew(context.clone(), lease, lost.clone(), halt.clone());
+    let _renewals = AbortOnDropHandle::new(tokio::spawn(renewals));
+    let mut outcomes = claimed.outcomes.clone();
+    let ended = stages(&context, entry, &claimed, &halt, work, &mut outcomes).await;
+    let end = match ended {
+        _ if lost.is_cancelled() => None,
+        Ok(()) => Some(summary(outcomes)),
+        Err(Halted::TimedOut(stage)) => {
+            let timeout = entry.timeout.and_then(|it| TimeDelta::from_std(it).ok());
+            let timeout = format_duration(timeout.unwrap_or_default());
+            Some(ScheduledRunEnd {
+                status: ScheduledRunStatus::Failed,
+                outcomes,
+                error: Some(format!(
+                    "it exceeded its timeout of {timeout} and was stopped in `{stage}`"
+                )),
+            })
+        }
+        Err(Halted::Cancelled) => {
+            let (schedules, now) = (context.store.schedules(), context.clock.now().into());
+            let released = schedules.renew_scheduled_run(lease, Duration::ZERO, now);
+            if let Err(error) = released.await {
+                tracing::warn!(
+                    schedule,
+                    due,
+                    "the lease of a scheduled run was not released: {error}"
+                );
+            }
+            tracing::info!(
+                schedule,
+                due,
+                "a scheduled run was stopped, and continues when a scheduler runs again"
+            );
+            return None;
+        }
+    };
+    let Some(end) = end else {
+        tracing::warn!(
             schedule,
-            due_at,
-            kind,
-        });
-    };
-    emit(EventKind::Started {
-        late: late.unwrap_or_default(),
-        crashes: taken.crashes,
-    });
-    let halt = stop.child_token();
-    let heartbeat = Heartbeat::start(&context, taken.lease, halt.clone());
-    let mut outcomes = taken.outcomes.clone();
-    let ended = stages(&context, entry, &taken, &halt, work, &mut outcomes).await;
-    let mut end = match ended {
-        StagesEnd::Finished => summary(outcomes),
-        StagesEnd::TimedOut(stage) => ScheduledRunEnd {
-            status: ScheduledRunStatus::Failed,
-            outcomes,
-            error: Some(format!(
-                "it exceeded its timeout of {} and was stopped in `{stage}`",
-                format_duration(
-                    entry
-                        .timeout
-                        .and_then(|it| TimeDelta::from_std(it).ok())
-                        .unwrap_or_default()
-                )
-            )),
-        },
-        StagesEnd::Cancelled => ScheduledRunEnd {
-            status: match entry.catch_up {
-                CatchUp::None => ScheduledRunStatus::Stopped,
-                CatchUp::One | CatchUp::All => ScheduledRunStatus::Waiting,
-            },
-            outcomes,
-            error: Some("a signal stopped it".to_owned()),
-        },
-    };
-    if end.status == ScheduledRunStatus::Waiting {
-        end.error = None;
-    }
-    let is_ours = !heartbeat.is_lost() && record(&context, taken.lease, &end, stop).await;
-    drop(heartbeat);
-    if !is_ours {
-        emit(EventKind::Lost);
+            due,
+            "another process has reclaimed a scheduled run"
+        );
         return None;
+    };
+    record(&context, lease, &end, stop).await?;
+    match (end.status, end.error) {
+        (ScheduledRunStatus::Failed, Some(error)) => {
+            tracing::error!(schedule, due, "a scheduled run failed: {error}");
+        }
+        (status, Some(error)) => {
+            tracing::warn!(schedule, due, %status, "a scheduled run ended: {error}");
+        }
+        (status, None) => tracing::info!(schedule, due, %status, "a scheduled run ended"),
     }
-    emit(EventKind::Ended {
-        id: taken.lease.id,
-        status: end.status,
-        took: clock.elapsed().saturating_sub(begun),
-        error: end.error.as_deref(),
-    });
     Some(end.status)
 }
 
-/// The reason why the stages ended.
-enum StagesEnd {
-    /// All stages that should run have run.
-    Finished,
+/// The reason why the stages ended early.
+enum Halted {
     /// A signal arrived, or another process reclaimed the run.
     Cancelled,
     /// The run exceeded its timeout in this stage.
@@ -201,32 +168,37 @@ enum StagesEnd {
 async fn stages(
     context: &RunnerContext,
     entry: &Entry,
-    taken: &ClaimedScheduledRun,
+    claimed: &ClaimedScheduledRun,
     halt: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     outcomes: &mut Vec<Value>,
-) -> StagesEnd {
-    let clock = &context.clock;
-    let is_over = AtomicBool::new(false);
+) -> Result<(), Halted> {
+    let (clock, timed_out) = (&context.clock, CancellationToken::new());
     let deadline = async {
-        let Some(timeout) = entry.timeout else {
-            return std::future::pending().await;
-        };
-        clock.sleep(timeout).await;
-        is_over.store(true, Ordering::SeqCst);
+        match entry.timeout {
+            Some(timeout) => clock.sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+        timed_out.cancel();
         halt.cancel();
         clock.sleep(STOP_TIMEOUT).await;
+    };
+    let halted = |stage| {
+        if timed_out.is_cancelled() {
+            Halted::TimedOut(stage)
+        } else {
+            Halted::Cancelled
+        }
     };
     let mut deadline = std::pin::pin!(deadline);
     for words in entry.stages.iter().skip(outcomes.len()) {
         let stage = words.join(" ");
         if halt.is_cancelled() {
-            return stop_reason(&is_over, stage);
+            return Err(halted(stage));
         }
         let begun = clock.elapsed();
         let order = StageOrder {
-            schedule: &entry.name,
-            scheduled_run: taken.lease.id,
+            scheduled_run: claimed.lease.id,
             words,
             stop: halt,
         };
@@ -236,48 +208,31 @@ async fn stages(
             () = &mut deadline => None,
         };
         let Some(end) = end.filter(|_| !halt.is_cancelled()) else {
-            return stop_reason(&is_over, stage);
+            return Err(halted(stage));
         };
         let took = clock.elapsed().saturating_sub(begun);
         outcomes.push(json!({
             "stage": stage, "status": end.status, "exit": end.exit, "secs": took.as_secs(), "error": end.error,
         }));
         if end.skips_rest {
-            return StagesEnd::Finished;
+            return Ok(());
         }
         // A process that reclaims the run continues after this stage. If this write fails, that process repeats the
         // stage.
-        if let Err(error) = context
-            .store
-            .schedules()
-            .record_stages(taken.lease, outcomes)
-            .await
-        {
+        let schedules = context.store.schedules();
+        if let Err(error) = schedules.record_stages(claimed.lease, outcomes).await {
             tracing::warn!(schedule = %entry.name, "the end of a stage was not recorded: {error}");
         }
     }
-    StagesEnd::Finished
-}
-
-fn stop_reason(is_over: &AtomicBool, stage: String) -> StagesEnd {
-    if is_over.load(Ordering::SeqCst) {
-        StagesEnd::TimedOut(stage)
-    } else {
-        StagesEnd::Cancelled
-    }
+    Ok(())
 }
 
 /// Combines the results of the stages.
 fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
-    let is = |outcome: &Value, status: ScheduledRunStatus| outcome["status"] == json!(status);
-    let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
-    let status = if any(ScheduledRunStatus::Failed) {
-        ScheduledRunStatus::Failed
-    } else if any(ScheduledRunStatus::Partial) {
-        ScheduledRunStatus::Partial
-    } else {
-        ScheduledRunStatus::Done
-    };
+    let has =
+        |status: &ScheduledRunStatus| outcomes.iter().any(|one| one["status"] == json!(status));
+    let mut worst = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial].into_iter();
+    let status = worst.find(has).unwrap_or(ScheduledRunStatus::Done);
     let error_of = |outcome: &Value| {
         let error = outcome["error"].as_str()?;
         Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
@@ -290,36 +245,24 @@ fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
     }
 }
 
-/// Records the end, with retries while the database is unavailable. Returns false if another process reclaimed the run.
+/// Records the end, with retries while the database is unavailable. Returns `None` if another process has reclaimed the
+/// run, or the end could not be recorded.
 async fn record(
     context: &RunnerContext,
     lease: ScheduledRunLease,
     end: &ScheduledRunEnd,
     stop: &CancellationToken,
-) -> bool {
+) -> Option<()> {
     let mut waits = RETRY_WAITS_SECS.into_iter();
     loop {
-        let now = context.clock.now().into();
-        let error: StoreError = match context
-            .store
-            .schedules()
-            .finish_scheduled_run(lease, end, now)
-            .await
-        {
-            Ok(is_ours) => return is_ours,
-            Err(error) => error,
-        };
+        let (schedules, now) = (context.store.schedules(), context.clock.now().into());
+        match schedules.finish_scheduled_run(lease, end, now).await {
+            Ok(is_ours) => return is_ours.then_some(()),
+            Err(error) => tracing::warn!("the end of a scheduled run was not recorded: {error}"),
+        }
         let wait = waits
             .next()
             .filter(|wait| *wait <= 2 || !stop.is_cancelled());
-        let Some(wait) = wait else {
-            tracing::error!(
-                id = lease.id,
-                "the end of a scheduled run was not recorded, so it will run again: {error}"
-            );
-            return false;
-        };
-        tracing::warn!("the end of a scheduled run was not recorded, retrying: {error}");
-        context.clock.sleep(Duration::from_secs(wait)).await;
+        context.clock.sleep(Duration::from_secs(wait?)).await;
     }
 }

@@ -1,40 +1,17 @@
 //! Cron lines in a time zone: parses a line and computes due times.
 //!
-//! The croner crate parses and computes, including daylight saving time. This module rewords croner's errors, and
-//! rejects lines whose meaning differs between programs.
+//! The croner crate parses and computes, including daylight saving time. This module rejects lines whose
+//! meaning differs between programs.
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
-use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
 
-/// Reasons to reject a cron line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TimetableError {
-    /// It does not have five fields.
-    #[error(
-        "the cron line `{0}` has {1} fields: write five, for minute, hour, day of month, month and day of week, as in \
-         `*/15 * * * *`; nothing runs more often than once a minute"
-    )]
-    Fields(String, usize),
-    /// Both the day of month and the day of week are restricted.
-    #[error(
-        "the cron line `{0}` names days of the month and days of the week, which programs read in different ways: \
-         write two schedules, and `*` for one of the two fields in each"
-    )]
-    Days(String),
-    /// A field cannot be parsed.
-    #[error("the cron line `{0}`: {1}; see docs/schedule.md for the syntax of the five fields")]
-    Line(String, String),
-    /// The line names only days that do not exist.
-    #[error(
-        "the cron line `{0}` is never due: no year has such a day; correct its days and months"
-    )]
-    Never(String),
-}
+/// Maximum time between two due times of a line, for a leap day around the year 2100.
+const LONGEST_GAP: TimeDelta = TimeDelta::days(3_000);
 
 /// A cron line in a time zone.
 #[derive(Clone)]
@@ -66,28 +43,31 @@ impl Timetable {
     /// Reads a line of five fields, or one of `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
     ///
     /// # Errors
-    /// See [`TimetableError`].
-    pub fn new(line: &str, zone: Tz) -> Result<Self, TimetableError> {
+    /// Returns the mistake in the line.
+    pub fn new(line: &str, zone: Tz) -> Result<Self, String> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let line = fields.join(" ");
         let is_any = |field: &str| matches!(field, "*" | "?");
-        match fields[..] {
-            [word] if word.starts_with('@') => {}
-            [_, _, day, _, weekday] if is_any(day) || is_any(weekday) => {}
-            [_, _, _, _, _] => return Err(TimetableError::Days(line)),
-            _ => return Err(TimetableError::Fields(line, fields.len())),
+        if let [_, _, day, _, weekday] = fields[..]
+            && !is_any(day)
+            && !is_any(weekday)
+        {
+            return Err(format!(
+                "`{line}` names days of the month and days of the week, which programs read in different ways: write \
+                 two schedules, and `*` for one of the two fields in each"
+            ));
         }
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
             .year(Year::Disallowed)
             .build();
-        let cron = parser
-            .parse(&line)
-            .map_err(|error| TimetableError::Line(line.clone(), message_of(&error)))?;
+        let cron = parser.parse(&line).map_err(|error| {
+            format!("`{line}`: {error}; write five fields, as in `*/15 * * * *`")
+        })?;
         let timetable = Self { line, zone, cron };
         // The calendar repeats after 400 years, so croner finds every existing day.
         if timetable.after(DateTime::UNIX_EPOCH).is_none() {
-            return Err(TimetableError::Never(timetable.line));
+            return Err(format!("`{}` is never due", timetable.line));
         }
         Ok(timetable)
     }
@@ -108,17 +88,22 @@ impl Timetable {
         let next = self.cron.find_next_occurrence(&local, false).ok()?;
         Some(next.with_timezone(&Utc))
     }
-}
 
-/// Returns a croner error's message without croner's terms.
-fn message_of(error: &CronError) -> String {
-    let text = match error {
-        CronError::ComponentError(text)
-        | CronError::InvalidPattern(text)
-        | CronError::IllegalCharacters(text) => text.clone(),
-        other => other.to_string(),
-    };
-    text.trim_end_matches('.').replace("CronPattern", "it")
+    /// Returns the last due time up to a moment, inclusive.
+    pub fn latest(&self, moment: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        // Only searches forward, so that a due time is the same however it is found. Looks back twice as far each time.
+        let mut span = TimeDelta::minutes(1);
+        loop {
+            let due = |from| self.after(from).filter(|due| *due <= moment);
+            if let Some(last) = std::iter::successors(due(moment - span), |at| due(*at)).last() {
+                return Some(last);
+            }
+            if span > LONGEST_GAP {
+                return None;
+            }
+            span = span * 2;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -128,15 +113,15 @@ mod tests {
     #[test]
     fn ambiguous_and_invalid_lines_are_rejected_with_advice() {
         for (line, says) in [
-            ("* * * *", "has 4 fields"),
-            ("* * * * * *", "once a minute"),
+            ("* * * *", "five fields"),
+            ("* * * * * *", "five fields"),
             ("0 0 */2 * 1", "write two schedules"),
             ("0 0 1 * MON", "write two schedules"),
             ("0 0 30 2 *", "is never due"),
-            ("61 * * * *", "see docs/schedule.md"),
-            ("@often", "see docs/schedule.md"),
+            ("61 * * * *", "five fields"),
+            ("@often", "five fields"),
         ] {
-            let error = Timetable::new(line, Tz::UTC).unwrap_err().to_string();
+            let error = Timetable::new(line, Tz::UTC).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");
         }
         for line in ["0 0 */2 * ?", "0 0 * * 1-5", "0 4 L * *", "@daily"] {
@@ -160,5 +145,19 @@ mod tests {
             next(daily, "2026-03-28T12:00:00Z"),
             "2026-03-29T01:00:00+00:00"
         );
+    }
+
+    #[test]
+    fn the_latest_due_time_is_the_one_after_which_the_next_follows() {
+        for (line, moment, expected) in [
+            ("* * * * *", "2026-03-29T00:59:59Z", "2026-03-29T00:59:00Z"),
+            ("30 2 * * *", "2026-03-29T01:00:00Z", "2026-03-29T01:00:00Z"),
+            ("30 2 * * *", "2026-03-29T00:59:59Z", "2026-03-28T01:30:00Z"),
+            ("0 0 29 2 *", "2104-02-28T22:59:59Z", "2096-02-28T23:00:00Z"),
+        ] {
+            let table = Timetable::new(line, Tz::Europe__Berlin).unwrap();
+            let latest = table.latest(moment.parse().unwrap());
+            assert_eq!(latest, Some(expected.parse().unwrap()), "{line} {moment}");
+        }
     }
 }

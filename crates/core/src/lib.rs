@@ -35,7 +35,7 @@ pub use self::fullname::{Fullname, FullnameError};
 pub use self::post::{AuthorPolicy, Post, ReadyPost, author_name};
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
-pub use self::schedules::{CatchUp, Overlap, ScheduledRunStatus};
+pub use self::schedules::ScheduledRunStatus;
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::string_enum::UnknownVariant;

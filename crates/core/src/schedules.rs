@@ -1,11 +1,9 @@
-//! Defines the status of a scheduled run, and the policies for missed and overlapping runs.
+//! Defines the status of a scheduled run.
 
 string_enum! {
     /// The status of a scheduled run.
     ScheduledRunStatus {
-        /// Due, and not started yet.
-        Waiting = "waiting",
-        /// Its stages are running.
+        /// Its stages are running, or a signal or a crash interrupted them and a scheduler will resume it.
         Running = "running",
         /// Every stage did all of its work.
         Done = "done",
@@ -13,33 +11,9 @@ string_enum! {
         Partial = "partial",
         /// A stage failed, or the timeout passed.
         Failed = "failed",
-        /// Cancelled by a signal, and not resumed.
+        /// Interrupted by a signal or a crash, and not resumed before the next due time.
         Stopped = "stopped",
-        /// Not started, because the previous run of the schedule was still running.
+        /// Not started.
         Skipped = "skipped",
-        /// Not started, because no scheduler was running.
-        Missed = "missed",
-    }
-}
-
-string_enum! {
-    /// The policy for scheduled runs that fell due while no scheduler was running.
-    CatchUp {
-        /// All are recorded as missed.
-        None = "none",
-        /// The latest one runs; the others are recorded as missed.
-        One = "one",
-        /// All run, the earliest first.
-        All = "all",
-    }
-}
-
-string_enum! {
-    /// The policy for a scheduled run that falls due while an earlier one is still running.
-    Overlap {
-        /// The later run is recorded as skipped.
-        Skip = "skip",
-        /// The later run starts after the earlier one.
-        Queue = "queue",
     }
 }

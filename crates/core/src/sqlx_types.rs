@@ -7,7 +7,7 @@ use sqlx_core::encode::{Encode, IsNull};
 use sqlx_core::error::BoxDynError;
 use sqlx_core::types::Type;
 
-use crate::{Fullname, RunStatus, Stage, Timestamp};
+use crate::{Fullname, RunStatus, ScheduledRunStatus, Stage, Timestamp};
 
 impl<DB: Database> Type<DB> for Timestamp
 where
@@ -67,4 +67,4 @@ macro_rules! text_column {
     )+};
 }
 
-text_column!(Fullname, Stage, RunStatus);
+text_column!(Fullname, Stage, RunStatus, ScheduledRunStatus);

@@ -17,11 +17,11 @@ use super::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
     CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
     GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
-    LastRun, Lease, ModelRow, NewestPost, OtherBacklog, OtherLabels, Page, PostLabel, PostScores,
-    Purged, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten,
-    RunId, RunRow, SavedGold, SchedulePlan, ScheduleState, ScheduledRunClaimant, ScheduledRunCount,
-    ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText,
-    Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
+    LastRun, Lease, ModelRow, NewestPost, Page, PostLabel, PostScores, Purged, RecentLabelCount,
+    ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow,
+    RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
+    ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, Table, Target,
+    UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -144,37 +144,29 @@ facade! {
 facade! {
     /// Scheduled runs.
     schedules: Schedules
-    /// Returns the state of a schedule: the last planning, the run in progress, and the number of waiting runs. For
-    /// `now`, see [`Backlog::claim`].
+    /// Returns the state of a schedule: its latest due time with a row, and the run in progress. For `now`, see
+    /// [`Backlog::claim`].
     fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
-    /// Writes the runs of a plan and leaves existing rows as they are. Returns false, and writes nothing, if another
-    /// process has planned the schedule in the meantime.
-    fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> bool;
-    /// Marks a run as failed if its lease has expired and it has crashed `max_crashes` processes, including the last
-    /// lease holder. Returns its key and its due time; `None` if there is no such run.
-    fn fail_crashing_scheduled_run(&self, name: &str, max_crashes: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
-    /// Claims a run of a schedule: the run whose lease has expired or, if no run of the schedule is in progress, the
-    /// earliest waiting run that is due.
-    fn claim_scheduled_run(
-        &self, name: &str, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
+    /// Starts the run of a due time; `None` if the due time has a row, or another run of the schedule is in progress.
+    fn start_scheduled_run(
+        &self, name: &str, due_at: Timestamp, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
     ) -> Option<ClaimedScheduledRun>;
-    /// Extends a lease to `now + duration`; returns false if the run was reclaimed.
+    /// Records that the run of a due time does not start; returns false if the due time has a row.
+    fn skip_scheduled_run(&self, name: &str, due_at: Timestamp, why: &str) -> bool;
+    /// Reclaims the run of a process that crashed; `None` if another process was faster, or the lease was renewed.
+    fn reclaim_scheduled_run(
+        &self, held: &RunningScheduledRun, claimant: &ScheduledRunClaimant<'_>, now: Timestamp
+    ) -> Option<ClaimedScheduledRun>;
+    /// Extends a lease to `now + duration`, or ends it if `duration` is zero; returns false if the run was reclaimed.
     fn renew_scheduled_run(&self, lease: ScheduledRunLease, duration: Duration, now: Timestamp) -> bool;
-    /// Expires the lease of a crashed process, so that the next claim reclaims the run.
-    fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> ();
     /// Records the stages that have ended so far; returns false if the run was reclaimed.
     fn record_stages(&self, lease: ScheduledRunLease, outcomes: &[Value]) -> bool;
-    /// Records the end of a run, or releases the run. Writes nothing and returns false if the run was reclaimed.
+    /// Records the end of a run. Writes nothing and returns false if the run was reclaimed.
     fn finish_scheduled_run(&self, lease: ScheduledRunLease, end: &ScheduledRunEnd, now: Timestamp) -> bool;
     /// Records that a run of a stage belongs to a scheduled run.
     fn link_run(&self, run: RunId, scheduled_run: i64) -> ();
-    /// Returns the latest runs of a schedule that are due at `until` or earlier, the latest first.
-    fn latest_scheduled_runs(&self, name: &str, until: Timestamp, limit: u32) -> Vec<ScheduledRunRow>;
-    /// Returns the latest run of each schedule, if it failed at `since` or later. Ignores runs that were skipped,
-    /// missed or stopped, that have not started, or that are due after `until`.
-    fn failed_scheduled_runs(&self, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunRow>;
-    /// Counts, by status, the runs of a schedule that are due from `since` to `until`, inclusive.
-    fn count_scheduled_runs(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<ScheduledRunCount>;
+    /// Returns the last run of each schedule that is due at `until` or earlier and was not skipped.
+    fn last_scheduled_runs(&self, until: Timestamp) -> Vec<ScheduledRunRow>;
 }
 
 facade! {
@@ -422,11 +414,6 @@ facade! {
     fn newest_post(&self, latest: Timestamp) -> NewestPost;
     /// Counts the current labels of the `newer` most recent posts, and of the `older` posts before them.
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
-    /// Returns the backlogs of targets other than the current one, latest first.
-    fn other_backlogs(&self) -> Vec<OtherBacklog>;
-    /// Returns a different target under which the latest stored posts without a current label all have labels; `None`
-    /// if there is none.
-    fn other_labels(&self) -> Option<OtherLabels>;
     /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
     /// Returns all scores of the given posts that have scores.

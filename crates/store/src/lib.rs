@@ -61,14 +61,11 @@ pub use self::rows::{
     Upserted, WorkEstimate, Written,
 };
 pub use self::schedules::{
-    CRASHED_TOO_OFTEN, ClaimedScheduledRun, PlannedRun, PlanningState, RunningScheduledRun,
-    SchedulePlan, ScheduleState, ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd,
+    ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow,
 };
 use self::sql::SqlStore;
-pub use self::status::{
-    LabellingEstimate, LastRun, NewestPost, OtherBacklog, OtherLabels, RecentLabelCount, StageRuns,
-};
+pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount, StageRuns};
 pub use self::versions::{
     ComparedPost, Cost, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };

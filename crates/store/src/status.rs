@@ -33,26 +33,6 @@ pub struct RecentLabelCount {
     pub older: u64,
 }
 
-/// The backlog of a target that is not the current one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OtherBacklog {
-    pub model: String,
-    pub label_set: String,
-    pub label_set_hash: String,
-    /// Number of waiting posts; counting stops at 100,000.
-    pub posts: i64,
-}
-
-/// A different target, under which the posts that are waiting for a current label already have labels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OtherLabels {
-    pub model: String,
-    /// The hash of its files, which distinguishes models with the same name.
-    pub model_hash: String,
-    pub label_set: String,
-    pub label_set_hash: String,
-}
-
 /// Totals over a stage's runs since a given time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {

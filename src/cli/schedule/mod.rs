@@ -1,7 +1,6 @@
 //! `topicmill schedule`: runs stages on a schedule.
 
 mod list;
-mod reporter;
 mod run;
 mod stage;
 
@@ -22,9 +21,9 @@ pub enum Schedule {
     ///
     /// A [[schedule]] in the pipeline file defines what runs when. Each scheduled run is a row in the database, so
     /// several schedulers still run it only once. After a signal, running stages store their work in progress, and the
-    /// scheduler ends; a second signal ends it at once.
+    /// scheduler ends; a second signal ends it at once. Restart the scheduler after a change of the schedules.
     Run(Run),
-    /// Show the last and next run of each schedule, and late, missed and failed runs
+    /// Show the last and next run of each schedule
     List(List),
 }
 
@@ -37,13 +36,9 @@ impl Schedule {
     }
 }
 
-/// Returns the schedules of the pipeline file with these names, or all of them, after checking each stage.
-fn entries(
-    setup: &Setup,
-    pipeline: &PipelineFlags,
-    names: &[String],
-) -> Result<Vec<Entry>, CliError> {
-    let mut entries = setup.pipeline(pipeline)?.schedules;
+/// Returns the schedules of the pipeline file, after checking each stage.
+fn entries(setup: &Setup, pipeline: &PipelineFlags) -> Result<Vec<Entry>, CliError> {
+    let entries = setup.pipeline(pipeline)?.schedules;
     if entries.is_empty() {
         return Err(CliError::Usage(
             "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/schedule.md \
@@ -61,18 +56,6 @@ fn entries(
                 ))
             })?;
         }
-    }
-    for name in names {
-        if !entries.iter().any(|entry| entry.name == *name) {
-            let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-            return Err(CliError::Usage(format!(
-                "the pipeline file has no schedule `{name}`; known schedules: {}",
-                known.join(", ")
-            )));
-        }
-    }
-    if !names.is_empty() {
-        entries.retain(|entry| names.contains(&entry.name));
     }
     Ok(entries)
 }

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use futures_util::FutureExt;
 
 use crate::cli::{
@@ -25,7 +25,7 @@ struct Line {
     stage: Stage,
 }
 
-/// The commands that [`crate::schedule::STAGES`] names.
+/// The commands that a schedule may run.
 #[derive(Debug, Subcommand)]
 enum Stage {
     Collect(collect::Collect),
@@ -41,41 +41,26 @@ enum Stage {
 
 /// Checks the command line of a stage. The error is a message without the stage's name.
 pub fn check(words: &[String]) -> Result<(), String> {
-    let stage = parse_stage(words)?;
-    match &stage {
-        Stage::Classify(classify) if classify.watch => {
-            Err("it never ends: leave out --watch; the next scheduled run labels new posts")
-        }
-        Stage::Classify(classify) if classify.metrics.is_given() => Err(
-            "only one process can listen on the address: pass --metrics-listen to `schedule run`",
+    match parse_stage(words)? {
+        Stage::Classify(classify) if classify.watch => Err(
+            "it never ends: leave out --watch; the next scheduled run labels new posts".to_owned(),
         ),
         _ => Ok(()),
     }
-    .map_err(str::to_owned)
 }
 
 fn parse_stage(words: &[String]) -> Result<Stage, String> {
-    Line::try_parse_from(words)
-        .map(|line| line.stage)
-        .map_err(|error| {
-            // clap's message would be the whole help text.
-            if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-                return missing_subcommand(words);
-            }
-            let text = error.to_string();
-            let first = text.split("\n\n").next().unwrap_or_default();
-            let first = first.trim_start_matches("error: ");
-            first.split_whitespace().collect::<Vec<_>>().join(" ")
-        })
-}
-
-/// Returns the error for a command without its subcommand.
-fn missing_subcommand(words: &[String]) -> String {
-    let line = Line::command();
-    let command = words.first().and_then(|word| line.find_subcommand(word));
-    let known = command.into_iter().flat_map(clap::Command::get_subcommands);
-    let known: Vec<&str> = known.map(clap::Command::get_name).collect();
-    format!("it needs a subcommand: {}", known.join(", "))
+    let line = Line::try_parse_from(words).map_err(|error| {
+        // clap's message would be the whole help text.
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return "it needs a subcommand".to_owned();
+        }
+        let text = error.to_string();
+        let first = text.split("\n\n").next().unwrap_or_default();
+        let first = first.trim_start_matches("error: ").split_whitespace();
+        first.collect::<Vec<_>>().join(" ")
+    })?;
+    Ok(line.stage)
 }
 
 /// Runs a stage to its end, or until it is cancelled.
@@ -139,71 +124,54 @@ impl Stage {
     }
 }
 
+/// Returns the result of a command that ended without an error.
 fn ended(exit: Exit) -> StageEnd {
-    let error = match exit {
-        Exit::Done => None,
-        Exit::Partial => Some("some rows or topics failed: see the log and `topicmill status`"),
-        Exit::TryAgain => Some("a temporary failure; the next scheduled run tries again"),
-        Exit::Policy => Some("Reddit rejected or blocked the credentials"),
-        _ => Some("see the log"),
+    let (status, error) = match exit {
+        Exit::Done => (ScheduledRunStatus::Done, None),
+        Exit::Partial => {
+            let error = "some rows or topics failed: see the log and `topicmill status`";
+            (ScheduledRunStatus::Partial, Some(error.to_owned()))
+        }
+        _ => return failed(exit, "see the log".to_owned()),
     };
-    let status = match exit {
-        Exit::Done => ScheduledRunStatus::Done,
-        Exit::Partial | Exit::TryAgain => ScheduledRunStatus::Partial,
-        _ => ScheduledRunStatus::Failed,
-    };
-    end(exit, status, error.map(str::to_owned))
-}
-
-fn failed(exit: Exit, error: String) -> StageEnd {
-    // A temporary failure is not an error of the stage.
-    let status = match exit {
-        Exit::TryAgain => ScheduledRunStatus::Partial,
-        _ => ScheduledRunStatus::Failed,
-    };
-    end(exit, status, Some(error))
-}
-
-fn end(exit: Exit, status: ScheduledRunStatus, error: Option<String>) -> StageEnd {
     StageEnd {
         status,
         exit: exit.code(),
         error,
+        skips_rest: false,
+    }
+}
+
+fn failed(exit: Exit, error: String) -> StageEnd {
+    StageEnd {
+        // A temporary failure is not an error of the stage.
+        status: match exit {
+            Exit::TryAgain => ScheduledRunStatus::Partial,
+            _ => ScheduledRunStatus::Failed,
+        },
+        exit: exit.code(),
+        error: Some(error),
         skips_rest: exit == Exit::Database,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::schedule::{STAGES, words};
-
     #[test]
     fn an_invalid_stage_is_rejected_with_a_reason() {
-        let check = |line: &str| super::check(&words(line).unwrap());
+        let check = |line: &str| super::check(&shlex::split(line).unwrap());
         assert_eq!(check("purge --retention 48 --no-rewrite"), Ok(()));
         for (line, expected) in [
             ("collect --database sqlite:a.db", "unexpected argument"),
-            ("classify --metrics-listen 127.0.0.1:0", "only one process"),
             (
                 "collect --source samples",
                 "invalid value 'samples' for '--source",
             ),
             ("purge", "required arguments were not provided"),
-            ("db", "a subcommand: create, migrate, backup,"),
+            ("db", "needs a subcommand"),
         ] {
             let error = check(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
         }
-    }
-
-    #[test]
-    fn pipeline_files_and_the_command_line_accept_the_same_stages() {
-        let command = Line::command();
-        let known: Vec<&str> = command
-            .get_subcommands()
-            .map(clap::Command::get_name)
-            .collect();
-        assert_eq!(known, STAGES);
     }
 }

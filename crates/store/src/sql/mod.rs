@@ -76,8 +76,7 @@ const POSTS_A_STATEMENT: usize = 500;
 const ROWS_A_STATEMENT: usize = 2_000;
 
 /// The tables, each after the tables that it refers to.
-pub(super) const TABLES: [&str; 23] = [
-    "schedules",
+pub(super) const TABLES: [&str; 22] = [
     "scheduled_runs",
     "runs",
     "posts",

@@ -1,252 +1,162 @@
-//! Scheduled runs: planned once, leased by one process at a time, and reclaimed if that process crashes.
+//! Scheduled runs: started once, leased by one process at a time, and reclaimed if that process crashes.
 //!
 //! A scheduled run is a row that is unique per schedule and due time, so nothing runs twice, even if clocks differ.
-//! Claiming the run, or ending the lease of a crashed process, increments the fencing token, which each later write
-//! must name. Leases expire by the database's clock, or by the machine's clock with SQLite, which has none.
+//! Each claim increments the fencing token, which each later write must name. Leases expire by the database's clock,
+//! or by the machine's clock with SQLite, which has none.
+
+use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::schedules::{
-    CRASHED_TOO_OFTEN, ClaimedScheduledRun, PlanningState, RunningScheduledRun, SchedulePlan,
-    ScheduleState, ScheduledRunClaimant, ScheduledRunCount, ScheduledRunEnd, ScheduledRunLease,
-    ScheduledRunRow,
+    ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
+    ScheduledRunLease, ScheduledRunRow,
 };
-use super::super::{Result, RunId, StoreError};
-use super::{ErrorContext, SqlStore, at, count};
-use topicmill_core::{ScheduledRunStatus, Timestamp};
+use super::super::{Result, RunId};
+use super::{ErrorContext, SqlStore, at};
+use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp};
 
-const WAITING: &str = ScheduledRunStatus::Waiting.as_str();
-const RUNNING: &str = ScheduledRunStatus::Running.as_str();
-
-/// Extends a plan whose end is still `$2`. Matches no row if another process has extended the plan.
-const EXTEND_PLAN: &str = "\
-UPDATE schedules SET planned_until = $3, cron = $4, timezone = $5 WHERE name = $1 AND planned_until = $2";
-const FIRST_PLAN: &str = "\
-INSERT INTO schedules (name, planned_until, cron, timezone) VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
-const INSERT: &str = "\
-INSERT INTO scheduled_runs (schedule, due_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6) \
-    ON CONFLICT (schedule, due_at) DO NOTHING";
-
-/// Marks a scheduled run as failed if its lease has expired, and if it has crashed `$3` processes, including the last
-/// one.
-const FAIL_CRASHING: &str = "\
-UPDATE scheduled_runs SET status = 'failed', crashes = crashes + 1, finished_at = $2, error = $4, lease_until = NULL \
- WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND crashes + 1 >= $3 RETURNING id, due_at";
-/// Columns that a claim returns.
-const CLAIMED: &str = "id, fencing_token, due_at, started_at, crashes, missed, outcomes";
-/// Claims the run whose lease has expired. `$2` is the worker, `$3` the end of the lease, `$4` now.
-const TAKE_OVER: &str = "\
-UPDATE scheduled_runs SET fencing_token = fencing_token + 1, crashes = crashes + 1, worker = $2, lease_until = $3 \
- WHERE schedule = $1 AND status = 'running' AND lease_until <= $4 RETURNING ";
-/// Claims the earliest waiting run that is due, unless another run is in progress. If two processes pick the same run,
-/// the second waits for the row lock, and then finds the run claimed.
-const CLAIM: &str = "\
-UPDATE scheduled_runs SET status = 'running', fencing_token = fencing_token + 1, worker = $2, lease_until = $3, \
-       started_at = COALESCE(started_at, $4) \
- WHERE status = 'waiting' \
-   AND id = (SELECT w.id FROM scheduled_runs w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.due_at <= $4 \
-              ORDER BY w.due_at LIMIT 1) \
-   AND NOT EXISTS (SELECT 1 FROM scheduled_runs r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
-
-/// Condition for every later write by the lease holder.
+/// Condition for every write by the lease holder.
 const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'running'";
-
-const ROW: &str = "\
-SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM scheduled_runs ";
-
-/// Condition for the latest run of each schedule, if it failed. Ignores runs that were skipped, missed or stopped,
-/// that have not started, or that are due after `$2` because a wrong clock planned them.
-const LATEST_FAILED: &str = "\
-WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
-  AND NOT EXISTS (SELECT 1 FROM scheduled_runs l WHERE l.schedule = scheduled_runs.schedule \
-  AND l.due_at > scheduled_runs.due_at \
-                     AND l.due_at <= $2 AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
+/// Columns that a claim returns.
+const CLAIMED: &str = " RETURNING id, fencing_token, due_at, started_at, outcomes";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
         const WHAT: &str = "read the state of a schedule";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        let planned = sqlx::query::<DB>(
-            "SELECT planned_until, cron, timezone FROM schedules WHERE name = $1",
+        // Ignores rows that a process with a wrong clock wrote.
+        let latest = sqlx::query_scalar::<DB, Option<Timestamp>>(
+            "SELECT MAX(due_at) FROM scheduled_runs WHERE schedule = $1 AND due_at <= $2",
         )
         .bind(name)
-        .fetch_optional(&mut *connection)
-        .await
-        .context(WHAT)?;
-        let planned = planned
-            .map(|row| {
-                Ok(PlanningState {
-                    until: row.try_get(0)?,
-                    cron: row.try_get(1)?,
-                    timezone: row.try_get(2)?,
-                })
-            })
-            .transpose()
-            .context(WHAT)?;
-        let running = sqlx::query::<DB>(
-            "SELECT id, fencing_token, due_at, started_at, worker, lease_until FROM scheduled_runs WHERE schedule = $1 \
-             AND status = $2",
-        )
-        .bind(name)
-        .bind(RUNNING)
-        .fetch_optional(&mut *connection)
-        .await
-        .context(WHAT)?;
-        let running = running
-            .map(|row| {
-                Ok(RunningScheduledRun {
-                    lease: ScheduledRunLease {
-                        id: row.try_get(0)?,
-                        token: row.try_get(1)?,
-                    },
-                    due_at: row.try_get(2)?,
-                    started_at: row.try_get(3)?,
-                    worker: row.try_get(4)?,
-                    is_expired: Self::is_expired(
-                        &row.try_get::<String, _>(4)?,
-                        row.try_get(5)?,
-                        now,
-                    ),
-                })
-            })
-            .transpose()
-            .context(WHAT)?;
-        let waiting = sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM scheduled_runs WHERE schedule = $1 AND status = $2",
-        )
-        .bind(name)
-        .bind(WAITING)
+        .bind(Timestamp::from(now + MAX_CLOCK_SETBACK))
         .fetch_one(&mut *connection)
+        .await
+        .context(WHAT)?;
+        let running = |row: DB::Row| {
+            let (worker, until): (String, Timestamp) = (row.try_get(3)?, row.try_get(4)?);
+            Ok(RunningScheduledRun {
+                lease: Self::scheduled_run_lease(&row)?,
+                due_at: row.try_get(2)?,
+                is_expired: Self::is_expired(&worker, until.as_datetime(), now),
+                worker,
+                lease_until: until,
+                outcomes: row.try_get::<Json<Vec<Value>>, _>(5)?.0,
+            })
+        };
+        let running = sqlx::query::<DB>(
+            "SELECT id, fencing_token, due_at, worker, lease_until, outcomes FROM scheduled_runs \
+              WHERE schedule = $1 AND status = 'running'",
+        )
+        .bind(name)
+        .try_map(running)
+        .fetch_optional(&mut *connection)
         .await
         .context(WHAT)?;
         Ok(ScheduleState {
             now: now.into(),
-            planned,
+            latest,
             running,
-            waiting: waiting.unsigned_abs(),
         })
     }
 
-    pub async fn plan_scheduled_runs(&self, plan: &SchedulePlan<'_>) -> Result<bool> {
-        const WHAT: &str = "plan scheduled runs";
-        let mut tx = self.begin().await?;
-        let planned = match plan.from {
-            Some(from) => {
-                sqlx::query::<DB>(EXTEND_PLAN)
-                    .bind(plan.name)
-                    .bind(from)
-                    .bind(plan.until)
-                    .bind(plan.cron)
-                    .bind(plan.timezone)
-                    .execute(&mut *tx)
-                    .await
-            }
-            None => {
-                sqlx::query::<DB>(FIRST_PLAN)
-                    .bind(plan.name)
-                    .bind(plan.until)
-                    .bind(plan.cron)
-                    .bind(plan.timezone)
-                    .execute(&mut *tx)
-                    .await
-            }
-        };
-        if DB::rows_affected(&planned.context(WHAT)?) == 0 {
-            return Ok(false);
-        }
-        for run in plan.runs {
-            sqlx::query::<DB>(INSERT)
-                .bind(plan.name)
-                .bind(run.due_at)
-                .bind(run.status.as_str())
-                .bind(count(run.missed.map_or(0, |(missed, _)| missed)))
-                .bind(run.missed.map(|(_, since)| since))
-                .bind(run.error.as_deref())
-                .execute(&mut *tx)
-                .await
-                .context(WHAT)?;
-        }
-        tx.commit().await.context(WHAT)?;
-        Ok(true)
-    }
-
-    pub async fn claim_scheduled_run(
+    pub async fn start_scheduled_run(
         &self,
         name: &str,
+        due_at: Timestamp,
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        const WHAT: &str = "claim a scheduled run";
-        let mut tx = self.begin().await?;
-        let now = self.database_time(&mut tx, at(now)).await?;
-        let until = Timestamp::from(now + claimant.lease);
-        let now = Timestamp::from(now);
-        for statement in [TAKE_OVER, CLAIM] {
-            let claimed = sqlx::query::<DB>(AssertSqlSafe(format!("{statement}{CLAIMED}")))
-                .bind(name)
-                .bind(claimant.worker)
-                .bind(until)
-                .bind(now)
-                .fetch_optional(&mut *tx)
-                .await
-                .context(WHAT)?;
-            if let Some(row) = claimed {
-                let claimed = Self::claimed(&row).context(WHAT)?;
-                tx.commit().await.context(WHAT)?;
-                return Ok(Some(claimed));
-            }
-        }
-        tx.commit().await.context(WHAT)?;
-        Ok(None)
-    }
-
-    pub async fn fail_crashing_scheduled_run(
-        &self,
-        name: &str,
-        max_crashes: u32,
-        now: Timestamp,
-    ) -> Result<Option<(i64, Timestamp)>> {
-        const WHAT: &str = "fail a crashing scheduled run";
-        let mut tx = self.begin().await?;
-        let now = self.database_time(&mut tx, at(now)).await?;
-        let failed = sqlx::query::<DB>(FAIL_CRASHING)
+        const WHAT: &str = "start a scheduled run";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, at(now)).await?;
+        // Of several processes, the first one inserts the row; a second run in progress also conflicts.
+        let insert = format!(
+            "INSERT INTO scheduled_runs (schedule, due_at, status, worker, lease_until, started_at) \
+             VALUES ($1, $2, 'running', $3, $4, $5) ON CONFLICT DO NOTHING{CLAIMED}"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(insert))
             .bind(name)
+            .bind(due_at)
+            .bind(claimant.worker)
+            .bind(Timestamp::from(now + claimant.lease))
             .bind(Timestamp::from(now))
-            .bind(i64::from(max_crashes))
-            .bind(CRASHED_TOO_OFTEN)
-            .fetch_optional(&mut *tx)
+            .try_map(|row| Self::claimed_scheduled_run(&row))
+            .fetch_optional(&mut *connection)
             .await
-            .context(WHAT)?;
-        tx.commit().await.context(WHAT)?;
-        failed
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .transpose()
             .context(WHAT)
     }
 
-    fn claimed(row: &DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
+    pub async fn skip_scheduled_run(
+        &self,
+        name: &str,
+        due_at: Timestamp,
+        why: &str,
+    ) -> Result<bool> {
+        sqlx::query::<DB>(
+            "INSERT INTO scheduled_runs (schedule, due_at, status, error) VALUES ($1, $2, 'skipped', $3) \
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(name)
+        .bind(due_at)
+        .bind(why)
+        .execute(&self.pool)
+        .await
+        .map(|done| DB::rows_affected(&done) > 0)
+        .context("skip a scheduled run")
+    }
+
+    pub async fn reclaim_scheduled_run(
+        &self,
+        held: &RunningScheduledRun,
+        claimant: &ScheduledRunClaimant<'_>,
+        now: Timestamp,
+    ) -> Result<Option<ClaimedScheduledRun>> {
+        const WHAT: &str = "reclaim a scheduled run";
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut connection, at(now)).await?;
+        // The lease must not have been renewed since it was read.
+        let update = format!(
+            "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, worker = $3, lease_until = $4{UNDER_LEASE} \
+                AND lease_until <= $5{CLAIMED}"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(held.lease.id)
+            .bind(held.lease.token)
+            .bind(claimant.worker)
+            .bind(Timestamp::from(now + claimant.lease))
+            .bind(held.lease_until.max(now.into()))
+            .try_map(|row| Self::claimed_scheduled_run(&row))
+            .fetch_optional(&mut *connection)
+            .await
+            .context(WHAT)
+    }
+
+    fn claimed_scheduled_run(row: &DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
         Ok(ClaimedScheduledRun {
-            lease: ScheduledRunLease {
-                id: row.try_get(0)?,
-                token: row.try_get(1)?,
-            },
+            lease: Self::scheduled_run_lease(row)?,
             due_at: row.try_get(2)?,
             started_at: row.try_get(3)?,
-            crashes: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
-            missed: row.try_get::<i64, _>(5)?.unsigned_abs(),
-            outcomes: row.try_get::<Json<Vec<Value>>, _>(6)?.0,
+            outcomes: row.try_get::<Json<Vec<Value>>, _>(4)?.0,
+        })
+    }
+
+    fn scheduled_run_lease(row: &DB::Row) -> Result<ScheduledRunLease, sqlx::Error> {
+        Ok(ScheduledRunLease {
+            id: row.try_get(0)?,
+            token: row.try_get(1)?,
         })
     }
 
     pub async fn renew_scheduled_run(
         &self,
         lease: ScheduledRunLease,
-        duration: std::time::Duration,
+        duration: Duration,
         now: Timestamp,
     ) -> Result<bool> {
         const WHAT: &str = "renew the lease on a scheduled run";
@@ -266,20 +176,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .map(|done| DB::rows_affected(&done) > 0)
             .context(WHAT)
-    }
-
-    pub async fn expire_scheduled_run(&self, lease: ScheduledRunLease) -> Result<()> {
-        // The new token also rejects a renewal that the crashed process has sent, but that the network delivers late.
-        let update = format!(
-            "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, lease_until = started_at{UNDER_LEASE}"
-        );
-        sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(lease.id)
-            .bind(lease.token)
-            .execute(&self.pool)
-            .await
-            .context("end the lease of a crashed process")?;
-        Ok(())
     }
 
     pub async fn record_stages(
@@ -307,7 +203,6 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "record the end of a scheduled run";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        let finished = (end.status != ScheduledRunStatus::Waiting).then(|| Timestamp::from(now));
         let update = format!(
             "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, \
              lease_until = NULL{UNDER_LEASE}"
@@ -318,7 +213,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(end.status.as_str())
             .bind(Json(end.outcomes.as_slice()))
             .bind(end.error.as_deref())
-            .bind(finished)
+            .bind(Timestamp::from(now))
             .execute(&mut *connection)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
@@ -335,96 +230,17 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub async fn latest_scheduled_runs(
-        &self,
-        name: &str,
-        until: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<ScheduledRunRow>> {
-        const WHAT: &str = "read the runs of a schedule";
-        let select =
-            format!("{ROW}WHERE schedule = $1 AND due_at <= $2 ORDER BY due_at DESC LIMIT $3");
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(name)
-            .bind(until)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .context(WHAT)?;
-        rows.iter().map(Self::scheduled_run_row).collect()
-    }
-
-    pub async fn failed_scheduled_runs(
-        &self,
-        since: Timestamp,
-        until: Timestamp,
-    ) -> Result<Vec<ScheduledRunRow>> {
-        let select = format!("{ROW}{LATEST_FAILED}");
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(since)
-            .bind(until)
-            .fetch_all(&self.pool)
-            .await
-            .context("read the failed scheduled runs")?;
-        rows.iter().map(Self::scheduled_run_row).collect()
-    }
-
-    fn scheduled_run_row(row: &DB::Row) -> Result<ScheduledRunRow> {
-        const WHAT: &str = "read a scheduled run";
-        let time = |column: usize| -> Result<Option<Timestamp>> {
-            let time: Option<DateTime<Utc>> = row.try_get(column).context(WHAT)?;
-            Ok(time.map(Timestamp::from))
-        };
-        let id: i64 = row.try_get(0).context(WHAT)?;
-        Ok(ScheduledRunRow {
-            id,
-            schedule: row.try_get(1).context(WHAT)?,
-            due_at: row.try_get::<DateTime<Utc>, _>(2).context(WHAT)?.into(),
-            status: Self::scheduled_run_status(row, 3, &id.to_string())?,
-            missed: row.try_get::<i64, _>(4).context(WHAT)?.unsigned_abs(),
-            worker: row.try_get(5).context(WHAT)?,
-            started_at: time(6)?,
-            finished_at: time(7)?,
-            outcomes: row.try_get::<Json<Value>, _>(8).context(WHAT)?.0,
-            error: row.try_get(9).context(WHAT)?,
-        })
-    }
-
-    fn scheduled_run_status(row: &DB::Row, column: usize, key: &str) -> Result<ScheduledRunStatus> {
-        let word: String = row.try_get(column).context("read a scheduled run")?;
-        word.parse().map_err(
-            |error: topicmill_core::UnknownVariant| StoreError::Corrupt {
-                table: "scheduled_runs",
-                row: key.to_owned(),
-                detail: error.to_string(),
-            },
+    pub async fn last_scheduled_runs(&self, until: Timestamp) -> Result<Vec<ScheduledRunRow>> {
+        sqlx::query::<DB>(
+            "SELECT schedule, due_at, status, started_at, finished_at, error FROM scheduled_runs WHERE id IN ( \
+               SELECT MAX(id) FROM scheduled_runs WHERE status <> $1 AND due_at <= $2 GROUP BY schedule) \
+              ORDER BY schedule",
         )
-    }
-
-    pub async fn count_scheduled_runs(
-        &self,
-        name: &str,
-        since: Timestamp,
-        until: Timestamp,
-    ) -> Result<Vec<ScheduledRunCount>> {
-        const WHAT: &str = "count the runs of a schedule";
-        let rows = sqlx::query::<DB>(
-            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM scheduled_runs \
-              WHERE schedule = $1 AND due_at >= $2 AND due_at <= $3 GROUP BY status ORDER BY status",
-        )
-        .bind(name)
-        .bind(since)
+        .bind(ScheduledRunStatus::Skipped.as_str())
         .bind(until)
+        .try_map(row_as!(ScheduledRunRow: schedule, due_at, status, started_at, finished_at, error))
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
-        let counted = |row: &DB::Row| {
-            Ok(ScheduledRunCount {
-                status: Self::scheduled_run_status(row, 0, name)?,
-                runs: row.try_get::<i64, _>(1).context(WHAT)?.unsigned_abs(),
-                missed: row.try_get::<i64, _>(2).context(WHAT)?.unsigned_abs(),
-            })
-        };
-        rows.iter().map(counted).collect()
+        .context("read the last scheduled runs")
     }
 }

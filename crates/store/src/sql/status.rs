@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{
-    LabellingEstimate, LabellingState, LastRun, NewestPost, OtherBacklog, OtherLabels,
-    RecentLabelCount, Result, StageRuns, Target,
+    LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result, StageRuns,
+    Target,
 };
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
@@ -21,10 +21,6 @@ const COUNTED: i64 = 200_000;
 const SAMPLE: i64 = 2_000;
 /// Number of newest posts to check, because the newest posts are the most likely to be unlabelled.
 const NEWEST: i64 = 4_000;
-/// Number of most recently stored posts among which to look for unlabelled ones.
-const STORED_LAST: i64 = 1_000;
-/// Maximum number of these unlabelled posts to check for labels under other targets.
-const WAITING_CHECKED: i64 = 20;
 /// Maximum number of backlog posts to count.
 const MOST_WAITING: i64 = 100_000;
 /// Subquery for the latest 10,000 runs: about a week at one run per minute.
@@ -251,48 +247,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
         .context("read the labels of the newest posts")
-    }
-
-    pub async fn other_backlogs(&self) -> Result<Vec<OtherBacklog>> {
-        sqlx::query::<DB>(
-            "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
-                      SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
-               FROM label_sets s CROSS JOIN models m \
-              WHERE EXISTS (SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id) \
-                AND NOT EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) \
-              ORDER BY s.id DESC, m.id DESC",
-        )
-        .bind(MOST_WAITING)
-        .try_map(row_as!(OtherBacklog: model, label_set, label_set_hash, posts))
-        .fetch_all(&self.pool)
-        .await
-        .context("read the backlogs of other label sets")
-    }
-
-    pub async fn other_labels(&self) -> Result<Option<OtherLabels>> {
-        sqlx::query::<DB>(
-            "WITH stored_last AS ( \
-               SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL AND has_text \
-                ORDER BY collected_at DESC LIMIT $1), \
-             waiting AS ( \
-               SELECT p.fullname, p.text_hash FROM stored_last p JOIN current_target t ON TRUE \
-                WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = t.model_id \
-                      AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
-                ORDER BY p.collected_at DESC LIMIT $2) \
-             SELECT m.name, m.manifest_hash, s.name, s.hash \
-               FROM waiting w CROSS JOIN label_sets s CROSS JOIN models m \
-               JOIN classifications c ON c.model_id = m.id AND c.label_set_id = s.id \
-                    AND c.fullname = w.fullname AND c.text_hash = w.text_hash \
-              GROUP BY m.id, m.name, m.manifest_hash, s.id, s.name, s.hash \
-             HAVING COUNT(*) = (SELECT COUNT(*) FROM waiting) \
-              ORDER BY MAX(c.classified_at) DESC, s.id DESC, m.id DESC LIMIT 1",
-        )
-        .bind(STORED_LAST)
-        .bind(WAITING_CHECKED)
-        .try_map(row_as!(OtherLabels: model, model_hash, label_set, label_set_hash))
-        .fetch_optional(&self.pool)
-        .await
-        .context("read the other labels of waiting posts")
     }
 
     pub async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {

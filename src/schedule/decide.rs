@@ -1,0 +1,163 @@
+//! Decides what to do with the latest due time of a schedule. Uses no database and no clock.
+//!
+//! Only the latest due time counts. It runs unless it has a row: also late, if no scheduler was running when it was
+//! due. Earlier due times do not run.
+
+use chrono::TimeDelta;
+
+use super::entry::Entry;
+use topicmill_core::Timestamp;
+use topicmill_store::ScheduleState;
+
+/// Maximum delay of the first run of a new schedule: the minute of its due time, and another minute for a busy machine.
+const ON_TIME: TimeDelta = TimeDelta::minutes(2);
+
+/// What to do next for a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Nothing is due.
+    Wait,
+    /// Start the run of this due time.
+    Start(Timestamp),
+    /// Record that this due time does not run, for this reason.
+    Skip(Timestamp, String),
+    /// Resume the run of a process that crashed or was stopped.
+    Resume,
+    /// Give up the run of a process that crashed or was stopped, and start the run of this due time.
+    Replace(Timestamp),
+}
+
+/// Decides what to do. `is_lost` is true if the process of the run in progress is gone.
+pub(super) fn decide(entry: &Entry, state: &ScheduleState, is_lost: bool) -> Decision {
+    let now = state.now.as_datetime();
+    let due = entry.timetable.latest(now).map(Timestamp::from);
+    let due = due.filter(|due| state.latest.is_none_or(|latest| latest < *due));
+    match (&state.running, due) {
+        (Some(_), Some(due)) if is_lost => Decision::Replace(due),
+        (Some(_), None) if is_lost => Decision::Resume,
+        (Some(running), Some(due)) => {
+            let earlier = utc(running.due_at);
+            let why = format!("the run of {earlier} was still in progress");
+            Decision::Skip(due, why)
+        }
+        (_, None) => Decision::Wait,
+        (None, Some(due)) if state.latest.is_none() && now - due.as_datetime() > ON_TIME => {
+            Decision::Skip(due, "the schedule was new".to_owned())
+        }
+        (None, Some(due)) => Decision::Start(due),
+    }
+}
+
+/// Formats a due time for messages.
+pub(super) fn utc(due: Timestamp) -> String {
+    due.as_datetime().format("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// Returns the next due time. Setting the clock back makes no due time due again.
+pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
+    let from = state.latest.unwrap_or(state.now).max(state.now);
+    entry.timetable.after(from.as_datetime()).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Timetable;
+    use chrono_tz::Tz;
+    use topicmill_store::{RunningScheduledRun, ScheduledRunLease};
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::from_epoch_secs(1_750_000_500 + 60 * minutes).unwrap()
+    }
+
+    fn entry() -> Entry {
+        Entry {
+            name: "quarter".into(),
+            timetable: Timetable::new("*/15 * * * *", Tz::UTC).unwrap(),
+            stages: Vec::new(),
+            timeout: None,
+        }
+    }
+
+    /// The state at minute `now`; the latest row is of minute `latest`.
+    fn state(now: i64, latest: Option<i64>) -> ScheduleState {
+        ScheduleState {
+            now: at(now),
+            latest: latest.map(at),
+            running: None,
+        }
+    }
+
+    #[test]
+    fn only_the_latest_due_time_without_a_row_runs() {
+        assert_eq!(at(0).as_datetime().timestamp() % 900, 0);
+        for (now, latest, expected) in [
+            (14, Some(0), Decision::Wait),
+            (15, Some(0), Decision::Start(at(15))),
+            (17, Some(15), Decision::Wait),
+            // No scheduler ran for years.
+            (3_000_005, Some(0), Decision::Start(at(3_000_000))),
+            // The clock was set back.
+            (-120, Some(0), Decision::Wait),
+            (16, None, Decision::Start(at(15))),
+            (
+                20,
+                None,
+                Decision::Skip(at(15), "the schedule was new".to_owned()),
+            ),
+        ] {
+            let state = state(now, latest);
+            assert_eq!(
+                decide(&entry(), &state, false),
+                expected,
+                "{now} {latest:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_run_in_progress_is_awaited_and_a_lost_one_is_resumed_or_replaced() {
+        for (now, is_lost, latest, expected) in [
+            (14, false, 0, Decision::Wait),
+            (14, true, 0, Decision::Resume),
+            (
+                15,
+                false,
+                0,
+                Decision::Skip(
+                    at(15),
+                    "the run of 2025-06-15 15:15 UTC was still in progress".into(),
+                ),
+            ),
+            (15, true, 0, Decision::Replace(at(15))),
+            // The next due time was skipped before the process was lost.
+            (16, true, 15, Decision::Resume),
+        ] {
+            let running = RunningScheduledRun {
+                lease: ScheduledRunLease { id: 1, token: 1 },
+                due_at: at(0),
+                worker: "one".into(),
+                lease_until: at(1),
+                outcomes: Vec::new(),
+                is_expired: is_lost,
+            };
+            let state = ScheduleState {
+                running: Some(running),
+                ..state(now, Some(latest))
+            };
+            assert_eq!(decide(&entry(), &state, is_lost), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn the_next_due_time_has_no_row() {
+        for (now, latest, next) in [
+            (0, None, 15),
+            (7, Some(0), 15),
+            (-120, Some(0), 15),
+            (15, Some(15), 30),
+        ] {
+            assert_eq!(next_due(&entry(), &state(now, latest)), Some(at(next)));
+        }
+    }
+}

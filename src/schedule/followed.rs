@@ -1,0 +1,41 @@
+//! Detects that the schedules of a pipeline file have changed since a scheduler read them.
+//!
+//! A scheduler reads its file once. It records what it follows in the database, by host and file, so that `status` on
+//! the same host can compare.
+
+use std::path::Path;
+
+use super::entry::Entry;
+use topicmill_store::{Store, StoreError, worker_name};
+
+fn key(file: &Path) -> String {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let worker = worker_name();
+    let host = worker.split(':').next().unwrap_or_default();
+    format!("schedules of {host}:{}", file.display())
+}
+
+/// Records the schedules of a file that a scheduler follows from now on.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn record_followed(
+    store: &Store,
+    file: &Path,
+    entries: &[Entry],
+) -> Result<(), StoreError> {
+    store.set_meta(&key(file), &format!("{entries:?}")).await
+}
+
+/// Returns true if the last scheduler that read this file read other schedules.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn has_file_changed(
+    store: &Store,
+    file: &Path,
+    entries: &[Entry],
+) -> Result<bool, StoreError> {
+    let followed = store.meta(&key(file)).await?;
+    Ok(followed.is_some_and(|followed| followed != format!("{entries:?}")))
+}
