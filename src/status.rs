@@ -8,22 +8,25 @@ mod limits;
 mod next;
 mod topics;
 
+use std::path::Path;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::pipeline;
 use crate::pipeline_file::Pipeline;
-use crate::schedule::OverdueSchedule;
-use topicmill_core::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, Stage, Timestamp};
+use crate::schedule::{OverdueSchedule, has_file_changed};
+use topicmill_core::{
+    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, Stage, Timestamp,
+};
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
-    Failure, Gap, LabellingState, LastRun, NewestPost, OtherBacklog, OtherLabels, RunRow,
-    ScheduledRunRow, StageRuns, Store, StoreError,
+    Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow, StageRuns, Store,
+    StoreError,
 };
 
-pub use self::limits::{Limits, Problem};
-use self::next::use_command;
-pub use self::next::{ConfiguredDefaults, NextCommand};
+pub use self::limits::{Limits, OUTDATED, Problem};
+pub use self::next::NextCommand;
 pub use self::topics::FailedTopic;
 pub(crate) use topicmill_score::short_hash;
 
@@ -39,6 +42,7 @@ const FAILED_RUN_AGE: TimeDelta = TimeDelta::days(7);
 
 /// The state of the pipeline.
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct StatusReport {
     /// The time of the report.
     pub now: Timestamp,
@@ -60,16 +64,14 @@ pub struct StatusReport {
     pub seconds_left: Option<u64>,
     /// Topics that failed in the latest collection.
     pub failed_topics: Vec<FailedTopic>,
-    /// Schedules whose latest run failed.
-    pub failed_scheduled_runs: Vec<FailedScheduledRun>,
+    /// The last runs of schedules, if they failed.
+    pub failed_scheduled_runs: Vec<ScheduledRunRow>,
     /// Schedules of the pipeline file in the settings that no scheduler runs.
     pub overdue_schedules: Vec<OverdueSchedule>,
+    /// True if a scheduler on this host follows earlier schedules of this file.
+    pub is_scheduler_outdated: bool,
     /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
-    /// Other label sets with unlabelled posts.
-    pub other_backlogs: Vec<OtherBacklog>,
-    /// The other label set and model that have labels for all of the newest unlabelled posts, if there is such a pair.
-    pub other_labels: Option<OtherLabels>,
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// The latest runs.
@@ -78,33 +80,9 @@ pub struct StatusReport {
     pub quality: Option<MeasuredQuality>,
     /// True if the database files may still contain bytes of purged posts.
     pub is_rewrite_due: bool,
-    /// The label set and model that `classify` uses without flags, as far as they are known.
+    /// True if `classify` without flags labels with the current model and label set, or if there are none yet.
     #[serde(skip)]
-    pub defaults: ConfiguredDefaults,
-}
-
-/// A schedule whose latest run failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FailedScheduledRun {
-    /// The schedule.
-    pub schedule: String,
-    /// The due time of the run.
-    pub due_at: Timestamp,
-    /// The end of the run.
-    pub finished_at: Option<Timestamp>,
-    /// The error.
-    pub error: Option<String>,
-}
-
-impl From<ScheduledRunRow> for FailedScheduledRun {
-    fn from(row: ScheduledRunRow) -> Self {
-        Self {
-            schedule: row.schedule,
-            due_at: row.due_at,
-            finished_at: row.finished_at,
-            error: row.error,
-        }
-    }
+    pub labels_current: bool,
 }
 
 /// An active run.
@@ -170,16 +148,12 @@ impl StatusReport {
             Vec::new()
         };
         let posts_per_sec = store.runs().labelling_rate(MIN_POSTS_FOR_PACE).await?;
-        let other_labels = if backlog.unlabelled > 0 {
-            store.status().other_labels().await?
-        } else {
-            None
-        };
-        let (since, until) = (now - FAILED_RUN_AGE, now + MAX_CLOCK_SETBACK);
-        let failed = store
-            .schedules()
-            .failed_scheduled_runs(since.into(), until.into())
-            .await?;
+        let until = (now + MAX_CLOCK_SETBACK).into();
+        let mut scheduled = store.schedules().last_scheduled_runs(until).await?;
+        let since = Timestamp::from(now - FAILED_RUN_AGE);
+        scheduled.retain(|run| {
+            run.status == ScheduledRunStatus::Failed && run.finished_at > Some(since)
+        });
         Ok(Self {
             now: now.into(),
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
@@ -199,30 +173,31 @@ impl StatusReport {
             failed_topics: topics::failed(
                 &store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?,
             ),
-            failed_scheduled_runs: failed.into_iter().map(FailedScheduledRun::from).collect(),
+            failed_scheduled_runs: scheduled,
             overdue_schedules: Vec::new(),
+            is_scheduler_outdated: false,
             failures,
-            other_backlogs: store.status().other_backlogs().await?,
-            other_labels,
             gaps: store.posts().gaps().await?,
             runs,
             quality: measured_quality(store).await?,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
-            defaults: ConfiguredDefaults::default(),
+            labels_current: false,
         })
     }
 
-    /// Compares the state with the pipeline file in the settings: adds its overdue schedules, and ignores failures of
-    /// schedules and topics that are no longer in it.
+    /// Compares the state with the pipeline file in the settings: adds its overdue schedules, notes if a scheduler
+    /// follows earlier ones, and ignores failures of schedules and topics that are no longer in it.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
     pub async fn compare_with(
         &mut self,
         pipeline: &Pipeline,
+        file: &Path,
         store: &Store,
     ) -> Result<(), StoreError> {
         let entries = &pipeline.schedules;
+        self.is_scheduler_outdated = has_file_changed(store, file, entries).await?;
         let (mut overdue, mut is_active) = (Vec::new(), false);
         for entry in entries {
             let schedules = store.schedules();
@@ -230,8 +205,9 @@ impl StatusReport {
             is_active |= state.running.as_ref().is_some_and(|run| !run.is_expired);
             overdue.extend(OverdueSchedule::find(entry, &state));
         }
-        // `schedule run --once` plans other schedules only after its runs have ended.
-        if !is_active {
+        // `schedule run --once` starts other schedules only after its runs have ended. An outdated scheduler follows
+        // other due times.
+        if !(is_active || self.is_scheduler_outdated) {
             self.overdue_schedules = overdue;
         }
         if !entries.is_empty() {
@@ -253,11 +229,6 @@ impl StatusReport {
     /// Number of posts in the backlog that are not parked.
     pub fn waiting(&self) -> i64 {
         (self.backlog.unlabelled - self.backlog.parked).max(0)
-    }
-
-    /// Returns true if a run of the stage is active.
-    pub fn is_running(&self, stage: Stage) -> bool {
-        self.running.iter().any(|run| run.stage == stage)
     }
 
     /// Returns the stages whose last run failed or crashed, unless a run of the stage is active.
@@ -320,4 +291,9 @@ async fn measured_quality(store: &Store) -> Result<Option<MeasuredQuality>, Stor
         }
         quality => quality,
     }
+}
+
+/// Shortens a hash as `labels list` does.
+pub(crate) fn short_hash(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }

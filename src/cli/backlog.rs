@@ -5,10 +5,10 @@ use crate::bottleneck;
 use crate::classify::{LabelStep, MakeCurrent, Options};
 use crate::engines::EnginePool;
 use crate::pipeline::Context;
-use crate::status::short_hash;
 use crate::telemetry::{Progress, tenths};
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_score::hypothesis::{self, Pass};
+use topicmill_score::short_hash;
 use topicmill_score::{Device, FitTarget, LabelSet, ModelFolder};
 use topicmill_store::{Store, StoreError};
 

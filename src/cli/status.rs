@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
-use crate::status::{ConfiguredDefaults, Limits, Problem, StatusReport};
+use crate::status::{Limits, Problem, StatusReport};
 use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Store, StoreError, Table};
@@ -86,14 +86,13 @@ impl Status {
         let now = setup.clock.now();
         let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
         let flags = PipelineFlags { pipeline: None };
-        let has_file = setup.pipeline_path(&flags).is_some();
-        if has_file && let Ok(pipeline) = setup.pipeline(&flags) {
-            status.compare_with(&pipeline, &store).await?;
+        let file = setup.pipeline_path(&flags);
+        if let Some(file) = file
+            && let Ok(pipeline) = setup.pipeline(&flags)
+        {
+            status.compare_with(&pipeline, file, &store).await?;
         }
-        // Only needed to suggest a `classify` command.
-        if status.backlog.unlabelled > 0 || has_file {
-            status.defaults = default_labelling(setup, &store).await?;
-        }
+        status.labels_current = labels_current(setup, &store, &status.backlog).await?;
         Ok(status)
     }
 
@@ -124,36 +123,28 @@ impl Status {
     }
 }
 
-/// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here. The label set is
-/// unknown if the current one is damaged.
-async fn default_labelling(setup: &Setup, store: &Store) -> Result<ConfiguredDefaults, CliError> {
-    let flags = PipelineFlags { pipeline: None };
-    let model = find_model(&setup.settings().classify.model);
-    let mut defaults = ConfiguredDefaults {
-        has_pipeline_file: setup.pipeline_path(&flags).is_some(),
-        model: Some(folder::model_name(&model)),
-        ..ConfiguredDefaults::default()
-    };
-    let set = setup
-        .pipeline(&flags)
-        .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
-    let Ok(set) = set else {
-        return Ok(defaults);
-    };
+/// Returns true if `classify` without flags labels with the current model and label set, or if there are none yet.
+/// Returns false if that is unknown, because the settings or the current label set are invalid.
+async fn labels_current(
+    setup: &Setup,
+    store: &Store,
+    backlog: &LabellingState,
+) -> Result<bool, CliError> {
     let Some(target) = store.labels().current_target().await? else {
-        defaults.label_set = Some(set);
-        return Ok(defaults);
+        return Ok(true);
     };
+    let pipeline = setup.pipeline(&PipelineFlags { pipeline: None });
+    let set =
+        pipeline.and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
     let current = match store.labels().label_set(target.label_set).await {
-        Err(StoreError::Corrupt { .. }) => return Ok(defaults),
+        Err(StoreError::Corrupt { .. }) => return Ok(false),
         current => current?,
     };
-    defaults.is_original = current.is_calibrated_copy_of(&set);
     // `classify` uses the fit of a label set.
-    let base = current.fitted.as_ref().map(|fitted| &fitted.base);
-    let is_fit = base == Some(&set.hash());
-    defaults.label_set = Some(if is_fit { current } else { set });
-    Ok(defaults)
+    let base = current.fitted.as_ref().map(|fitted| fitted.base.clone());
+    let is_current = set.is_ok_and(|set| set.hash() == current.hash() || base == Some(set.hash()));
+    let model = folder::model_name(&find_model(&setup.settings().classify.model));
+    Ok(is_current && backlog.model.as_ref() == Some(&model))
 }
 
 fn as_json(status: &StatusReport) -> Value {

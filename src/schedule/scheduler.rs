@@ -86,7 +86,7 @@ impl Scheduler {
         let mut ended = Ended::default();
         let mut is_away = false;
         self.start(&mut running, stop, work).await?;
-        while !stop.is_cancelled() && !(once && running.is_empty()) {
+        while !(stop.is_cancelled() || once && running.is_empty()) {
             let wait = self.wait();
             tokio::select! {
                 () = async { clock.sleep(wait).await }, if !once => {}

@@ -3,11 +3,14 @@
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::{StatusReport, use_command};
+use super::StatusReport;
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
+
+/// The warning that a scheduler follows earlier schedules.
+pub const OUTDATED: &str = "the schedules in the pipeline file have changed since `topicmill schedule run` read them: restart it";
 
 /// Maximum ages; `None` disables a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed`,
-    /// `schedule_overdue`, `topic_failed` or `parked`.
+    /// `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
     pub problem: String,
@@ -61,6 +64,9 @@ impl Limits {
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
             problems.push(failed("scheduled_run_failed", text, run.finished_at));
         }
+        if status.is_scheduler_outdated {
+            problems.push(failed("scheduler_outdated", OUTDATED.to_owned(), None));
+        }
         for overdue in &status.overdue_schedules {
             let (text, due) = (overdue.to_string(), overdue.due_at);
             problems.push(failed("schedule_overdue", text, Some(due)));
@@ -77,10 +83,10 @@ impl Limits {
             );
             problems.push(failed("topic_failed", text, Some(topic.since)));
         }
-        let (posts, classify) = (status.backlog.parked, status.classify());
+        let posts = status.backlog.parked;
         if posts > 0 {
             let text = format!(
-                "{posts} posts are parked after repeated failures: `{classify} --select failed` retries them"
+                "{posts} posts are parked after repeated failures: `topicmill classify --select failed` retries them"
             );
             problems.push(failed("parked", text, None));
         }
@@ -122,13 +128,7 @@ impl Limits {
         let waits = "the oldest unlabelled post was stored";
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
-        let mut waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
-        if let (Some(found), Some(labelled)) = (&mut waiting, &status.other_labels) {
-            let command = use_command(labelled);
-            found.problem.extend([format!(
-                "; the newest of them have labels of a different model or label set: `{command}` makes those current"
-            )]);
-        }
+        let waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
         [collect, stored, waiting].into_iter().flatten()
     }
 }

@@ -1,38 +1,24 @@
 //! Renders the `status` text: headings with a few lines each, for a terminal of 24 lines and 80 columns.
 
 use chrono::TimeDelta;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 
 use crate::cli::{output, terminal};
-use crate::status::{FailedTopic, StatusReport, short_hash};
+use crate::status::{FailedTopic, OUTDATED, StatusReport, short_hash};
 use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and a gap.
-const INDENT: usize = 13;
-/// The maximum number of lines per heading; `--format json` has everything.
-const MOST_LINES: usize = 3;
-/// The maximum number of lines for an error, which ends with what to do.
-const MOST_ERROR_LINES: usize = 10;
+const FIRST_COLUMN: u16 = 13;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
 pub fn render(status: &StatusReport, url: &str) -> String {
-    let terminal_width = terminal::width();
-    let width = terminal_width
-        .unwrap_or(terminal::DEFAULT_WIDTH)
-        .min(WIDEST);
-    let lines = Lines {
-        width,
-        is_terminal: terminal_width.is_some(),
-    };
-    let now = day(status.now) + " UTC";
-    let room = width.saturating_sub(now.len() + 3);
-    let url = lines.cut(&sanitize::line(url), room);
-    let gap = " ".repeat(room.saturating_sub(terminal::columns(&url)) + 1);
-    let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
+        ("Database", Some(url.to_owned())),
+        ("Time", Some(day(status.now) + " UTC")),
         ("Running", Some(running(status))),
         ("Posts", Some(posts(status))),
         ("Labelled", labelled(status)),
@@ -40,112 +26,96 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Parked", parked(status)),
         ("Labels", labels(status)),
         ("Quality", quality(status)),
-        ("Other sets", other_backlogs(status)),
         ("Deletions", deletions(status)),
         ("Failing", failing(&status.failed_topics)),
         ("Schedules", schedules(status)),
         ("Gaps", gaps(status)),
     ];
-    for (name, answer) in answers {
-        text.extend(answer.map(|answer| lines.answer(name, &answer)));
-    }
-    text.push('\n');
-    text.push_str(&lines.stages(status));
+    let answers = answers.into_iter();
+    let answers = answers.filter_map(|(name, answer)| Some([name.to_owned(), answer?]));
     let next = status.next();
     let command = next.command.map_or(String::new(), |it| format!("`{it}`: "));
-    text.push_str(&lines.answer("Next", &format!("{command}{}", next.why)));
-    text
+    let next = ["Next".to_owned(), format!("{command}{}", next.why)];
+    let mut below: Vec<_> = status
+        .stages
+        .iter()
+        .filter_map(|last| error(status, last))
+        .collect();
+    below.push(next);
+    let [above, below] = [answers.collect(), below].map(|rows| aligned(layout(rows), false));
+    let stages = aligned(layout(stages(status)), true);
+    [above, stages, below].join("\n")
 }
 
-struct Lines {
-    width: usize,
-    is_terminal: bool,
+/// Creates a table without borders that wraps text to the width of the terminal.
+fn layout<const N: usize>(rows: Vec<[String; N]>) -> Table {
+    let width = terminal::width().unwrap_or(terminal::DEFAULT_WIDTH);
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(width.min(WIDEST)).unwrap_or(u16::MAX));
+    for row in rows {
+        table.add_row(row.map(|cell| sanitize::line(&cell).into_owned()));
+    }
+    table
 }
 
-impl Lines {
-    fn cut(&self, text: &str, room: usize) -> String {
-        if self.is_terminal {
-            terminal::cut(text, room).into_owned()
-        } else {
-            text.to_owned()
+fn aligned(mut table: Table, has_numbers: bool) -> String {
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::Absolute(Width::Fixed(FIRST_COLUMN)));
+    }
+    if has_numbers {
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+    lines.collect()
+}
 
-    fn answer(&self, name: &str, text: &str) -> String {
-        self.wrapped(name, text, MOST_LINES)
+/// Returns the last good run of each stage and its runs in the last day, below the names of the columns.
+fn stages(status: &StatusReport) -> Vec<[String; 6]> {
+    let columns = [
+        "Stage",
+        "last good run",
+        "runs in 24 h",
+        "failed",
+        "posts",
+        "new",
+    ];
+    let mut rows = vec![columns.map(str::to_owned)];
+    let mut stages: Vec<&LastRun> = status.stages.iter().collect();
+    stages.sort_by_key(|last| last.stage.as_str());
+    for last in stages {
+        let good = last
+            .good_at
+            .map(|at| format!("{} ago", format_duration(status.since(at))));
+        let day = status.last_day.iter().find(|day| day.stage == last.stage);
+        let sum = |figure: fn(&StageRuns) -> i64| number(day.map_or(0, figure));
+        rows.push([
+            last.stage.to_string(),
+            good.unwrap_or_else(|| "never".to_owned()),
+            sum(|day| day.runs),
+            sum(|day| day.failed),
+            sum(|day| day.posts),
+            sum(|day| day.new),
+        ]);
     }
+    rows
+}
 
-    /// Formats a heading and its text; on a terminal, at most `most` lines.
-    fn wrapped(&self, name: &str, text: &str, most: usize) -> String {
-        let room = self.width.saturating_sub(INDENT + 1).max(16);
-        let wrapped = output::wrap_to(&sanitize::line(text), room);
-        let mut lines: Vec<&str> = wrapped.lines().collect();
-        let rest;
-        if self.is_terminal && lines.len() > most {
-            rest = lines.split_off(most - 1).join(" ");
-            lines.push(&rest);
-        }
-        let mut name = name;
-        let lines = lines.iter().map(|line| {
-            let name = std::mem::take(&mut name);
-            let line = format!(" {name:INDENT$}{}", self.cut(line, room));
-            format!("{}\n", line.trim_end())
-        });
-        lines.collect()
-    }
-
-    /// Formats a row of the table of stages; on a narrow terminal, only its first columns.
-    fn row(&self, stage: &str, cells: &[String; 5]) -> String {
-        const WIDTHS: [usize; 5] = [14, 13, 8, 12, 12];
-        let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
-        for (cell, room) in cells.iter().zip(WIDTHS) {
-            wide += room;
-            if wide <= self.width {
-                line.extend([format!("{cell:>room$}")]);
-            }
-        }
-        format!("{}\n", line.trim_end())
-    }
-
-    /// Formats each stage's runs in the last day and the error from its last run.
-    fn stages(&self, status: &StatusReport) -> String {
-        if status.stages.is_empty() && status.last_day.is_empty() {
-            return String::new();
-        }
-        let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
-        let mut text = self.row("Stage", &columns.map(str::to_owned));
-        let mut stages: Vec<&LastRun> = status.stages.iter().collect();
-        stages.sort_by(|a, b| a.stage.as_str().cmp(b.stage.as_str()));
-        for last in stages {
-            let good = last
-                .good_at
-                .map(|at| format!("{} ago", format_duration(status.since(at))));
-            let day = status.last_day.iter().find(|day| day.stage == last.stage);
-            let sum = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
-            let new = Some(sum(|day| day.new)).filter(|new| *new > 0);
-            let cells = [
-                good.unwrap_or_else(|| "never".to_owned()),
-                number(sum(|day| day.runs)),
-                number(sum(|day| day.failed)),
-                number(sum(|day| day.posts)),
-                new.map_or(String::new(), number),
-            ];
-            text.push_str(&self.row(last.stage.as_str(), &cells));
-        }
-        for last in status.stages.iter().filter(|last| last.is_bad()) {
-            let error = last.error.as_deref().unwrap_or("no error is recorded");
-            let ended = format_duration(status.since(last.finished_at));
-            let described = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
-            let name = if last.status == RunStatus::Crashed {
-                "Crashed"
-            } else {
-                "Failed"
-            };
-            text.push_str(&self.wrapped(name, &described, MOST_ERROR_LINES));
-        }
-        text.push('\n');
-        text
-    }
+/// Returns the error of a stage's last run, if it failed or crashed.
+fn error(status: &StatusReport, last: &LastRun) -> Option<[String; 2]> {
+    let name = match last.status {
+        RunStatus::Crashed => "Crashed",
+        RunStatus::Failed => "Failed",
+        _ => return None,
+    };
+    let error = last.error.as_deref().unwrap_or("no error is recorded");
+    let ended = format_duration(status.since(last.finished_at));
+    let text = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
+    Some([name.to_owned(), text])
 }
 
 /// Joins descriptions on one line; `None` if there are none.
@@ -234,9 +204,8 @@ fn parked(status: &StatusReport) -> Option<String> {
     });
     let posts = Some(status.backlog.parked).filter(|posts| *posts > 0)?;
     Some(format!(
-        "{} after repeated failures; `{} --select failed` retries them: {}",
+        "{} after repeated failures: {}",
         number(posts),
-        status.classify(),
         reasons.unwrap_or_default()
     ))
 }
@@ -252,7 +221,8 @@ fn schedules(status: &StatusReport) -> Option<String> {
     let failed = described
         .map(|described| format!("{described}; `topicmill schedule list` shows the errors"));
     let overdue = status.overdue_schedules.first().map(ToString::to_string);
-    let parts: Vec<String> = overdue.into_iter().chain(failed).collect();
+    let outdated = status.is_scheduler_outdated.then(|| OUTDATED.to_owned());
+    let parts: Vec<String> = outdated.into_iter().chain(overdue).chain(failed).collect();
     Some(parts.join("; ")).filter(|text| !text.is_empty())
 }
 
@@ -270,17 +240,6 @@ fn quality(status: &StatusReport) -> Option<String> {
         text.extend([format!(" (`{REVIEW_COMMAND}`, then /review)")]);
     }
     Some(text)
-}
-
-fn other_backlogs(status: &StatusReport) -> Option<String> {
-    join_all(&status.other_backlogs, |other| {
-        let (set, version) = (&other.label_set, short_hash(&other.label_set_hash));
-        let posts = number(other.posts);
-        format!(
-            "{posts} posts are waiting for {set} {version} by {}",
-            other.model
-        )
-    })
 }
 
 fn deletions(status: &StatusReport) -> Option<String> {
