@@ -28,7 +28,6 @@ use topicmill_store::{
 pub use self::limits::{Limits, OUTDATED, Problem};
 pub use self::next::NextCommand;
 pub use self::topics::FailedTopic;
-pub(crate) use topicmill_score::short_hash;
 
 /// Number of latest runs in the JSON output.
 const RECENT_RUNS: u32 = 5;
@@ -291,9 +290,4 @@ async fn measured_quality(store: &Store) -> Result<Option<MeasuredQuality>, Stor
         }
         quality => quality,
     }
-}
-
-/// Shortens a hash as `labels list` does.
-pub(crate) fn short_hash(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
 }

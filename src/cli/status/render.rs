@@ -4,10 +4,11 @@ use chrono::TimeDelta;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 
 use crate::cli::{output, terminal};
-use crate::status::{FailedTopic, OUTDATED, StatusReport, short_hash};
+use crate::status::{FailedTopic, OUTDATED, StatusReport};
 use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_review::quality::REVIEW_COMMAND;
+use topicmill_score::short_hash;
 use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and a gap.
