@@ -160,7 +160,7 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
         (
             "[[classify]]\nworkers = 3\n",
             &[],
-            &["`classify` is a section, written [classify], with agreement,"],
+            &["`classify` is a section, written [classify], with batch_tokens,"],
         ),
     ] {
         let refused = refusal(file, variables);
