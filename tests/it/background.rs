@@ -194,7 +194,7 @@ fn an_invalid_background_is_rejected() {
         ("background = \"nowhere.toml\"", FOOD, "(os error 2)"),
         ("background = \"redit\"", FOOD, "use \"reddit\""),
         ("background = \"bad.toml\"", FOOD, "is empty"),
-        ("background = 3", FOOD, "a string in quotes"),
+        ("background = 3", FOOD, "line 3, column 14"),
         (chess, FOOD, "no topic `chess`"),
         (BACKGROUND, ("other", "the rest"), "a different slug"),
     ] {

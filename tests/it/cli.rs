@@ -474,10 +474,12 @@ fn a_watcher_stops_when_its_database_file_is_replaced() {
     let mut command = program.command("classify --watch");
     let mut watcher = command.stderr(Stdio::piped()).spawn().unwrap();
     wait_for_labels(&mut watcher, &program, 5);
-    for end in ["", "-wal", "-shm"] {
+    // A complete file is renamed into place: the watcher may open it at any moment.
+    program.ok("--database sqlite:new.db db create");
+    for end in ["-wal", "-shm"] {
         drop(std::fs::remove_file(format!("{path}{end}")));
     }
-    program.ok("db create");
+    std::fs::rename(program.path("new.db"), path).unwrap();
     let ended = watcher.wait_with_output().unwrap();
     assert!(!ended.status.success());
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -110,29 +110,6 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
     assert_eq!(stored, *counts);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_summary_line_has_fields_in_json_logs() {
-    let server = busy_once().await;
-    let program = Program::new();
-    let ran = collect(&program, &server.uri(), &["--log-format", "json"]);
-    let last: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
-    for (field, value) in [
-        ("topics", json!(2)),
-        ("not_ok", json!(1)),
-        ("posts", json!(2)),
-        ("new", json!(2)),
-        ("requests", json!(4)),
-        ("retries", json!(1)),
-        ("by_status", json!("200=2 403=1 429=1")),
-        ("quota_left", json!(966.0)),
-    ] {
-        assert_eq!(last[field], value, "{field} in {last}");
-    }
-    assert!(last["retry_after_secs"].as_f64() >= Some(1.0), "{last}");
-    let message = last["message"].as_str().unwrap();
-    assert!(message.starts_with("collected 2 topics: 2 posts"), "{last}");
-}
-
 /// Strings that must not be logged: credentials, the token, and every word of a post.
 const FORBIDDEN: [&str; 9] = [
     "hush-secret",

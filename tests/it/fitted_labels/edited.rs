@@ -72,7 +72,7 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
         ),
         (
             with("scale = ", "scale = \"x\" # "),
-            "`fitted`: invalid type",
+            "column 9: invalid type: string \"x\", expected f64",
         ),
         (
             with("label = \"video games\"", "label = \"chess\""),
