@@ -1,6 +1,6 @@
 //! Attacks that once succeeded, one test for each, on both databases where applicable.
 //!
-//! `docs/security.md` lists the trust boundaries, the promises, and the tests for each promise.
+//! `.github/SECURITY.md` lists the trust boundaries and the promises.
 
 mod classify;
 mod clocks;
