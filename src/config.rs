@@ -180,7 +180,6 @@ pub fn load(
         let Some((default, _)) = defaults.get(&key) else {
             return Err(unknown_key(key, origin, &defaults));
         };
-        let value = as_list(value, default);
         let text = check_kind(&key, &value, default, &origin)?;
         builder = builder.set_override(&key, value).map_err(shape)?;
         values.insert(key, (text, origin));
@@ -420,10 +419,6 @@ fn check_kind(
                 .ok(),
             format!("{shown} is neither true nor false"),
         ),
-        (ValueKind::Array(_), kind) => {
-            let wrong = "expected a list of strings, such as [\"program\", \"argument\"]";
-            (list_text(kind), wrong.to_owned())
-        }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
             // `batch_tokens = 512` means the same as `"512"`.
@@ -448,32 +443,6 @@ fn whole(kind: &ValueKind) -> Option<u64> {
         ValueKind::String(text) => text.parse().ok(),
         _ => None,
     }
-}
-
-/// Converts a string from the environment to the list that its setting needs: a JSON array, or a single string.
-fn as_list(value: Value, default: &Value) -> Value {
-    let (ValueKind::Array(_), ValueKind::String(text)) = (&default.kind, &value.kind) else {
-        return value;
-    };
-    match serde_json::from_str::<Vec<String>>(text) {
-        Ok(list) => Value::from(list),
-        Err(_) if text.trim_start().starts_with('[') => value,
-        Err(_) if text.is_empty() => Value::from(Vec::<String>::new()),
-        Err(_) => Value::from(vec![text.clone()]),
-    }
-}
-
-/// Formats a list of strings as JSON.
-fn list_text(kind: &ValueKind) -> Option<String> {
-    let ValueKind::Array(values) = kind else {
-        return None;
-    };
-    let texts = values.iter().map(|value| match &value.kind {
-        ValueKind::String(text) => Some(text.as_str()),
-        _ => None,
-    });
-    let texts: Vec<&str> = texts.collect::<Option<_>>()?;
-    Some(serde_json::json!(texts).to_string())
 }
 
 #[cfg(test)]
