@@ -190,7 +190,7 @@ async fn an_import_killed_at_any_step_equals_an_undisturbed_one() {
 }
 
 async fn import_is_killed(times: (usize, usize)) {
-    const POSTS_OF_DUMP: usize = 24_000;
+    const POSTS_OF_DUMP: usize = 36_000;
     let program = Program::new();
     let pipeline = pipeline(&program);
     // Every fourth post is filtered out.
