@@ -10,7 +10,7 @@ const MAX_WAITING_SHARE: f64 = 0.03;
 /// Minimum share of a collect run's time spent in waits for the source's rate limits that makes the source the limit.
 const MIN_SOURCE_SHARE: f64 = 0.5;
 
-/// What limits the speed of a run.
+/// Part that limits the speed of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The model, on a GPU.
@@ -41,7 +41,7 @@ pub struct Bottleneck {
     pub limit: Limit,
     /// The figures, as part of a sentence.
     pub why: String,
-    /// What to change.
+    /// Change that would help.
     pub change: &'static str,
 }
 

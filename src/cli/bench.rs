@@ -70,7 +70,7 @@ pub struct Bench {
     format: OutputFormat,
 }
 
-/// What is measured.
+/// Texts and settings to measure.
 struct Workload {
     choice: ModelChoice,
     set: LabelSet,

@@ -12,7 +12,7 @@ use topicmill_store::ScheduleState;
 /// Maximum delay of the first run of a new schedule: the minute of its due time, and another minute for a busy machine.
 const ON_TIME: TimeDelta = TimeDelta::minutes(2);
 
-/// What to do next for a schedule.
+/// Next step for a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Nothing is due.

@@ -42,7 +42,7 @@ pub struct Scheduler {
 pub struct Ended {
     /// All runs.
     pub runs: usize,
-    /// Those that failed or were partial.
+    /// Scheduled runs that failed or were partial.
     pub failed: usize,
 }
 

@@ -78,8 +78,8 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
     let runs = "INSERT INTO scheduled_runs (schedule, due_at, status, started_at, finished_at) VALUES \
          ('broken', '2026-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
          ('broken', '2999-01-01T00:00:00+00:00', 'done', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
-         ('mended', '2026-01-01T00:00:00+00:00', 'done', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
-         ('mended', '2999-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00')";
+         ('repaired', '2026-01-01T00:00:00+00:00', 'done', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
+         ('repaired', '2999-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00')";
     scene.execute(runs);
     let failed = scene.json("status")["failed_scheduled_runs"].take();
     assert_eq!(failed.as_array().unwrap().len(), 1, "{failed}");
