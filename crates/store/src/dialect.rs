@@ -125,8 +125,8 @@ pub trait Dialect:
     /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
     /// planner would read the whole backlog for each post in a claim.
     const ANALYZE_BACKLOG: Option<&'static str>;
-    /// The operator LIKE, for a column on its left. Ignores the case of ASCII letters.
-    const LIKE: &'static str;
+    /// The title and body of a post `p` for the left side of LIKE, with a pattern whose ASCII letters are small.
+    const SEARCHED: &'static str;
     /// Expression for the database's time.
     const NOW: &'static str;
     /// Query that returns 1 if the table of applied migrations exists, otherwise 0.

@@ -76,7 +76,7 @@ impl Dialect for Postgres {
     const BULK_LOGITS: bool = true;
     const IN_JSON_ARRAY: &'static str = "(SELECT json_array_elements_text($1::json))";
     const ANALYZE_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
-    const LIKE: &'static str = "COLLATE \"C\" ILIKE";
+    const SEARCHED: &'static str = "lower((p.title || chr(10) || p.selftext) COLLATE \"C\")";
     const NOW: &'static str = "CURRENT_TIMESTAMP";
     // Other schemas in the database may belong to another topicmill installation, or to a different program that uses
     // sqlx.

@@ -49,7 +49,7 @@ impl Dialect for Sqlite {
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
     const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
-    const LIKE: &'static str = "LIKE";
+    const SEARCHED: &'static str = "p.title || char(10) || p.selftext";
     // The format that sqlx uses for times. It sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =

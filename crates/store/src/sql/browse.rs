@@ -84,13 +84,9 @@ fn push_filter<DB: Dialect>(
     for word in &filter.words {
         let mut either = " AND (";
         for form in forms(word) {
-            for column in ["title", "selftext"] {
-                select
-                    .push(either)
-                    .push(format!("p.{column} {} ", DB::LIKE));
-                select.push_bind(like_pattern(&form)).push(" ESCAPE '~'");
-                either = " OR ";
-            }
+            select.push(either).push(DB::SEARCHED).push(" LIKE ");
+            select.push_bind(like_pattern(&form)).push(" ESCAPE '~'");
+            either = " OR ";
         }
         select.push(")");
     }
@@ -131,14 +127,14 @@ fn forms(word: &str) -> Vec<String> {
     ]
 }
 
-/// Returns a LIKE pattern for texts that contain a string.
+/// Returns a LIKE pattern for texts that contain a string, in upper or lower case.
 fn like_pattern(text: &str) -> String {
     let mut pattern = String::from("%");
     for c in text.chars() {
         if matches!(c, '%' | '_' | '~') {
             pattern.push('~');
         }
-        pattern.push(c);
+        pattern.push(c.to_ascii_lowercase());
     }
     pattern + "%"
 }

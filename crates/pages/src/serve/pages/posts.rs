@@ -215,10 +215,12 @@ pub async fn page(
     let store = serving.store.posts();
     // One more post shows whether there is a next page.
     let limit = u32::try_from(PAGE + 1).expect("a page is small");
-    let mut posts = store.list_posts(target, &filter, limit).await?;
+    let (mut posts, counts) = tokio::try_join!(
+        store.list_posts(target, &filter, limit),
+        store.count_posts()
+    )?;
     let has_more = posts.len() > PAGE;
     posts.truncate(PAGE);
-    let counts = store.count_posts().await?;
     let outcomes = counts.all_outcomes();
     let outcomes = outcomes.into_iter().map(|(outcome, posts)| {
         let name = outcome_name(&outcome, &labels);
