@@ -16,7 +16,7 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_core::{
     AuthorPolicy, FailureKind, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Rejections, Timestamp,
     Topic, TopicReport,
@@ -83,8 +83,8 @@ impl ReadOptions {
 
 /// The destination of posts.
 pub struct Sink<'a> {
-    /// The worker, with the run that the posts belong to.
-    pub worker: Worker<'a>,
+    /// The run that the posts belong to.
+    pub run: Run<'a>,
     /// Policy for author names.
     pub authors: AuthorPolicy,
 }
@@ -92,7 +92,7 @@ pub struct Sink<'a> {
 /// Collects all topics, several concurrently under one request quota. `progress` receives the number of newly finished
 /// topics.
 ///
-/// If the worker is stopped, the pages read so far are stored. `reports` gets one entry per topic, in the order of
+/// If the run is stopped, the pages read so far are stored. `reports` gets one entry per topic, in the order of
 /// `topics`, even if an error ends the run; unfinished topics are `stopped`.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub async fn collect(
     // All entries are added before the first topic is read, so that each topic has one even after an error.
     reports.extend(topics.iter().map(new_report));
     // Cancelled by a signal, or by a rejection that every topic would get.
-    let halt = sink.worker.stop.child_token();
+    let halt = sink.run.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
         .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
@@ -273,7 +273,7 @@ impl Reader<'_, '_> {
             topic,
             ..
         } = *self.read;
-        let (store, clock) = (sink.worker.store, sink.worker.clock);
+        let (store, clock) = (sink.run.store, sink.run.clock);
         let (kind, subreddit) = (source.kind(), self.subreddit);
         let known = store
             .posts()
@@ -299,7 +299,7 @@ impl Reader<'_, '_> {
     /// Returns the time of the newest post that is not dated in the future, because a watermark must not be later than
     /// now.
     fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p ReadyPost>) -> Option<Timestamp> {
-        let now = self.read.sink.worker.clock.now().into();
+        let now = self.read.sink.run.clock.now().into();
         let times = posts.into_iter().map(|post| post.created_at);
         times.filter(|time| *time <= now).max()
     }
@@ -318,7 +318,7 @@ impl Reader<'_, '_> {
         } = *self.read;
         let received = posts.len() as u64;
         let page = Page {
-            run: sink.worker.run,
+            run: sink.run.id,
             source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
@@ -326,9 +326,9 @@ impl Reader<'_, '_> {
             after,
             newest,
             posts,
-            now: sink.worker.clock.now().into(),
+            now: sink.run.clock.now().into(),
         };
-        let stored = sink.worker.store.posts().save_pages(&[page], None).await?;
+        let stored = sink.run.store.posts().save_pages(&[page], None).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

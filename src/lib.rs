@@ -86,7 +86,7 @@ pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;
 pub mod report_files;
+pub mod run;
 pub mod schedule;
 pub mod status;
 pub mod telemetry;
-pub mod worker;

@@ -23,7 +23,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 use topicmill_core::{AuthorPolicy, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
 
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_score::{LabelSet, Models, hex};
 use topicmill_sources::file::dump::{self, FileError, FileOptions};
 use topicmill_sources::page::Source;
@@ -135,17 +135,17 @@ impl Context {
         } else {
             AuthorPolicy::Hashed(self.store.posts().author_key().await?)
         };
-        let worker = self.worker(run);
-        Ok(Sink { worker, authors })
+        let run = self.run(run);
+        Ok(Sink { run, authors })
     }
 
-    fn worker(&self, run: RunId) -> Worker<'_> {
-        Worker {
+    fn run(&self, id: RunId) -> Run<'_> {
+        Run {
             store: &self.store,
             clock: &self.clock,
             stop: &self.stop,
-            name: &self.worker,
-            run,
+            worker: &self.worker,
+            id,
         }
     }
 
@@ -319,12 +319,12 @@ impl Context {
         progress: classify::OnLabelStep<'_>,
     ) -> Result<(ClassifyCounts, RunStatus), BacklogError> {
         let work = async |run, done: &mut ClassifyCounts| {
-            let worker = self.worker(run);
+            let run = self.run(run);
             let on_step = |step| match step {
                 LabelStep::Counted(new) => self.metrics.add_labelled(&new),
                 step => progress(step),
             };
-            classify::label(&worker, models, set, options, &on_step, done).await
+            classify::label(&run, models, set, options, &on_step, done).await
         };
         self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
             let whole = done.failed == 0 && done.parked == 0;
@@ -349,8 +349,8 @@ impl Context {
             quota::share(reddit, &self.store, &self.clock);
         }
         let work = async |run, report: &mut PurgeCounts| {
-            let worker = self.worker(run);
-            purge::purge(&worker, plan, reddit, progress, report).await
+            let run = self.run(run);
+            purge::purge(&run, plan, reddit, progress, report).await
         };
         self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
             // With `leave_file`, or on a server, remaining bytes are expected.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
 
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
@@ -94,15 +94,15 @@ pub type OnChecked<'a> = &'a (dyn Fn(u64) + Send + Sync);
 /// # Errors
 /// See [`PurgeError`]; `report` contains what was done before.
 pub async fn purge(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let ended = run_steps(worker, plan, reddit, progress, report).await;
+    let ended = run_steps(run, plan, reddit, progress, report).await;
     // Before `ended?`, because data that was purged before an error must also be removed from the file.
-    let rewritten = rewrite(worker, plan, report).await;
+    let rewritten = rewrite(run, plan, report).await;
     ended?;
     Ok(rewritten?)
 }
@@ -110,27 +110,27 @@ pub async fn purge(
 /// Rewrites the files of a SQLite database, so that no bytes of this purge or an earlier one remain. The tables of a
 /// PostgreSQL server are shared, and are only rewritten on request.
 async fn rewrite(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     plan: &PurgePlan,
     report: &mut PurgeCounts,
 ) -> Result<(), StoreError> {
-    report.lingers = worker.store.purging().is_rewrite_due().await?;
+    report.lingers = run.store.purging().is_rewrite_due().await?;
     if !report.lingers {
         return Ok(());
     }
-    if matches!(worker.store, Store::Postgres(_)) {
+    if matches!(run.store, Store::Postgres(_)) {
         tracing::info!(
             "PostgreSQL keeps the bytes of deleted rows in its files until `topicmill db vacuum` rewrites them"
         );
         return Ok(());
     }
-    if plan.leave_file || worker.stop.is_cancelled() {
+    if plan.leave_file || run.stop.is_cancelled() {
         tracing::warn!(
             "bytes of purged data may remain in the file until the next purge, or `topicmill db vacuum`, rewrites it"
         );
         return Ok(());
     }
-    let rewritten = worker.store.purging().rewrite().await?;
+    let rewritten = run.store.purging().rewrite().await?;
     report.lingers = rewritten != Rewritten::Complete;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of purged data remain in the database's files: {remedy}");
@@ -139,33 +139,33 @@ async fn rewrite(
 }
 
 async fn run_steps(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     // Steps without requests first.
-    purge_requested(worker, &plan.ids, report).await?;
+    purge_requested(run, &plan.ids, report).await?;
     if !plan.authors.is_empty() {
-        let posts = posts_by(worker, &plan.authors).await?;
-        purge_requested(worker, &posts, report).await?;
+        let posts = posts_by(run, &plan.authors).await?;
+        purge_requested(run, &posts, report).await?;
     }
     if let Some(hours) = plan.retention_hours {
         if !plan.trusts_clock {
-            check_clock(worker).await?;
+            check_clock(run).await?;
         }
-        purge_old_texts(worker, hours, report).await?;
+        purge_old_texts(run, hours, report).await?;
     }
     let checked = match (plan.check, reddit) {
-        (Some(check), Some(reddit)) => check_deleted(worker, check, reddit, progress, report).await,
+        (Some(check), Some(reddit)) => check_deleted(run, check, reddit, progress, report).await,
         _ => Ok(()),
     };
-    warn_about_fits(worker, report.gold).await?;
+    warn_about_fits(run, report.gold).await?;
     checked
 }
 
-impl Worker<'_> {
+impl Run<'_> {
     fn now(&self) -> Timestamp {
         self.clock.now().into()
     }
@@ -180,17 +180,17 @@ impl Worker<'_> {
 
 /// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
 /// server's clock is used instead.
-async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
-    let now = worker.now();
+async fn check_clock(run: &Run<'_>) -> Result<(), PurgeError> {
+    let now = run.now();
     let day = TimeDelta::days(1);
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
-    match worker
+    match run
         .store
         .runs()
         .last_run_start(before.into(), after.into())
         .await?
     {
-        _ if matches!(worker.store, Store::Postgres(_)) => Ok(()),
+        _ if matches!(run.store, Store::Postgres(_)) => Ok(()),
         Some(last)
             if !(-day..MAX_CLOCK_JUMP).contains(&(now.as_datetime() - last.as_datetime())) =>
         {
@@ -207,11 +207,11 @@ fn add(report: &mut PurgeCounts, purged: Purged) {
 }
 
 /// Warns that fitted label sets keep what they learned from gold labels that were deleted with their posts.
-async fn warn_about_fits(worker: &Worker<'_>, gold: u64) -> Result<(), StoreError> {
+async fn warn_about_fits(run: &Run<'_>, gold: u64) -> Result<(), StoreError> {
     if gold == 0 {
         return Ok(());
     }
-    let fits = match worker.store.gold().fits().await {
+    let fits = match run.store.gold().fits().await {
         Err(error @ StoreError::Corrupt { .. }) => {
             tracing::warn!(
                 gold,
@@ -232,22 +232,19 @@ async fn warn_about_fits(worker: &Worker<'_>, gold: u64) -> Result<(), StoreErro
 }
 
 async fn purge_requested(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     ids: &[(Fullname, PurgeReason)],
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     for chunk in ids.chunks(BATCH as usize) {
-        if worker.stop.is_cancelled() {
+        if run.stop.is_cancelled() {
             break;
         }
         let checked = Checked {
             gone: chunk.to_vec(),
             ..Checked::default()
         };
-        let purged = worker
-            .store
-            .purging()
-            .purge(worker.run, &checked, worker.now());
+        let purged = run.store.purging().purge(run.id, &checked, run.now());
         add(report, purged.await?);
         report.requested += chunk.len() as u64;
     }
@@ -256,10 +253,10 @@ async fn purge_requested(
 
 /// Finds the posts of authors, whose names are stored as hashes or, with `collect.store_author`, unchanged.
 async fn posts_by(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     authors: &[String],
 ) -> Result<Vec<(Fullname, PurgeReason)>, StoreError> {
-    let store = worker.store;
+    let store = run.store;
     let policy = AuthorPolicy::Hashed(store.posts().author_key().await?);
     let mut posts = Vec::new();
     for author in authors {
@@ -291,36 +288,32 @@ async fn posts_by(
 }
 
 async fn purge_old_texts(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     hours: u32,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let before = worker.hours_ago(hours).await?;
+    let before = run.hours_ago(hours).await?;
     // The clocks of machines differ a little. A post that was stored more than a day in the future got its time from a
     // wrong clock. It counts as due, because otherwise it would not be due for a long time.
-    let future = worker
+    let future = run
         .store
         .purging()
-        .database_now(worker.now())
+        .database_now(run.now())
         .await?
         .as_datetime()
         + TimeDelta::days(1);
-    let odd = worker
-        .store
-        .purging()
-        .count_texts_after(future.into())
-        .await?;
+    let odd = run.store.purging().count_texts_after(future.into()).await?;
     if odd > 0 {
         tracing::warn!(
             posts = odd,
             "posts whose storage time is in the future count as due, because a clock was wrong"
         );
     }
-    while !worker.stop.is_cancelled() {
-        let store = worker.store;
+    while !run.stop.is_cancelled() {
+        let store = run.store;
         let taken = store
             .purging()
-            .purge_texts(before, future.into(), BATCH, worker.now())
+            .purge_texts(before, future.into(), BATCH, run.now())
             .await?;
         report.texts += taken;
         if taken == 0 {
@@ -331,30 +324,30 @@ async fn purge_old_texts(
 }
 
 async fn check_deleted(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     check: Check,
     reddit: &Reddit,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let started = worker.now();
+    let started = run.now();
     let due = Due {
         sample: reddit.kind() == SourceKind::Sample,
-        before: worker.hours_ago(check.older_than_hours).await?,
+        before: run.hours_ago(check.older_than_hours).await?,
     };
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);
-    while report.requests < budget && !worker.stop.is_cancelled() {
+    while report.requests < budget && !run.stop.is_cancelled() {
         // Posts without a verdict remain due and would be returned first again; skip them.
         let limit = INFO_LIMIT + unclear;
-        let due = worker.store.purging().posts_due(due, limit).await?;
+        let due = run.store.purging().posts_due(due, limit).await?;
         let due: Vec<Fullname> = due.into_iter().skip(unclear as usize).collect();
         if due.is_empty() {
             break;
         }
         let answer = tokio::select! {
-            answer = fetch_states(worker.store, reddit, &due, report, budget) => answer?,
-            () = worker.stop.cancelled() => break,
+            answer = fetch_states(run.store, reddit, &due, report, budget) => answer?,
+            () = run.stop.cancelled() => break,
         };
         report.checked += due.len() as u64;
         progress(due.len() as u64);
@@ -367,18 +360,14 @@ async fn check_deleted(
         add_crosspost_states(&mut checked, &states, report);
         checked.crossposts = crossposts;
         // A clock that was set back must not make the same posts due again.
-        let now = worker.now().max(started);
+        let now = run.now().max(started);
         add(
             report,
-            worker
-                .store
-                .purging()
-                .purge(worker.run, &checked, now)
-                .await?,
+            run.store.purging().purge(run.id, &checked, now).await?,
         );
     }
-    report.left = worker.store.purging().count_due(due).await?;
-    report.reconciled = worker.store.purging().note_reconciled(due).await?;
+    report.left = run.store.purging().count_due(due).await?;
+    report.reconciled = run.store.purging().note_reconciled(due).await?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::worker::Worker;
+use topicmill::run::Run;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::{Stage, TextHash};
@@ -467,12 +467,12 @@ impl Bench {
         let began = self.clock.elapsed();
         let tasks = (0..workers).map(async |_| -> Outcome<u64> {
             let store = Store::open(&self.url, Access::Existing).await?;
-            let worker = Worker {
+            let run = Run {
                 store: &store,
                 clock: &self.clock,
                 stop: &stop,
-                name: "bench",
-                run: self.run,
+                worker: "bench",
+                id: self.run,
             };
             let options = Options {
                 lease: LEASE,
@@ -486,7 +486,7 @@ impl Bench {
             let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
             let mut done = ClassifyCounts::default();
             classify::label(
-                &worker,
+                &run,
                 vec![labeler.into()],
                 set,
                 &options,

@@ -19,7 +19,7 @@ use super::retry::Retry;
 use super::tally::Tally;
 use super::targets::{Targets, prepare, targets, vectors_of_small};
 use super::{BacklogError, OnLabelStep, Options};
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_core::record::StageTimes;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::rescore::stored_logits;
@@ -115,7 +115,7 @@ enum Event {
 
 /// State that all lanes of a process share.
 pub(super) struct Shared<'a> {
-    pub worker: &'a Worker<'a>,
+    pub run: &'a Run<'a>,
     pub retry: Retry<'a>,
     /// Cancelled by a signal, or when one lane fails.
     pub halt: CancellationToken,
@@ -152,13 +152,13 @@ pub(super) struct Shared<'a> {
 impl<'a> Shared<'a> {
     /// Prepares the label set for the models, and finds or inserts the rows that results refer to.
     pub(super) async fn new(
-        worker: &'a Worker<'a>,
+        run: &'a Run<'a>,
         models: &mut [Models],
         set: &'a LabelSet,
         options: &'a Options,
         progress: OnLabelStep<'a>,
     ) -> Result<Self, BacklogError> {
-        let (store, lanes) = (worker.store, models.len() as u64);
+        let (store, lanes) = (run.store, models.len() as u64);
         let first = &mut models[0];
         let prepared = prepare(store, first, set).await?;
         let small = first.small.as_mut();
@@ -167,7 +167,7 @@ impl<'a> Shared<'a> {
             target,
             large_target,
             logits_model,
-        } = targets(worker, first, set).await?;
+        } = targets(run, first, set).await?;
         let hypotheses = store.labels().ensure_hypotheses(prepared.keys()).await?;
         if let Some(vectors) = prepared.label_vectors() {
             store
@@ -176,9 +176,9 @@ impl<'a> Shared<'a> {
                 .await?;
         }
         Ok(Self {
-            worker,
-            retry: Retry::new(worker, options.watch),
-            halt: worker.stop.child_token(),
+            run,
+            retry: Retry::new(run, options.watch),
+            halt: run.stop.child_token(),
             target,
             large_target,
             set,
@@ -241,11 +241,7 @@ impl Shared<'_> {
         events: mpsc::Sender<Event>,
     ) -> impl Future<Output = Result<Engine, BacklogError>> + use<> {
         let (prepared, hypotheses) = (Arc::clone(&self.prepared), Arc::clone(&self.hypotheses));
-        let (model, clock, stop) = (
-            self.logits_model,
-            self.worker.clock.clone(),
-            self.halt.clone(),
-        );
+        let (model, clock, stop) = (self.logits_model, self.run.clock.clone(), self.halt.clone());
         blocking(move || {
             let mut stages = StageTimes::default();
             let scoring = Scoring {
@@ -271,7 +267,7 @@ impl Shared<'_> {
         windows: mpsc::Sender<Window>,
         stages: &mut StageTimes,
     ) -> Result<(), BacklogError> {
-        let clock = self.worker.clock;
+        let clock = self.run.clock;
         while !self.halt.is_cancelled() {
             // Reserved first, so that posts are claimed only when the engine is about to need them.
             let Ok(permit) = windows.reserve().await else {
@@ -335,12 +331,10 @@ impl Shared<'_> {
         &self,
         wanted: u32,
     ) -> Result<(Claim, Option<OwnedSemaphorePermit>), StoreError> {
-        let Worker {
-            store, clock, name, ..
-        } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         let claimant = Claimant {
-            worker: name,
-            run: self.worker.run,
+            worker: self.run.worker,
+            run: self.run.id,
             max_attempts: self.options.max_attempts,
             lease: self.options.lease,
         };
@@ -397,7 +391,7 @@ impl Shared<'_> {
         }
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
         let stored = self.retry.run_with_timeout(async || {
-            let (store, model) = (self.worker.store, self.logits_model);
+            let (store, model) = (self.run.store, self.logits_model);
             stored_logits(store, model, &self.hypotheses, &hashes).await
         });
         let pair = |logits: Option<PairLogits>| logits.map_or(PairState::Wanted, PairState::Known);

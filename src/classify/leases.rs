@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::retry::Retry;
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_store::{Lease, Store, StoreError, has_worker_exited};
 
 /// Timeout for a renewal; a third of the lease if that is shorter.
@@ -15,21 +15,18 @@ const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Renews this worker's leases until dropped: after each third of the lease, and sooner after a failure.
 pub(super) async fn heartbeat(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     retry: &Retry<'_>,
     lease: Duration,
     leases: &LiveLeases,
 ) -> Infallible {
     let mut wait = lease / 3;
     loop {
-        worker.clock.sleep(wait).await;
-        let begun = worker.clock.elapsed();
+        run.clock.sleep(wait).await;
+        let begun = run.clock.elapsed();
         // Concurrently and each with a timeout, so that one slow or lost response does not delay the other renewals.
         let renewals = leases.all().into_iter().map(async |id| {
-            let renewed = worker
-                .store
-                .backlog()
-                .renew(id, worker.clock.now().into(), lease);
+            let renewed = run.store.backlog().renew(id, run.clock.now().into(), lease);
             let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(lease / 3), renewed).await;
             (id, renewed.unwrap_or(Err(StoreError::NotResponding)))
         });
@@ -42,7 +39,7 @@ pub(super) async fn heartbeat(
                 Err(error) => failed = Some(error),
             }
         }
-        let took = worker.clock.elapsed().saturating_sub(begun);
+        let took = run.clock.elapsed().saturating_sub(begun);
         wait = match failed {
             None => (lease / 3).saturating_sub(took).max(lease / 12),
             Some(error) => {

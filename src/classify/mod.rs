@@ -29,7 +29,7 @@ pub use self::measure::dry_run;
 use self::retry::Retry;
 use self::tally::Tally;
 pub use self::targets::model_row;
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_core::FailureKind;
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_review::compare::Moves;
@@ -117,21 +117,21 @@ pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 /// # Panics
 /// If `models` is empty.
 pub async fn label(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     mut models: Vec<Models>,
     set: &LabelSet,
     options: &Options,
     progress: OnLabelStep<'_>,
     done: &mut ClassifyCounts,
 ) -> Result<(), BacklogError> {
-    let store = worker.store;
+    let store = run.store;
     store.posts().apply_text_rule().await?;
     record_settings(&models[0], options, done);
-    let shared = Shared::new(worker, &mut models, set, options, progress).await?;
+    let shared = Shared::new(run, &mut models, set, options, progress).await?;
     // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
     current::set_current(store, shared.target, options.make_current).await?;
     // Before the backlog is counted, so that a killed process's posts count as claimable.
-    leases::reclaim_from_crashed(store, worker.name).await?;
+    leases::reclaim_from_crashed(store, run.worker).await?;
     if options.retry_failed {
         store
             .backlog()
@@ -154,7 +154,7 @@ pub async fn label(
     ended?;
     shared.count_left(done).await?;
     if let Some(large) = shared.large_target
-        && !worker.stop.is_cancelled()
+        && !run.stop.is_cancelled()
     {
         done.without_shortlist = compare_labels(store, large, shared.target).await;
     }
@@ -231,7 +231,7 @@ impl Shared<'_> {
             // A stopped run does not wait for the database. The unwritten posts are scored again after their leases
             // expire.
             Err(BacklogError::Store(error))
-                if self.worker.stop.is_cancelled() && error.is_transient() =>
+                if self.run.stop.is_cancelled() && error.is_transient() =>
             {
                 tracing::warn!("the last scores were not stored: {error}");
                 Ok(())
@@ -243,8 +243,7 @@ impl Shared<'_> {
     /// Counts what is left in the backlog at the end of a run.
     async fn count_left(&self, done: &mut ClassifyCounts) -> Result<(), StoreError> {
         let waiting = self.count().await?;
-        let ran_to_the_end =
-            self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
+        let ran_to_the_end = self.left.load(Ordering::Relaxed) > 0 && !self.run.stop.is_cancelled();
         // Posts that remained claimable to the end belong to a stalled worker.
         let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
         (done.held_elsewhere, done.parked) = (waiting.claimed + unclaimed, waiting.parked);
@@ -258,7 +257,7 @@ impl Shared<'_> {
         watch: &mut Option<Watch>,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
-        let Worker { clock, stop, .. } = *self.worker;
+        let Run { clock, stop, .. } = *self.run;
         // Consecutive rounds without a result.
         let mut idle_rounds = 0;
         loop {
@@ -287,7 +286,7 @@ impl Shared<'_> {
                 return round;
             }
             if let Some(watch) = watch
-                && wait_for_posts(self.worker, &self.retry, watch, poll_time * REST_FACTOR).await?
+                && wait_for_posts(self.run, &self.retry, watch, poll_time * REST_FACTOR).await?
             {
                 return Ok(());
             }
@@ -296,7 +295,7 @@ impl Shared<'_> {
 
     /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
     async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         let mut poll_time = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
@@ -310,7 +309,7 @@ impl Shared<'_> {
 
     /// Counts the backlog.
     async fn count(&self) -> Result<BacklogCounts, StoreError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
         let count = async || store.backlog().count_backlog(self.target, most, now).await;
         self.retry.run(count).await
@@ -337,7 +336,7 @@ impl Shared<'_> {
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             // Runs concurrently with the lanes and is dropped with them, so that no abandoned lease is renewed.
-            never = leases::heartbeat(self.worker, &self.retry, lease, &self.leases) => match never {},
+            never = leases::heartbeat(self.run, &self.retry, lease, &self.leases) => match never {},
         };
         let (mut models, mut outcome) = (Vec::new(), Ok(()));
         for (counts, ended) in lanes {
@@ -359,12 +358,12 @@ impl Shared<'_> {
 
 /// Rests, then waits until there may be posts to label. Returns true if a signal arrived first.
 async fn wait_for_posts(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     retry: &Retry<'_>,
     watch: &mut Watch,
     rest: Duration,
 ) -> Result<bool, StoreError> {
-    let Worker { clock, stop, .. } = *worker;
+    let Run { clock, stop, .. } = *run;
     let changed = async {
         clock.sleep(rest).await;
         tokio::select! {

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_store::StoreError;
 
 /// Waits between the attempts of one call, in seconds: long enough for a server restart. A watcher repeats the last
@@ -25,17 +25,17 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// Retries database calls; shared by all calls of a run.
 pub(super) struct Retry<'a> {
-    worker: &'a Worker<'a>,
+    run: &'a Run<'a>,
     forever: bool,
     unreachable: AtomicBool,
 }
 
 impl<'a> Retry<'a> {
     /// Creates the retry policy of a run. A watcher retries `forever`.
-    pub(super) fn new(worker: &'a Worker<'a>, forever: bool) -> Self {
+    pub(super) fn new(run: &'a Run<'a>, forever: bool) -> Self {
         let unreachable = AtomicBool::new(false);
         Self {
-            worker,
+            run,
             forever,
             unreachable,
         }
@@ -63,7 +63,7 @@ impl<'a> Retry<'a> {
         &self,
         mut call: impl AsyncFnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Worker { clock, stop, .. } = *self.worker;
+        let Run { clock, stop, .. } = *self.run;
         let mut ended = call().await;
         let mut waits = BACKOFF_SECS.into_iter();
         loop {
@@ -130,14 +130,14 @@ mod tests {
             .await
             .unwrap();
         let clock: SharedClock = manual.clone();
-        let worker = Worker {
+        let run = Run {
             store: &store,
             clock: &clock,
             stop: &CancellationToken::new(),
-            name: "w",
-            run,
+            worker: "w",
+            id: run,
         };
-        let retry = Retry::new(&worker, false);
+        let retry = Retry::new(&run, false);
         // With paused time, timeouts expire immediately.
         tokio::time::pause();
         let mut calls = 0;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::lane::Shared;
 use super::tally::Tally;
 use super::{BacklogError, LabelStep};
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_core::record::ClassifyCounts;
 use topicmill_store::{Classified, LabelWrite, StoreError, Written};
 
@@ -34,7 +34,7 @@ impl Shared<'_> {
         if self.prepared.label_vectors().is_none() {
             return Ok(());
         }
-        let clock = self.worker.clock;
+        let clock = self.run.clock;
         let began = clock.elapsed();
         let mut tally = Tally::new(self.progress);
         let ended = self.label_pages(&mut tally).await;
@@ -75,7 +75,7 @@ impl Shared<'_> {
 
     /// Reads and scores the next page; `None` if there is none or the limit is reached.
     async fn page(&self, after: &str) -> Result<Option<Page>, StoreError> {
-        let store = self.worker.store;
+        let store = self.run.store;
         let labels = self.set.labels.len().max(1);
         let most = PAGE_POSTS.min((PAGE_SCORES / labels).max(1) as u64);
         let most = most.min(self.left.load(Ordering::Relaxed));
@@ -118,13 +118,11 @@ impl Shared<'_> {
         posts: &[Classified],
         done: &mut Tally<'_>,
     ) -> Result<u64, StoreError> {
-        let Worker {
-            store, clock, run, ..
-        } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         let write = LabelWrite {
             target: self.target,
             mode: self.set.mode,
-            run,
+            run: self.run.id,
             now: clock.now().into(),
             lease: None,
         };

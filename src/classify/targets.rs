@@ -1,7 +1,7 @@
 //! Finds or inserts the `models` and `label_sets` rows that results refer to.
 
 use super::BacklogError;
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
@@ -21,11 +21,11 @@ pub(super) struct Targets {
 
 /// Returns the ids of the models and the label set, after inserting missing rows.
 pub(super) async fn targets(
-    worker: &Worker<'_>,
+    run: &Run<'_>,
     models: &Models,
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
-    let Worker { store, clock, .. } = *worker;
+    let Run { store, clock, .. } = *run;
     let label_set = store
         .labels()
         .ensure_label_set(set, clock.now().into())

@@ -49,7 +49,7 @@ impl Reader<'_, '_> {
     /// Returns the goal for a subreddit whose posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
         let (topic, options) = (self.read.topic, self.read.options);
-        let now: Timestamp = self.read.sink.worker.clock.now().into();
+        let now: Timestamp = self.read.sink.run.clock.now().into();
         let listing = self.read.source.kind().listing(topic.listing);
         match (options.time_range, known) {
             (Some(range), known) => Goal {
@@ -110,13 +110,13 @@ impl Reader<'_, '_> {
             return Ok(());
         };
         self.has_gap = true;
-        let until = range.end(self.read.sink.worker.clock.now().into());
+        let until = range.end(self.read.sink.run.clock.now().into());
         self.store_gap(range.since, until).await
     }
 
     /// Removes gaps after a time, because the posts since that time are stored.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
-        let (sink, now) = (self.read.sink, self.read.sink.worker.clock.now().into());
+        let (sink, now) = (self.read.sink, self.read.sink.run.clock.now().into());
         let until = self
             .read
             .options
@@ -126,7 +126,7 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let filled = self.gap(from, until);
-        sink.worker.store.posts().fill_gaps(&filled).await
+        sink.run.store.posts().fill_gaps(&filled).await
     }
 
     /// Records that a listing ended before it reached `from`: the posts between `from` and `oldest` are missing.
@@ -140,7 +140,7 @@ impl Reader<'_, '_> {
             );
             return self.store_gap(from, oldest).await;
         };
-        let until = oldest.min(range.end(self.read.sink.worker.clock.now().into()));
+        let until = oldest.min(range.end(self.read.sink.run.clock.now().into()));
         tracing::warn!(
             topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit no longer lists the posts of r/{} between these times, so they are missing: `--source \
@@ -156,10 +156,10 @@ impl Reader<'_, '_> {
         if from_at >= until_at {
             return Ok(());
         }
-        sink.worker
+        sink.run
             .store
             .posts()
-            .record_gap(&self.gap(from_at, until_at), sink.worker.run)
+            .record_gap(&self.gap(from_at, until_at), sink.run.id)
             .await
     }
 

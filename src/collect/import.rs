@@ -30,7 +30,7 @@ pub struct ImportPlan<'a> {
 
 /// Stores the records of a file. Each block is stored in one transaction together with the position in the file.
 ///
-/// If the worker is stopped, the current block is stored first. The counts are added to `done`, even after an error.
+/// If the run is stopped, the current block is stored first. The counts are added to `done`, even after an error.
 /// Returns how the file ended; `None` if the import was stopped.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub async fn import(
     while stored.is_ok() {
         let block = tokio::select! {
             biased;
-            () = sink.worker.stop.cancelled() => break,
+            () = sink.run.stop.cancelled() => break,
             block = receiver.recv() => block,
         };
         let Some(block) = block else {
@@ -85,7 +85,7 @@ pub async fn import(
     // A stopped import does not wait for a reader that is blocked on input.
     let read_all = tokio::select! {
         ended = reader => ended,
-        () = sink.worker.stop.cancelled() => Ok(()),
+        () = sink.run.stop.cancelled() => Ok(()),
     };
     if let Err(error) = read_all {
         // A panic of the reader is a bug, so it is propagated.
@@ -172,7 +172,7 @@ async fn store_block(
         end,
         ..
     } = block;
-    let now = sink.worker.clock.now().into();
+    let now = sink.run.clock.now().into();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
         // Nothing to store while the part that an earlier run has imported is being skipped.
@@ -184,7 +184,7 @@ async fn store_block(
         state.left_out = position.left_out;
         state.posts += posts;
         state.rejected += rejected.len() as u64;
-        state.run = sink.worker.run;
+        state.run = sink.run.id;
         state.updated_at = now;
         // A truncated file remains unfinished, so that a later import continues it.
         state.finished_at = (end == Some(End::Complete)).then_some(now);
@@ -241,12 +241,12 @@ async fn store_ready(
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
-    let now = sink.worker.clock.now().into();
+    let now = sink.run.clock.now().into();
     let pages: Vec<Page<'_>> = topics
         .iter()
         .zip(by_topic)
         .map(|(topic, posts)| Page {
-            run: sink.worker.run,
+            run: sink.run.id,
             source,
             topic: Option::as_deref(topic),
             subreddit: "",
@@ -257,7 +257,7 @@ async fn store_ready(
             now,
         })
         .collect();
-    sink.worker.store.posts().save_pages(&pages, state).await
+    sink.run.store.posts().save_pages(&pages, state).await
 }
 
 /// Returns the slug of the topic that lists a post's subreddit.

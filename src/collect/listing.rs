@@ -145,7 +145,7 @@ impl Reader<'_, '_> {
         let reached = walk.has_reached();
         match (from, back_to) {
             (Some(from), _) if short && !reached => {
-                let now = self.read.sink.worker.clock.now().into();
+                let now = self.read.sink.run.clock.now().into();
                 let oldest = walk.end.oldest_new.unwrap_or(now);
                 self.record_shortfall(from, oldest).await
             }

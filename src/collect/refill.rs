@@ -24,7 +24,7 @@ pub struct RefillPlan<'a> {
 
 /// Requests posts from Reddit and stores them, each response in one transaction.
 ///
-/// If the worker is stopped, received responses are stored first. The counts are added to `done`, even after an error.
+/// If the run is stopped, received responses are stored first. The counts are added to `done`, even after an error.
 ///
 /// # Errors
 /// Errors of the store, and rejections by Reddit.
@@ -49,12 +49,12 @@ async fn fetch_all(
 ) -> Result<(), CollectError> {
     let mut wanted: Vec<Fullname> = Vec::new();
     for ids in plan.ids.chunks(INFO_LIMIT as usize) {
-        if sink.worker.stop.is_cancelled() {
+        if sink.run.stop.is_cancelled() {
             return Ok(());
         }
         let mut ids = ids.to_vec();
         if !plan.refresh {
-            let stored = sink.worker.store.posts().text_hashes(&ids).await?;
+            let stored = sink.run.store.posts().text_hashes(&ids).await?;
             let before = ids.len();
             ids.retain(|id| stored.iter().all(|(name, _)| name != id));
             let known = (before - ids.len()) as u64;
@@ -71,7 +71,7 @@ async fn fetch_all(
             wanted = rest;
         }
     }
-    if !wanted.is_empty() && !sink.worker.stop.is_cancelled() {
+    if !wanted.is_empty() && !sink.run.stop.is_cancelled() {
         fetch(sink, reddit, plan, &wanted, done).await?;
     }
     Ok(())
@@ -88,7 +88,7 @@ async fn fetch(
     let requested = ids.len() as u64;
     let found = tokio::select! {
         found = reddit.posts(ids) => found?,
-        () = sink.worker.stop.cancelled() => return Ok(false),
+        () = sink.run.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
     done.asked += requested;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::worker::Worker;
+use topicmill::run::Run;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::{Post, Stage};
@@ -98,17 +98,17 @@ async fn label_with(
     lease: Duration,
 ) -> ClassifyCounts {
     let clock: SharedClock = SystemClock::shared();
-    let worker = Worker {
+    let run = Run {
         store,
         clock: &clock,
         stop: &CancellationToken::new(),
-        name: &topicmill_store::worker_name(),
-        run,
+        worker: &topicmill_store::worker_name(),
+        id: run,
     };
     let (mut done, labelers) = (ClassifyCounts::default(), vec![labeler.into()]);
     let options = options(lease);
     let set = label_set();
-    let labelling = classify::label(&worker, labelers, &set, &options, &|_| {}, &mut done);
+    let labelling = classify::label(&run, labelers, &set, &options, &|_| {}, &mut done);
     labelling.await.unwrap();
     done
 }

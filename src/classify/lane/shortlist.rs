@@ -59,9 +59,9 @@ impl Shared<'_> {
             return Ok(Vec::new());
         };
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.retry.run_with_timeout(async || {
-            vector_logits(self.worker.store, model, labels, &hashes).await
-        });
+        let stored = self
+            .retry
+            .run_with_timeout(async || vector_logits(self.run.store, model, labels, &hashes).await);
         let pairs = |logits: Option<Vec<PairLogits>>| {
             let logits = logits.into_iter().flatten();
             logits.map(PairState::Known).collect()

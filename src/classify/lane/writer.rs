@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::{Event, Shared};
 use crate::classify::tally::Tally;
 use crate::classify::{BacklogError, LabelStep};
-use crate::worker::Worker;
+use crate::run::Run;
 use topicmill_store::{Classified, LabelWrite, Lease, Written};
 
 /// Maximum number of posts per write.
@@ -22,7 +22,7 @@ impl Shared<'_> {
         mut events: mpsc::Receiver<Event>,
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         // The engine scores one window at a time, so all waiting posts are under the same lease.
         let mut waiting: Vec<Classified> = Vec::new();
         let mut last_lease = None;
@@ -82,14 +82,12 @@ impl Shared<'_> {
         posts: &[Classified],
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
-        let Worker {
-            store, clock, run, ..
-        } = *self.worker;
+        let Run { store, clock, .. } = *self.run;
         let n = posts.len() as u64;
         let write = LabelWrite {
             target: self.target,
             mode: self.set.mode,
-            run,
+            run: self.run.id,
             now: clock.now().into(),
             lease: Some(lease),
         };

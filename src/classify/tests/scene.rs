@@ -184,15 +184,15 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, ClassifyCounts) {
-        let worker = Worker {
+        let run = Run {
             store: &self.store,
             clock: &self.clock,
             stop: &self.stop,
-            name: "w",
-            run: self.run,
+            worker: "w",
+            id: self.run,
         };
         let mut done = ClassifyCounts::default();
-        let ended = label(&worker, models, labels, &options, &|_| {}, &mut done).await;
+        let ended = label(&run, models, labels, &options, &|_| {}, &mut done).await;
         (ended, done)
     }
 

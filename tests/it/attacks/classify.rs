@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, BacklogError, Options};
 use topicmill::pipeline::Context;
-use topicmill::worker::Worker;
+use topicmill::run::Run;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill_core::record::ClassifyCounts;
 use topicmill_core::{Fullname, RunStatus, Stage};
@@ -43,17 +43,17 @@ async fn label(
     options: &Options,
 ) -> (Result<(), BacklogError>, ClassifyCounts) {
     let name = topicmill_store::worker_name();
-    let worker = Worker {
+    let run = Run {
         store,
         clock,
         stop,
-        name: &name,
-        run: begin(store, &name).await,
+        worker: &name,
+        id: begin(store, &name).await,
     };
     let mut done = ClassifyCounts::default();
     let labelers = vec![scripted(|_| slow()).into()];
     let set = label_set();
-    let ended = classify::label(&worker, labelers, &set, options, &|_| {}, &mut done).await;
+    let ended = classify::label(&run, labelers, &set, options, &|_| {}, &mut done).await;
     (ended, done)
 }
 
@@ -203,12 +203,12 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
     let name = topicmill_store::worker_name();
-    let worker = Worker {
+    let run = Run {
         store: &store,
         clock: &clock,
         stop: &stop,
-        name: &name,
-        run: begin(&store, &name).await,
+        worker: &name,
+        id: begin(&store, &name).await,
     };
     let lease = Duration::from_secs(6);
     let options = Options { lease, ..options() };
@@ -224,7 +224,7 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
         direct.query(sql).await.unwrap().rows[0][0] != json!(0)
     };
     let message = |_: _| {};
-    let labelling = classify::label(&worker, labelers, &set, &options, &message, &mut done);
+    let labelling = classify::label(&run, labelers, &set, &options, &message, &mut done);
     tokio::select! {
         ended = labelling => ended.unwrap(),
         () = until("a lease expires", expired) => panic!("a lease expired"),

@@ -1,13 +1,13 @@
-//! [`Worker`] holds the handles that every stage receives: the database, clock, cancellation token and run id.
+//! [`Run`] holds what every stage receives: the database, the clock, the cancellation token and the run's id.
 
 use tokio_util::sync::CancellationToken;
 
 use topicmill_core::clock::SharedClock;
 use topicmill_store::{RunId, Store};
 
-/// The context in which one run of a stage works.
+/// One run of a stage: the context in which the stage works.
 #[derive(Debug, Clone, Copy)]
-pub struct Worker<'a> {
+pub struct Run<'a> {
     /// The database.
     pub store: &'a Store,
     /// The clock for dates, waits and leases.
@@ -15,7 +15,7 @@ pub struct Worker<'a> {
     /// Cancelled by the first signal: work in progress is written, and no more is started.
     pub stop: &'a CancellationToken,
     /// The name of this process (in tests, of a thread); see [`worker_name`](topicmill_store::worker_name).
-    pub name: &'a str,
-    /// The run that the stage's rows belong to.
-    pub run: RunId,
+    pub worker: &'a str,
+    /// The id of the run that the stage's rows belong to.
+    pub id: RunId,
 }
