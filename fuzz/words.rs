@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use topicmill::pipeline_file::{Pipeline, slug};
-use topicmill_core::Listing;
-use topicmill_score::folder::NliClasses;
-use topicmill_score::{Label, LabelSet, Mode, ModelKind, hypothesis};
+use topicmill_core::labels::hypothesis;
+use topicmill_core::model_kind::NliClasses;
+use topicmill_core::{Label, LabelSet, Listing, Mode, ModelKind};
 
 /// Every stage can use an accepted pipeline file.
 pub fn pipeline_file(bytes: &[u8]) {

@@ -64,7 +64,7 @@ fn shorten(name: &str, room: usize) -> String {
     if name.len() + room <= LONGEST_NAME {
         return name.to_owned();
     }
-    let hash = topicmill_score::hex(&Sha256::digest(name)[..8]);
+    let hash = topicmill_core::hex(&Sha256::digest(name)[..8]);
     let kept = name.floor_char_boundary(LONGEST_NAME - room - hash.len() - 1);
     format!("{}-{hash}", &name[..kept])
 }

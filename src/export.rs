@@ -15,8 +15,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use topicmill_core::{FailureKind, Timestamp};
-use topicmill_score::LabelSet;
+use topicmill_core::{FailureKind, LabelSet, Timestamp};
 use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
 use self::card::Facts;

@@ -26,7 +26,8 @@ pub use self::input::expand_paths;
 use self::output::OutputLayout;
 use self::run::{Run, Sink, nothing_scored};
 use crate::atomic_file::{self, IfExists, folder_of};
-use topicmill_score::{LabelSet, Models};
+use topicmill_core::LabelSet;
+use topicmill_score::Models;
 use topicmill_tables::{TableFormat, bytes};
 
 /// Default number of rows per window: enough for batches of texts of similar length, and few enough to hold in memory.
@@ -60,7 +61,7 @@ pub struct Reading {
     pub id: Option<String>,
     /// The text columns, joined by a blank line; empty for `text`, `title` with a body, or a similar name.
     pub text: Vec<String>,
-    /// True to convert text to what Reddit displays; see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    /// True to convert text to what Reddit displays; see [`reddit_text`](topicmill_core::reddit::reddit_text).
     pub reddit_text: bool,
 }
 

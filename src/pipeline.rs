@@ -21,10 +21,12 @@ use crate::purge::{self, PurgeError};
 use crate::telemetry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts};
-use topicmill_core::{AuthorPolicy, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
+use topicmill_core::{
+    AuthorPolicy, FailureKind, LabelSet, Outcome, RunStatus, Stage, Topic, TopicReport, hex,
+};
 
 use crate::run::Run;
-use topicmill_score::{LabelSet, Models, hex};
+use topicmill_score::Models;
 use topicmill_sources::file::dump::{self, FileError, FileOptions};
 use topicmill_sources::page::Source;
 use topicmill_sources::reddit::Reddit;

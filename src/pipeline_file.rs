@@ -11,17 +11,17 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use topicmill_score::label_file::{self, LabelFileError, OneOrMore};
-use topicmill_score::{Background, Label, LabelSet};
+use topicmill_core::labels::label_file;
+use topicmill_core::labels::label_file::{LabelFileError, OneOrMore};
+use topicmill_core::{Background, Label, LabelSet, Listing, Topic};
 
 use self::schedules::ScheduleKeys;
 use crate::config::toml_text::{self, ReadTextError, describe};
 use crate::schedule::Entry;
-use topicmill_core::{Listing, Topic};
 use topicmill_sources::page::check_subreddit;
 
-pub use topicmill_score::background::REDDIT;
-pub use topicmill_score::slug;
+pub use topicmill_core::labels::background::REDDIT;
+pub use topicmill_core::slug;
 
 /// The built-in pipeline.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -330,7 +330,7 @@ fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_score::label_file;
+    use topicmill_core::labels::label_file;
 
     #[test]
     fn a_file_gives_the_same_label_set_here_and_in_other_programs() {

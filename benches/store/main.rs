@@ -15,17 +15,17 @@ use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::run::Run;
 use topicmill_core::clock::{SharedClock, SystemClock};
+use topicmill_core::model_kind::NliClasses;
 use topicmill_core::record::{ClassifyCounts, RunSettings};
-use topicmill_core::{Stage, TextHash};
+use topicmill_core::reddit::post_text;
+use topicmill_core::{Label, LabelSet, Mode, ModelKind, PairLogits, Scores, Stage, TextHash};
 use topicmill_review::rescore::stored_logits;
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
 use topicmill_score::Labeler;
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
-use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
-use topicmill_score::reddit::post_text;
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::folder::ModelFolder;
 use topicmill_store::{
     Access, Claim, Claimant, Classified, CrashFilter, LabelWrite, ModelRow, RunId, Store, Target,
 };

@@ -11,14 +11,11 @@ use std::io::Write;
 use std::path::Path;
 
 use topicmill::pipeline_file::Pipeline;
-use topicmill_core::Listing;
+use topicmill_core::reddit::post_text;
+use topicmill_core::score::evidence;
+use topicmill_core::{LabelVector, Listing, Mode, ModelKind, PairLogits, Scores, TextVector};
 use topicmill_score::batch::Batch;
-use topicmill_score::reddit::post_text;
-use topicmill_score::score::{PairLogits, evidence};
-use topicmill_score::{
-    Device, Engine, EngineOptions, LabelVector, Labeler, Mode, ModelKind, OnnxEngine, Scores,
-    TextVector,
-};
+use topicmill_score::{Device, Engine, EngineOptions, Labeler, OnnxEngine};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

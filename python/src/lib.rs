@@ -14,7 +14,7 @@ mod texts;
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use topicmill_score::reddit;
+use topicmill_core::reddit;
 
 pyo3::create_exception!(
     topicmill,

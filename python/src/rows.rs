@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use rayon::ThreadPool;
+use topicmill_core::reddit::{is_placeholder, reddit_text};
 use topicmill_score::labeler::{Completion, PreparedLabels};
-use topicmill_score::reddit::{is_placeholder, reddit_text};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
 

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use topicmill_score::background::REDDIT;
-use topicmill_score::label_file::{self, DEFAULT_TEMPLATE, LabelFileError};
+use topicmill_core::labels::background::REDDIT;
+use topicmill_core::labels::label_file;
+use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
+use topicmill_core::{Background, Label, LabelSet, Mode};
 use topicmill_score::onnx::Library;
-use topicmill_score::{
-    Background, Device, EngineName, EngineOptions, Label, LabelSet, LabelerError, Mode,
-    ModelFolder, OnnxError,
-};
+use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, ModelFolder, OnnxError};
 
 use crate::Error;
 

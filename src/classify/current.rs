@@ -3,7 +3,7 @@
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
 //! its labels alongside the current ones, and logs a warning at its start.
 
-use topicmill_score::{CALIBRATED, short_hash};
+use topicmill_core::{CALIBRATED, short_hash};
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
 /// Decides whether a run makes its model and label set the current ones, which the views show.

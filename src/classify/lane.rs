@@ -20,12 +20,12 @@ use super::tally::Tally;
 use super::targets::{Targets, prepare, targets, vectors_of_small};
 use super::{BacklogError, OnLabelStep, Options};
 use crate::run::Run;
-use topicmill_core::record::StageTimes;
-use topicmill_core::{Fullname, TextHash};
+use topicmill_core::record::{ComputeStats, StageTimes};
+use topicmill_core::{Fullname, LabelSet, PairLogits, TextHash};
 use topicmill_review::rescore::stored_logits;
-use topicmill_score::labeler::{ComputeStats, PairState, Pairs, PreparedLabels};
+use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};
+use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError};
 use topicmill_store::{
     Claim, Claimant, ClaimedPost, Classified, CrashFilter, Lease, StoreError, Target,
 };

@@ -4,11 +4,11 @@ use super::BacklogError;
 use super::lane::blocking;
 use super::targets::{models_row, prepare};
 use crate::engines::estimate::{self, EstimatedCost};
-use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::{LabelSet, TextHash};
 use topicmill_review::rescore::{stored_logits, vector_logits};
+use topicmill_score::Models;
 use topicmill_score::labeler::PairState;
-use topicmill_score::{LabelSet, Models};
 use topicmill_store::{Store, WorkEstimate};
 
 /// Number of texts in the sample.

@@ -19,8 +19,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
+use topicmill_core::{FailureKind, LabelSet};
 use topicmill_score::text::TokenizeError;
-use topicmill_score::{LabelSet, LabelerError, Models};
+use topicmill_score::{LabelerError, Models};
 
 pub use self::current::MakeCurrent;
 use self::lane::Shared;
@@ -30,8 +32,6 @@ use self::retry::Retry;
 use self::tally::Tally;
 pub use self::targets::model_row;
 use crate::run::Run;
-use topicmill_core::FailureKind;
-use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_review::compare::Moves;
 use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
@@ -164,7 +164,7 @@ pub async fn label(
 /// Copies the run's settings into its record.
 fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts) {
     done.settings = RunSettings {
-        text_rule: *topicmill_score::reddit::TEXT_RULE,
+        text_rule: *topicmill_core::reddit::TEXT_RULE,
         model: models.identity().0,
         batch_tokens: models.large.batch_tokens(),
         ..options.settings.clone()

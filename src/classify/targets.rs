@@ -2,9 +2,10 @@
 
 use super::BacklogError;
 use crate::run::Run;
-use topicmill_score::hypothesis;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::{LabelSet, ModelKind};
 use topicmill_score::labeler::PreparedLabels;
-use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
+use topicmill_score::{ModelFolder, Models};
 use topicmill_store::{ModelRow, Store, StoreError, Target};
 
 /// A key that no row has.

@@ -6,10 +6,11 @@ use crate::classify::{LabelStep, MakeCurrent, Options};
 use crate::engines::EnginePool;
 use crate::pipeline::Context;
 use crate::telemetry::{Progress, tenths};
+use topicmill_core::labels::hypothesis;
+use topicmill_core::labels::hypothesis::Pass;
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
-use topicmill_score::hypothesis::{self, Pass};
-use topicmill_score::short_hash;
-use topicmill_score::{Device, FitTarget, LabelSet, ModelFolder};
+use topicmill_core::{FitTarget, LabelSet, short_hash};
+use topicmill_score::{Device, ModelFolder};
 use topicmill_store::{Store, StoreError};
 
 /// Labels the backlog of a store with a progress bar, logs the result, and returns the exit code.

@@ -15,14 +15,15 @@ use super::{CliError, Exit, OutputFormat, output};
 use crate::engines::{ModelChoice, OpenedModel};
 use crate::gpu::memory_used_mib;
 use crate::telemetry::Progress;
+use topicmill_core::LabelSet;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::reddit::post_text;
 use topicmill_score::batch::BatchRow;
 use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::openvino::load_openvino;
-use topicmill_score::reddit::post_text;
 use topicmill_score::text::EncodedText;
-use topicmill_score::{Device, EngineName, LabelSet, Labeler, LabelerError, ModelFolder};
+use topicmill_score::{Device, EngineName, Labeler, LabelerError, ModelFolder};
 use topicmill_store::{Access, ExistingTarget};
 
 /// Precisions that a graph, or OpenVINO with a float32 graph, may have.

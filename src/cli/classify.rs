@@ -8,7 +8,7 @@ use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags
 use super::{CliError, Exit, OutputFormat, Setup, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
-use topicmill_score::hypothesis::Pass;
+use topicmill_core::labels::hypothesis::Pass;
 use topicmill_store::{Access, Table, WorkEstimate};
 
 #[derive(Debug, Args)]

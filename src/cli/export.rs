@@ -12,7 +12,7 @@ use super::time_range::parse_times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
-use topicmill_score::Mode;
+use topicmill_core::Mode;
 use topicmill_store::{Access, Store};
 use topicmill_tables::bytes;
 

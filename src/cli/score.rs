@@ -15,7 +15,8 @@ use crate::files::{
 };
 use crate::pipeline_file::background;
 use crate::telemetry::Progress;
-use topicmill_score::{Label, LabelSet, LabelerError, Mode};
+use topicmill_core::{Label, LabelSet, Mode};
+use topicmill_score::LabelerError;
 use topicmill_tables::bytes;
 
 #[derive(Debug, Args)]

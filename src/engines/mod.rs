@@ -7,13 +7,14 @@ pub mod estimate;
 
 use std::path::{Path, PathBuf};
 
+use topicmill_core::ModelKind;
 use topicmill_score::batch::batch_tokens_for;
 use topicmill_score::folder::Processor;
 use topicmill_score::onnx::DeviceChoice;
 use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
     AnyEngine, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
-    ModelKind, Models, OnnxError, Shortlist,
+    Models, OnnxError, Shortlist,
 };
 
 use crate::gpu::{Residency, check_residency};

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
-use topicmill_core::{ColumnKind, Timestamp};
+use topicmill_core::{ColumnKind, Label, Timestamp, short_hash};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
-use topicmill_score::{Label, short_hash};
 use topicmill_store::Store;
 
 /// The line that lets `export` recognise its own folders.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{Filters, Subject};
-use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time, Vector};
-use topicmill_core::Timestamp;
-use topicmill_score::SHORT_HASH;
+use topicmill_core::ColumnKind::{Boolean, Hex, Integer, Number, Text, Time, Vector};
+use topicmill_core::{ColumnKind, SHORT_HASH, Timestamp};
 use topicmill_store::ColumnStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{FilesError, Reading};
-use topicmill_score::reddit;
+use topicmill_core::reddit;
 use topicmill_tables::{Cell, Row};
 
 /// Names to try for the body column that accompanies a title column, most likely first.

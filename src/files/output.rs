@@ -7,7 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{FileJob, FilesError};
-use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
+use topicmill_core::score::Outcome;
+use topicmill_core::{LabelSet, Scores};
+use topicmill_score::TextResult;
 use topicmill_tables::json::Members;
 use topicmill_tables::{Compression, TableFormat, bytes};
 

@@ -7,8 +7,9 @@ use std::sync::mpsc::Receiver;
 use super::input::{Entry, Window};
 use super::output::{self, OutputLayout};
 use super::{FileJob, FileReport, FilesError, write_error};
+use topicmill_core::LabelSet;
 use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
-use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
+use topicmill_score::{Labeler, Shortlist, TextError, TextResult};
 
 /// Maximum number of failed rows whose error is logged.
 const SHOWN_REASONS: usize = 3;

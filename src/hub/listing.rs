@@ -12,12 +12,11 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::Deserialize;
 
 use super::{PullError, Wanted, length};
-use topicmill_core::FailureKind;
+use topicmill_core::{FailureKind, hex};
 use topicmill_score::folder::bounds;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::folder::{MANIFEST_FILE, graph_names};
-use topicmill_score::hex;
 
 /// Maximum length of a file name: most file systems allow 255 bytes, and `.part` is added during the download.
 const MAX_NAME: usize = 200;

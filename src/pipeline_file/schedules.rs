@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use chrono_tz::{TZ_VARIANTS, Tz};
 use serde::Deserialize;
-use topicmill_score::label_file::OneOrMore;
+use topicmill_core::labels::label_file::OneOrMore;
+use topicmill_core::parse_duration;
 
 use crate::config::toml_text::nearest;
 use crate::schedule::{Entry, Timetable};
-use topicmill_core::parse_duration;
 
 /// The keys of a schedule.
 #[derive(Debug, Deserialize)]

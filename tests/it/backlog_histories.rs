@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
+use topicmill_core::reddit::post_text;
 use topicmill_core::{PurgeReason, Stage, TextHash};
-use topicmill_score::reddit::post_text;
 use topicmill_store::{
     Checked, Claim, Claimant, Classified, CrashFilter, Lease, RunId, Store, Target, Written,
 };

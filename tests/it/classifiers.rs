@@ -5,10 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::json;
+use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{
-    Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, TextResult,
-};
+use topicmill_score::{Device, EngineOptions, Labeler, LabelerError, OnnxEngine, TextResult};
 
 use crate::support::builders;
 use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};

@@ -16,8 +16,8 @@ use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::run::Run;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
-use topicmill_core::{Post, Stage};
-use topicmill_score::{LabelSet, Labeler};
+use topicmill_core::{LabelSet, Post, Stage};
+use topicmill_score::Labeler;
 use topicmill_store::{Access, RunId, Store};
 
 use crate::support::builders;

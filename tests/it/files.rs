@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use topicmill::files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
-use topicmill_score::scripted::{ScriptedEngine, nli_folder, set};
+use topicmill_core::examples::set;
+use topicmill_score::scripted::{ScriptedEngine, nli_folder};
 use topicmill_score::{Labeler, Models, Shortlist};
 
 struct Bench {

@@ -35,7 +35,7 @@ fn changed(name: &str, change: &dyn Fn(&mut Value), keep_manifest: bool) -> temp
     fs::write(&path, &after).unwrap();
     if keep_manifest {
         let hash =
-            |bytes: &[u8]| topicmill_score::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
+            |bytes: &[u8]| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
         let manifest = dir.path().join("manifest.toml");
         let text = fs::read_to_string(&manifest).unwrap();
         fs::write(&manifest, text.replace(&hash(&before), &hash(&after))).unwrap();

@@ -7,7 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use topicmill_score::{Label, LabelSet, LabelVector, ModelFolder};
+use topicmill_core::{Label, LabelSet, LabelVector};
+use topicmill_score::ModelFolder;
 
 use crate::support::builders;
 use crate::support::engine::{has_onnx_runtime, labeler, repository};

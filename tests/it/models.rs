@@ -34,7 +34,7 @@ fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) ->
     fs::write(&path, &after).unwrap();
     if update_manifest {
         let hash =
-            |bytes: &[u8]| topicmill_score::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
+            |bytes: &[u8]| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
         replace(dir, "manifest.toml", &hash(&before), &hash(&after));
     }
 }

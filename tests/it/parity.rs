@@ -8,10 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    AnyEngine, Device, EngineName, EngineOptions, LabelSet, Labeler, Mode, OnnxEngine, OnnxError,
-    TextResult,
+    AnyEngine, Device, EngineName, EngineOptions, Labeler, OnnxEngine, OnnxError, TextResult,
 };
 
 use crate::support::builders;

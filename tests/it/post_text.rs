@@ -1,7 +1,7 @@
 //! Tests that models read the same text as the post's readers, and that posts without text get no label.
 
 use serde_json::json;
-use topicmill_score::reddit::TEXT_RULE;
+use topicmill_core::reddit::TEXT_RULE;
 
 use crate::support::program::Program;
 use crate::support::rows::execute;

@@ -16,9 +16,8 @@ use topicmill::purge::{Check, PurgePlan};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::record::PurgeCounts as Report;
 use topicmill_core::{
-    AuthorPolicy, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
+    AuthorPolicy, Fullname, LabelSet, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
 };
-use topicmill_score::LabelSet;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
     Access, Claim, Claimant, Classified, CrashFilter, LabellingState, Page, RunId, Store,

@@ -5,8 +5,9 @@ mod batches;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill_core::{AuthorPolicy, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
-use topicmill_score::LabelSet;
+use topicmill_core::{
+    AuthorPolicy, LabelSet, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp,
+};
 use topicmill_store::{
     Access, Checked, Claim, Claimant, Classified, CrashFilter, ImportState, Page, RunId, Store,
     StoreError, Target, Upserted, Written,

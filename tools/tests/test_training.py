@@ -88,7 +88,7 @@ def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
 
 class Texts(unittest.TestCase):
     def test_a_post_reads_as_in_the_program(self):
-        """The same as the doc tests of crates/score/src/reddit.rs."""
+        """The same as the doc tests of crates/core/src/reddit.rs."""
         body = "&#x200B;\n\nhttps://preview.redd.it/a1.png?width=640\n\n# Day 3\n\nIt \\*still\\* **smells**."
         self.assertEqual(post_text("Rye bread", body), "Rye bread\n\nDay 3\n\nIt *still* smells.")
         self.assertEqual(post_text("Rye bread", "[removed]"), "Rye bread")

@@ -130,8 +130,8 @@ class Words(unittest.TestCase):
         self.assertEqual(listed[0].texts, ["This text is about Food & cooking."])
 
     def test_slugs_match_the_programs(self):
-        """The cases of crates/score/src/slug.rs."""
-        source = (Path(__file__).resolve().parents[2] / "crates/score/src/slug.rs").read_text(encoding="utf-8")
+        """The cases of crates/core/src/labels/slug.rs."""
+        source = (Path(__file__).resolve().parents[2] / "crates/core/src/labels/slug.rs").read_text(encoding="utf-8")
         cases = source[source.index("for (label, made) in [") :].split("] {")[0]
         pairs = re.findall(r'\(\s*"([^"]*)",\s*"([^"]*)",?\s*\)', cases)
         self.assertGreater(len(pairs), 9)

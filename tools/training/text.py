@@ -1,11 +1,11 @@
-"""The text of a post as the program reads it, according to the rule in crates/score/src/reddit_text.toml."""
+"""The text of a post as the program reads it, according to the rule in crates/core/src/reddit_text.toml."""
 
 import html
 import re
 import tomllib
 from pathlib import Path
 
-FILE = Path(__file__).resolve().parents[2] / "crates/score/src/reddit_text.toml"
+FILE = Path(__file__).resolve().parents[2] / "crates/core/src/reddit_text.toml"
 RULE = tomllib.loads(FILE.read_text())
 PLACEHOLDER, INVISIBLE = re.compile(RULE["placeholder"]), re.compile(RULE["invisible"])
 MARKUP = [

@@ -1,7 +1,7 @@
 """The labels of a pipeline file, and each label's texts, which an embedding model compares with a post.
 
-Input is a pipeline file. Output is slugs, words and texts, exactly as topicmill makes them in crates/score/src/slug.rs
-and crates/score/src/hypothesis.rs. If they differed, topicmill would not find the learned label vectors.
+Input is a pipeline file. Output is slugs, words and texts, exactly as topicmill makes them in crates/core/src/labels/slug.rs
+and crates/core/src/labels/hypothesis.rs. If they differed, topicmill would not find the learned label vectors.
 """
 
 import string

@@ -1,4 +1,4 @@
-//! Defines the values that all other crates share: posts, topics, hashes, times and run records.
+//! Defines the values that all other crates share: posts, topics, labels, scores, hashes, times and run records.
 //!
 //! The crate uses no database, network or files, so that the rules for these values can be tested in isolation.
 //! [`clock`] is the only module in the program that reads the time.
@@ -8,18 +8,25 @@ mod string_enum;
 mod cells;
 pub mod clock;
 mod duration;
+#[cfg(any(test, feature = "test-util"))]
+pub mod examples;
 mod failure_kind;
 mod fullname;
+pub mod labels;
+pub mod model_kind;
 mod post;
 mod quota;
 pub mod record;
 mod redact;
+pub mod reddit;
 mod schedules;
+pub mod score;
 mod sources;
 mod spreadsheet;
 #[cfg(feature = "columns")]
 mod sqlx_types;
 mod text;
+mod vectors;
 
 use std::collections::BTreeMap;
 
@@ -32,15 +39,21 @@ pub use self::cells::{
 pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
 pub use self::fullname::{Fullname, FullnameError};
+pub use self::labels::{
+    Background, BackgroundError, BackgroundTopic, CALIBRATED, FitTarget, Fitted, FittedClass,
+    FittedError, Label, LabelSet, LabelSetError, Mode, Provenance, SHORT_HASH, short_hash, slug,
+};
+pub use self::model_kind::ModelKind;
 pub use self::post::{AuthorPolicy, Post, ReadyPost, author_name};
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::schedules::ScheduledRunStatus;
+pub use self::score::{PairLogits, Scores};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::string_enum::UnknownVariant;
-pub use self::text::{InvalidTextHash, TextHash};
-pub use topicmill_score::hex;
+pub use self::text::{InvalidTextHash, TextHash, hex};
+pub use self::vectors::{LabelVector, TextVector, unit};
 
 /// A point in time in whole seconds UTC.
 ///

@@ -53,9 +53,9 @@ pub struct Post {
 }
 
 impl Post {
-    /// Returns the text that models read; see [`post_text`](topicmill_score::reddit::post_text).
+    /// Returns the text that models read; see [`post_text`](crate::reddit::post_text).
     pub fn text(&self) -> String {
-        topicmill_score::reddit::post_text(&self.title, &self.selftext)
+        crate::reddit::post_text(&self.title, &self.selftext)
     }
 }
 

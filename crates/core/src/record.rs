@@ -7,7 +7,6 @@ mod counts;
 mod traffic;
 
 use serde::{Deserialize, Serialize};
-use topicmill_score::labeler::ComputeStats;
 
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
@@ -94,6 +93,17 @@ impl ClassifyCounts {
     }
 }
 
+/// Counters of the computed batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ComputeStats {
+    /// Number of tokens, special tokens included.
+    pub tokens: u64,
+    /// Number of tokens with padding: rows × width, summed over batches.
+    pub padded_tokens: u64,
+    /// Number of batches that were split in half after running out of memory.
+    pub oom_splits: u64,
+}
+
 /// The settings of a classify run that matter for performance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -110,7 +120,7 @@ pub struct RunSettings {
     pub batch_tokens: usize,
     /// CPU threads per engine.
     pub threads: usize,
-    /// Version of the rule that builds a post's text; see [`TEXT_RULE`](topicmill_score::reddit::TEXT_RULE).
+    /// Version of the rule that builds a post's text; see [`TEXT_RULE`](topicmill_core::reddit::TEXT_RULE).
     pub text_rule: u32,
 }
 

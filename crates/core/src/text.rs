@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 pub struct TextHash([u8; 16]);
 
 impl TextHash {
-    /// Hashes text as models read it (see [`post_text`](topicmill_score::reddit::post_text)).
+    /// Hashes text as models read it (see [`post_text`](crate::reddit::post_text)).
     pub fn new(text: &str) -> Self {
         let digest = Sha256::digest(text.as_bytes());
         Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
@@ -59,4 +59,12 @@ impl FromStr for TextHash {
         let bits = u128::from_str_radix(text, 16).map_err(|_| InvalidTextHash)?;
         Ok(Self(bits.to_be_bytes()))
     }
+}
+
+/// Returns bytes as lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
+        .collect()
 }

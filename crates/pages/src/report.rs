@@ -14,9 +14,8 @@ pub mod svg;
 mod table;
 mod time;
 
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, Timestamp};
 
-use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::quality;
 use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
 

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use topicmill_core::TextHash;
-use topicmill_score::score::Evidence;
+use topicmill_core::score::Evidence;
 
 /// Bounds of the temperature search. A result at a bound means that the rows do not determine the temperature.
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);

@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::rescore::Rescorer;
-use topicmill_core::Fullname;
-use topicmill_score::{Label, LabelSet};
+use topicmill_core::{Fullname, Label, LabelSet};
 use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 
 /// Posts per page of a query.
@@ -327,7 +326,7 @@ mod tests {
             LabelSet {
                 name: "t".into(),
                 template: "About {}.".into(),
-                mode: topicmill_score::Mode::Single,
+                mode: topicmill_core::Mode::Single,
                 threshold: 0.0,
                 temperature: 1.0,
                 labels: slugs.split_whitespace().map(label).collect(),

@@ -20,7 +20,7 @@ use self::intervals::{mcnemar, paired_difference, resampled};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};
 pub use self::shares::{LabelShare, label_shares};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
-use topicmill_score::LabelSet;
+use topicmill_core::LabelSet;
 
 /// A post's gold labels and prediction.
 #[derive(Debug, Clone, PartialEq)]

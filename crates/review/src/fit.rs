@@ -19,7 +19,7 @@ use ndarray::{Array1, Array2, ArrayView1, Axis, s};
 
 pub use self::label_set::{FittedSet, fit_label_set};
 use topicmill_core::TextHash;
-use topicmill_score::fitted::log_sum_exp;
+use topicmill_core::labels::log_sum_exp;
 
 /// Penalties on the weights, strongest first. Each fit starts from the parameters of the previous one.
 const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03];

@@ -12,8 +12,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use topicmill_core::{FailureKind, Fullname, GoldSource, SampleReason, TextHash, Timestamp};
-use topicmill_score::{Label, LabelSet};
+use topicmill_core::{
+    FailureKind, Fullname, GoldSource, Label, LabelSet, SampleReason, TextHash, Timestamp,
+};
 use topicmill_store::StoreError;
 use topicmill_tables::TableError;
 
@@ -177,7 +178,7 @@ fn place(set: &LabelSet, word: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use topicmill_score::Mode;
+    use topicmill_core::Mode;
 
     use super::*;
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use topicmill_score::folder::{
-    ClassifierHead, EmbeddingHead, GliclassHead, HeadFunction, ModelKind, NliClasses,
+use topicmill_core::labels::hypothesis;
+use topicmill_core::model_kind::{
+    ClassifierHead, EmbeddingHead, GliclassHead, HeadFunction, NliClasses,
 };
-use topicmill_score::{LabelSet, hypothesis};
+use topicmill_core::{LabelSet, ModelKind};
 
 use topicmill_store::{Store, StoreError};
 

@@ -10,8 +10,7 @@ use serde::Serialize;
 use super::evaluate::EvaluatedPost;
 use super::gold::{GoldError, GoldPost, GoldRow};
 use super::rescore::{Rescorer, TextEvidence};
-use topicmill_core::{Fullname, TextHash};
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, TextHash};
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 
 /// Posts per page of a query.

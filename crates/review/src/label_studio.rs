@@ -6,9 +6,8 @@
 use serde_json::{Value, json};
 
 use super::gold::NONE_OF_THESE;
-use topicmill_core::SampleReason;
-use topicmill_score::reddit::post_text;
-use topicmill_score::{Label, LabelSet, short_hash};
+use topicmill_core::reddit::post_text;
+use topicmill_core::{Label, LabelSet, SampleReason, short_hash};
 use topicmill_store::ReviewPost;
 
 /// Hotkeys for the choices, in order; the first is for "none of these".

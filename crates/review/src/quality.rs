@@ -10,8 +10,7 @@ use serde::Serialize;
 use crate::calibrate::Proportion;
 use crate::gold::{self, Consensus, GoldRow};
 use crate::join::{self, Labelling};
-use topicmill_core::{Fullname, Timestamp};
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
 
 /// The command that starts the review page with randomly sampled posts.

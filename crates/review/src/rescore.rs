@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 
-use topicmill_core::{Fullname, TextHash};
-use topicmill_score::folder::ModelKind;
-use topicmill_score::score::{self, Evidence};
-use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, TextVector, hypothesis};
+use topicmill_core::labels::hypothesis;
+use topicmill_core::score::Evidence;
+use topicmill_core::{
+    Fullname, LabelSet, LabelVector, ModelKind, PairLogits, Scores, TextHash, TextVector, score,
+};
 use topicmill_store::{Prediction, Store, StoreError};
 
 /// The stored model output for a text under a label set.

@@ -28,19 +28,16 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use self::choice::{Choice, precision_in};
-pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
-pub use self::gliclass::GliclassHead;
 pub use self::graph::FixedShape;
 use self::graph::GraphMetadata;
-pub use self::hashes::hex;
 use self::hashes::{cached_hash, file_hash};
-pub use self::learned::{LearnedLabel, LearnedLabels};
 use self::manifest::{GraphSpec, Manifest};
 use self::names::external_data;
 pub use self::names::graph_names;
 pub use self::rounding::Rounding;
+use topicmill_core::{ModelKind, hex};
 
 /// Reason to reject a GLiClass model without a manifest.
 const GLICLASS_EXPORT: &str = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a \
@@ -114,92 +111,6 @@ pub struct ModelFolder {
 /// Tolerance of a logit under reduced precision, as a fraction of the standard deviation of the reference logits. In
 /// bfloat16 the error was 0.16 to 0.35 with random weights in BART's shape; a wrong graph is off by more than 1.
 const ROUNDED_SPREAD: f64 = 0.5;
-
-/// Kind of model, with the parameters that turn its output into scores.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelKind {
-    /// Cross-encoder of text and hypothesis, with a logit per class.
-    Nli(NliClasses),
-    /// Encoder of single texts; a label is scored from the cosine of its vector and the text's vector.
-    Embedding(EmbeddingHead),
-    /// Classifier of single texts, with a logit for each of its own labels.
-    Classifier(ClassifierHead),
-    /// Encoder of a text together with all labels, with a logit for each label.
-    Gliclass(GliclassHead),
-}
-
-impl ModelKind {
-    /// Returns `nli`, `embedding`, `classifier` or `gliclass`, as stored.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Nli(_) => "nli",
-            Self::Embedding(_) => "embedding",
-            Self::Classifier(_) => "classifier",
-            Self::Gliclass(_) => "gliclass",
-        }
-    }
-
-    /// Returns the head of a classifier.
-    pub fn head(&self) -> Option<&ClassifierHead> {
-        match self {
-            Self::Classifier(head) => Some(head),
-            Self::Nli(_) | Self::Embedding(_) | Self::Gliclass(_) => None,
-        }
-    }
-
-    /// Returns the number of outputs per row, if the configuration determines it.
-    pub fn width(&self) -> Option<usize> {
-        match self {
-            Self::Nli(classes) => Some(classes.count),
-            Self::Classifier(head) => Some(head.labels.len()),
-            Self::Embedding(_) | Self::Gliclass(_) => None,
-        }
-    }
-}
-
-/// Indices of an NLI model's classes among its logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NliClasses {
-    /// Number of classes: 2 or 3.
-    pub count: usize,
-    /// Index of the class that scores a label.
-    pub entailment: usize,
-    /// Index of the class that multi mode contrasts with entailment.
-    pub contradiction: usize,
-    /// Index of the third class, if there is one.
-    pub neutral: Option<usize>,
-}
-
-impl NliClasses {
-    /// Selects the classes as the zero-shot pipeline of transformers does: entailment by name, contradiction by
-    /// position. Scores must equal the pipeline's, even where its choice is odd: for the classes (neutral, entailment,
-    /// contradiction), it uses neutral as the contradiction.
-    fn with_entailment(count: usize, entailment: usize) -> Self {
-        let contradiction = if entailment == 0 { count - 1 } else { 0 };
-        let neutral = (0..count).find(|class| ![entailment, contradiction].contains(class));
-        Self {
-            count,
-            entailment,
-            contradiction,
-            neutral,
-        }
-    }
-}
-
-/// Output name of an embedding model, and the parameters that turn cosines into scores.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EmbeddingHead {
-    /// Name of the output, `[batch, dimension]`.
-    pub output: String,
-    /// Single mode: softmax(`softmax_scale` · cosine).
-    pub softmax_scale: f64,
-    /// Multi mode: sigmoid(`sigmoid_scale` · (cosine − `sigmoid_bias`)).
-    pub sigmoid_scale: f64,
-    /// See `sigmoid_scale`.
-    pub sigmoid_bias: f64,
-    /// Learned vectors of certain labels, used in place of vectors computed from the labels' texts.
-    pub learned: Arc<LearnedLabels>,
-}
 
 impl ModelFolder {
     /// Reads a folder for the CPU; see [`ModelFolder::open_for`].
@@ -444,7 +355,7 @@ fn kind_in(
         None => None,
     };
     if let (ModelKind::Embedding(head), Some(file)) = (&mut kind, &file) {
-        head.learned = Arc::new(LearnedLabels::read(file)?);
+        head.learned = Arc::new(learned::read(file)?);
     }
     Ok((kind, file))
 }

@@ -6,11 +6,10 @@
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
-use super::labels::Mode;
-use super::score::{PairLogits, entailment_probability, evidence};
 use super::text::Sequence;
-use crate::folder::ModelKind;
 use crate::folder::manifest::{GraphSpec, Vector};
+use topicmill_core::score::{entailment_probability, evidence};
+use topicmill_core::{Mode, ModelKind, PairLogits};
 
 /// Largest differences between a graph and its reference vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

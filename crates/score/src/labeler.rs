@@ -19,11 +19,11 @@ use self::prepared::Labels;
 pub use self::prepared::PreparedLabels;
 pub use self::prompt::prompt;
 use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
-use super::embedding::TextVector;
 use super::engine::{Engine, EngineError};
 use super::text::{EncodedText, Encoder, Sequence};
-use crate::folder::{ModelFolder, ModelKind};
-use crate::score::{PairLogits, Scores};
+use crate::folder::ModelFolder;
+use topicmill_core::record::ComputeStats;
+use topicmill_core::{ModelKind, PairLogits, Scores, TextVector};
 
 /// Padded tokens of a batch if scores depend on the batch; small enough for a CPU's cache.
 const BATCH_DEPENDENT_TOKENS: usize = 512;
@@ -71,24 +71,6 @@ pub enum Completion {
     Done,
     /// Cancelled; any text that was not reported has not been scored.
     Cancelled,
-}
-
-/// Counters of the computed batches.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ComputeStats {
-    /// Number of tokens, special tokens included.
-    pub tokens: u64,
-    /// Number of tokens with padding: rows × width, summed over batches.
-    pub padded_tokens: u64,
-    /// Number of batches that were split in half after running out of memory.
-    pub oom_splits: u64,
-}
-
-impl ComputeStats {
-    fn add(&mut self, batch: &Batch, padded_tokens: usize) {
-        self.tokens += batch.lens.iter().sum::<usize>() as u64;
-        self.padded_tokens += padded_tokens as u64;
-    }
 }
 
 /// Scores texts against labels with one model.

@@ -8,21 +8,18 @@
 //! # Modules
 //!
 //! ```text
-//! labels ─▶ hypothesis ─┐
-//! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx, openvino) ─▶ score
+//! labels ─▶ hypotheses ─┐
+//! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx, openvino) ─▶ logits ─▶ scores
 //! ```
 //!
-//! - [`labels`]: the label set with its template, mode, threshold and temperature. [`background`]: background topics,
-//!   so that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels. [`label_file`]:
-//!   the label set in a pipeline file.
+//! Label sets, hypotheses, and the rule from logits to scores need no model and are in [`topicmill_core`].
+//!
 //! - [`folder`]: the model folder, its manifest and its hashes.
-//! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
-//! - [`reddit`]: the text of a Reddit post as its readers see it.
+//! - [`text`]: tokenises texts.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
 //!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
 //!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
-//! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
 //! - [`labeler`]: combines the folder, the tokenizer and the engine, and is what callers use. [`shortlist`]: a small
 //!   model that picks the labels for a large model to score.
 //!
@@ -32,42 +29,25 @@
 //! name no flags and no settings.
 
 pub mod any_engine;
-pub mod background;
 pub mod batch;
 mod contract;
-pub mod embedding;
 pub mod engine;
-pub mod fitted;
 mod fixed;
 pub mod folder;
 pub mod graph_check;
-pub mod hypothesis;
-pub mod label_file;
 pub mod labeler;
-pub mod labels;
 pub mod onnx;
 pub mod openvino;
 mod ports;
-pub mod reddit;
-pub mod score;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod shortlist;
-mod slug;
 pub mod text;
 
 pub use self::any_engine::AnyEngine;
-pub use self::background::{Background, BackgroundError, BackgroundTopic};
-pub use self::embedding::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
-pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance};
-pub use self::folder::{
-    ClassifierHead, GliclassHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex,
-};
+pub use self::folder::{ModelError, ModelFolder};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
-pub use self::labels::{CALIBRATED, Label, LabelSet, LabelSetError, Mode, SHORT_HASH, short_hash};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
 pub use self::openvino::OpenVinoEngine;
-pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::shortlist::{Models, Shortlist};
-pub use self::slug::slug;

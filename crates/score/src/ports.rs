@@ -6,7 +6,8 @@
 use super::batch::Batch;
 use super::contract::{Input, InputParams, Tensor};
 use super::engine::{EngineError, Logits};
-use super::folder::{FixedShape, ModelFolder, ModelKind};
+use super::folder::{FixedShape, ModelFolder};
+use topicmill_core::ModelKind;
 
 /// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]

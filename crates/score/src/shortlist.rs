@@ -5,12 +5,10 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::folder::hex;
 use crate::labeler::{
     Labeler, LabelerError, PairState, Pairs, PreparedLabels, TextError, TextResult,
 };
-use crate::labels::LabelSet;
-use crate::score;
+use topicmill_core::{LabelSet, hex, score};
 
 /// A model with an optional small model that shortlists labels for it. Both may run concurrently, on their own threads.
 pub struct Models {
@@ -143,7 +141,8 @@ impl Shortlist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{ScriptedEngine, nli_folder, set};
+    use crate::scripted::{ScriptedEngine, nli_folder};
+    use topicmill_core::examples::set;
 
     #[test]
     fn only_the_first_labels_of_a_ranking_are_scored() {

@@ -15,7 +15,8 @@ use tokenizers::{Encoding, Tokenizer};
 
 use self::prompt::Prompt;
 
-use crate::folder::{self, ModelError, ModelFolder, ModelKind};
+use crate::folder::{self, ModelError, ModelFolder};
+use topicmill_core::ModelKind;
 
 /// Number of characters to read per token. English has four to five; with eight, hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;

@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
+use topicmill_core::reddit::is_placeholder;
 use topicmill_core::{FOUND_MARKER, Post, SourceKind, Timestamp, author_name};
-use topicmill_score::reddit::is_placeholder;
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;

@@ -8,9 +8,9 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use topicmill_core::{
-    Fullname, QuotaReservation, QuotaTerms, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    Fullname, LabelSet, LabelVector, PairLogits, QuotaReservation, QuotaTerms, RunStatus,
+    SourceKind, Stage, TextHash, TextVector, Timestamp,
 };
-use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::{

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 use topicmill_core::TextHash;
-use topicmill_score::reddit::{TEXT_RULE, post_text};
+use topicmill_core::reddit::{TEXT_RULE, post_text};
 
 use super::dialect::Dialect;
 use super::driver_error::ErrorContext;

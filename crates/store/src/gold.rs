@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
-use topicmill_score::Provenance;
+use topicmill_core::{Fullname, GoldSource, Provenance, SampleReason, TextHash, Timestamp};
 
 /// An annotator's answer about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]

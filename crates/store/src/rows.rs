@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use topicmill_core::score::Outcome;
 use topicmill_core::{
-    Fullname, Listing, PurgeReason, ReadyPost, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    Fullname, Listing, Mode, PairLogits, PurgeReason, ReadyPost, RunStatus, Scores, SourceKind,
+    Stage, TextHash, TextVector, Timestamp,
 };
-use topicmill_score::{Mode, Outcome, PairLogits, Scores, TextVector};
 
 /// Key in `runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

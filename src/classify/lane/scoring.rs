@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Event, WINDOWS_IN_FLIGHT, Window};
 use crate::classify::engine_timer::EngineTimer;
-use topicmill_core::TextHash;
+use topicmill_core::{PairLogits, TextHash, TextVector};
 use topicmill_score::labeler::{PairState, Pairs, PreparedLabels, TextResult};
-use topicmill_score::{Labeler, LabelerError, PairLogits, TextVector};
+use topicmill_score::{Labeler, LabelerError};
 use topicmill_store::{ClaimedPost, Classified, Lease};
 
 /// The results for a recent text.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
-use topicmill_core::TextHash;
+use topicmill_core::{PairLogits, TextHash};
 use topicmill_review::rescore::vector_logits;
+use topicmill_score::Shortlist;
 use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
-use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
     /// Removes from a window the pairs that the small model does not shortlist, even if their logits are stored.

@@ -15,12 +15,12 @@ use super::{
 };
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
+use topicmill_core::{CALIBRATED, LabelSet, Mode};
 use topicmill_review::calibrate::{
     Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Setting, TEMPERATURES, calibrate,
 };
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::GoldText;
-use topicmill_score::{CALIBRATED, LabelSet, Mode};
 use topicmill_store::{Access, Store};
 
 /// The minimum number of gold posts for a fit.

@@ -9,9 +9,9 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
+use topicmill_core::labels::hypothesis::Pass;
+use topicmill_core::{Label, ModelKind};
 use topicmill_review::compare::{Comparison, LabelChange, LabelSource, compare, label_changes};
-use topicmill_score::hypothesis::Pass;
-use topicmill_score::{Label, ModelKind};
 use topicmill_store::{Access, Store, Table};
 
 /// The number of label changes that the table shows.

@@ -9,13 +9,12 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::figures::{estimate, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
-use topicmill_core::Fullname;
+use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
     Difference, EvaluatedPost, Evaluation, LabelShare, difference, evaluate, label_shares,
 };
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, Labelling, join_gold};
-use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
 
 /// Minimum number of random gold posts for estimates of the labels' shares.

@@ -10,8 +10,8 @@ use super::new::{shell_path, toml_string};
 use super::{NamedSet, STDOUT, short_hash, write_file};
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::Pipeline;
-use topicmill_core::Listing;
-use topicmill_score::{LabelSet, label_file};
+use topicmill_core::labels::label_file;
+use topicmill_core::{LabelSet, Listing};
 use topicmill_store::{Access, Store};
 
 #[derive(Debug, Args)]

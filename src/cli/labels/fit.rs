@@ -8,9 +8,9 @@ use super::super::{CliError, Exit, OutputFormat, Setup, backlog};
 use super::figures::quality_table;
 use super::{NamedSet, Printout, Rescoring, WhichModel, find_stored_model, short_hash};
 use crate::pipeline::Context;
+use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
 use topicmill_review::gold::{GoldLabels, TOPIC};
-use topicmill_score::{FitTarget, LabelSet, Provenance};
 use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
-use topicmill_score::LabelSet;
+use topicmill_core::LabelSet;
 use topicmill_store::{Access, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]

@@ -28,14 +28,14 @@ use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{BacklogError, model_row};
-use topicmill_core::Fullname;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::{Background, Fullname, LabelSet, LabelVector, ModelKind, short_hash};
 use topicmill_review::gold::ResolvedGold;
 use topicmill_review::hypotheses;
 use topicmill_review::join::{self, GoldText};
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_review::rescore::Rescorer;
-use topicmill_score::folder::{ModelFolder, ModelKind};
-use topicmill_score::{Background, LabelSet, LabelVector, hypothesis, short_hash};
+use topicmill_score::folder::ModelFolder;
 use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};

@@ -9,8 +9,7 @@ use super::super::{CliError, Exit, Setup};
 use super::{NamedSet, STDOUT, write_file};
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
-use topicmill_core::Listing;
-use topicmill_score::{Background, Label, LabelSet, Mode};
+use topicmill_core::{Background, Label, LabelSet, Listing, Mode};
 use topicmill_store::Access;
 
 /// The name of the label set if it is written to stdout.

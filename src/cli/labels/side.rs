@@ -12,11 +12,10 @@ use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::setup::{ModelFlags, Setup};
 use crate::telemetry::Progress;
-use topicmill_core::Fullname;
+use topicmill_core::reddit::post_text;
+use topicmill_core::{Fullname, LabelSet};
 use topicmill_review::rescore::{Rescorer, prediction};
-use topicmill_score::LabelSet;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::reddit::post_text;
 use topicmill_store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
 
 /// Posts read and scored per batch.

@@ -8,12 +8,11 @@ use serde_json::json;
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Printout, WhichModel, settings, settings_json};
-use topicmill_core::Topic;
-use topicmill_score::folder::{ModelFolder, ModelKind};
-use topicmill_score::hypothesis;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::{Label, LabelSet, ModelKind, Topic};
+use topicmill_score::folder::ModelFolder;
 use topicmill_score::labeler::{LabelerError, fits_window, prompt};
 use topicmill_score::text::Encoder;
-use topicmill_score::{Label, LabelSet};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
-use topicmill_score::{Mode, ModelFolder, ModelKind, SHORT_HASH};
+use topicmill_core::{Mode, ModelKind, SHORT_HASH};
+use topicmill_score::ModelFolder;
 
 /// The maximum number of learned labels in the table, so that they fit a terminal line.
 const SHOWN_LABELS: usize = 3;

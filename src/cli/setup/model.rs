@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use topicmill_core::model_kind::ClassifierHead;
+use topicmill_core::{LabelSet, Mode, ModelKind};
 use topicmill_score::engine::devices;
 use topicmill_score::folder;
-use topicmill_score::{
-    ClassifierHead, EngineOptions, LabelSet, LabelerError, Mode, ModelFolder, ModelKind, Models,
-};
+use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models};
 
 use super::{Setup, parse_word};
 use crate::cli::CliError;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
-use topicmill_core::{Post, SourceKind};
-use topicmill_score::TextVector;
+use topicmill_core::{Post, SourceKind, TextVector};
 use topicmill_store::{Classified, Target, Written};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use sha2::{Digest, Sha256};
-use topicmill_score::hex;
+use topicmill_core::hex;
 use topicmill_store::Store;
 
 use super::*;

@@ -1,8 +1,9 @@
 //! Default posts, label sets, models and labels for tests.
 
 use serde_json::json;
-use topicmill_core::{AuthorPolicy, Post, SourceKind, TextHash, Timestamp};
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_core::{
+    AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Scores, SourceKind, TextHash, Timestamp,
+};
 use topicmill_store::{Classified, LabelWrite, Lease, ModelRow, Page, RunId, Store, Target};
 
 pub fn at(secs: i64) -> Timestamp {

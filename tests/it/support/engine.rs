@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use topicmill_core::ModelKind;
+use topicmill_core::model_kind::NliClasses;
 use topicmill_score::Device;
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
@@ -12,7 +14,7 @@ use topicmill_score::Labeler;
 use topicmill_score::OnnxEngine;
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
-use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::folder::ModelFolder;
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 

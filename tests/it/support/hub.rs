@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use topicmill_score::hex;
+use topicmill_core::hex;
 
 /// The only commit of every repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_core::TextHash;
-use topicmill_score::reddit::post_text;
+use topicmill_core::reddit::post_text;
 use topicmill_store::{Access, Store};
 
 /// At least one row for every table except the schedule tables, with posts from several sources, one of them removed.

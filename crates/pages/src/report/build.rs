@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use topicmill_score::{LabelSet, Mode};
+use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp};
 
 use super::ReportOptions;
 use super::data::{BINS, Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
 use super::time::Axis;
 use crate::display;
-use topicmill_core::{SourceKind, Timestamp};
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost};

@@ -1,6 +1,6 @@
 //! Tests the text and the charts in reports built from aggregates.
 
-use topicmill_score::{Label, LabelSet, Mode};
+use topicmill_core::{Label, LabelSet, Mode};
 
 use super::build::{Context, build};
 use super::*;

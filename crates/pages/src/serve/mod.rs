@@ -24,9 +24,8 @@ use tokio_util::task::TaskTracker;
 use self::guard::Guard;
 pub use self::review::{FitOutcome, Fitter, ReviewOptions};
 use crate::listener::{self, BindError};
-use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
-use topicmill_score::Label;
+use topicmill_core::{FailureKind, Label};
 use topicmill_store::{Store, StoreError, Target};
 
 /// The largest request body in bytes; forms are much smaller.

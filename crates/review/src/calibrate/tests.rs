@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use topicmill_score::folder::{EmbeddingHead, ModelKind};
-use topicmill_score::score;
-use topicmill_score::{Mode, PairLogits};
+use topicmill_core::model_kind::EmbeddingHead;
+use topicmill_core::{Mode, ModelKind, PairLogits, score};
 
 /// The setting of an uncalibrated label set.
 const BEFORE: Setting = Setting {

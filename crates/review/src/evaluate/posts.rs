@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::EvaluatedPost;
 use crate::join::JoinedGold;
-use topicmill_core::Fullname;
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet};
 
 /// A post with a wrong label.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Estimate, EvaluatedPost, estimate_shares};
-use topicmill_score::LabelSet;
+use topicmill_core::LabelSet;
 use topicmill_store::{Store, StoreError, Target};
 
 /// A label's share of all labelled posts.

@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::{Answer, Fit, FitError, Link, fit};
 use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
 use crate::join::GoldText;
-use topicmill_score::fitted::log_sum_exp;
-use topicmill_score::score::Evidence;
-use topicmill_score::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
+use topicmill_core::labels::log_sum_exp;
+use topicmill_core::score::Evidence;
+use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
 /// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::GoldRow;
-use topicmill_core::{Fullname, SampleReason};
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, SampleReason};
 use topicmill_store::{Store, StoreError, StoredGold};
 
 /// A post on which annotators disagree.

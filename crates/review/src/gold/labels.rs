@@ -6,8 +6,7 @@ use std::path::Path;
 use super::{GoldError, GoldRow, ResolvedGold};
 use crate::join;
 use crate::quality::{self, REVIEW_COMMAND};
-use topicmill_core::{Fullname, Timestamp};
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::Store;
 
 /// `--gold topic`: the topics that posts were collected for.

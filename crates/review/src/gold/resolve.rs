@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{GoldError, GoldPost, GoldRow, ResolvedGold, is_out_of_scope, place};
-use topicmill_core::Fullname;
-use topicmill_score::{LabelSet, Mode};
+use topicmill_core::{Fullname, LabelSet, Mode};
 
 /// Maximum number of conflicts that an error lists.
 const EXAMPLES: usize = 5;

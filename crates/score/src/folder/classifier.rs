@@ -7,94 +7,41 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Maximum number of labels to list in a message.
-const LISTED: usize = 8;
+use topicmill_core::model_kind::{ClassifierHead, HeadFunction};
+
 /// Number of labels that transformers assumes if a model names none.
 const UNNAMED: usize = 2;
 
-/// Labels and scoring function of a classifier.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClassifierHead {
-    /// The labels in the order of the logits; unique and never empty.
-    pub labels: Vec<String>,
-    /// Default scoring function.
-    pub function: HeadFunction,
-}
-
-/// The `function_to_apply` values in transformers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeadFunction {
-    /// The labels compete, and a text gets one of them.
-    Softmax,
-    /// Each label is scored independently.
-    Sigmoid,
-    /// The logits are the scores, as in a regression.
-    None,
-}
-
-impl ClassifierHead {
-    /// Reads the head from the `config.json` keys with the same names.
-    pub(super) fn read(
-        id2label: Option<&Map<String, Value>>,
-        label2id: Option<&Map<String, Value>>,
-        num_labels: Option<usize>,
-        problem_type: Option<&str>,
-    ) -> Result<Self, String> {
-        let labels = match (id2label, label2id) {
-            (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
-            (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
-            // These are the default names in transformers.
-            (None, None) => (0..num_labels.unwrap_or(UNNAMED))
-                .map(|number| format!("LABEL_{number}"))
-                .collect(),
-        };
-        if labels.is_empty() {
-            return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
-        }
-        if let Some(count) = num_labels
-            && count != labels.len()
-        {
-            return Err(format!(
-                "`num_labels` is {count}, but `id2label` has {} names; correct the wrong one",
-                labels.len()
-            ));
-        }
-        Ok(Self {
-            function: function_of(problem_type, labels.len())?,
-            labels,
-        })
+/// Reads the head from the `config.json` keys with the same names.
+pub(super) fn head(
+    id2label: Option<&Map<String, Value>>,
+    label2id: Option<&Map<String, Value>>,
+    num_labels: Option<usize>,
+    problem_type: Option<&str>,
+) -> Result<ClassifierHead, String> {
+    let labels = match (id2label, label2id) {
+        (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
+        (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
+        // These are the default names in transformers.
+        (None, None) => (0..num_labels.unwrap_or(UNNAMED))
+            .map(|number| format!("LABEL_{number}"))
+            .collect(),
+    };
+    if labels.is_empty() {
+        return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
     }
-
-    /// Returns true if the labels are the placeholders `LABEL_0`, `LABEL_1`, … from transformers.
-    pub fn is_unnamed(&self) -> bool {
-        let mut labels = self.labels.iter().enumerate();
-        labels.all(|(number, label)| *label == format!("LABEL_{number}"))
+    if let Some(count) = num_labels
+        && count != labels.len()
+    {
+        return Err(format!(
+            "`num_labels` is {count}, but `id2label` has {} names; correct the wrong one",
+            labels.len()
+        ));
     }
-
-    /// Returns advice in case the model is an NLI model with unnamed classes: two or three placeholder labels.
-    pub fn nli_advice(&self) -> &'static str {
-        if self.is_unnamed() && (2..=3).contains(&self.labels.len()) {
-            "; if the model is trained on NLI, name its entailment class `entailment` in `id2label` and `label2id` of \
-             its `config.json`, to use it with any labels"
-        } else {
-            ""
-        }
-    }
-
-    /// Returns the first few labels for a message, and how many more there are.
-    pub fn label_list(&self) -> String {
-        let shown: Vec<String> = self
-            .labels
-            .iter()
-            .take(LISTED)
-            .map(|label| format!("`{label}`"))
-            .collect();
-        let more = match self.labels.len() - shown.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("{}{more}", shown.join(", "))
-    }
+    Ok(ClassifierHead {
+        function: function_of(problem_type, labels.len())?,
+        labels,
+    })
 }
 
 /// Returns the function that the text-classification pipeline applies, by the same rules.
@@ -166,7 +113,7 @@ mod tests {
     fn read(config: &str) -> Result<ClassifierHead, String> {
         let config: Value = serde_json::from_str(config).unwrap();
         let count = config["num_labels"].as_u64();
-        ClassifierHead::read(
+        head(
             config["id2label"].as_object(),
             config["label2id"].as_object(),
             count.map(|count| count.try_into().unwrap()),

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::classifier::ClassifierHead;
+use super::classifier;
 use super::gliclass::{self, GliclassConfig};
-use super::learned::{LearnedLabels, is_json_file_name};
-use super::{EmbeddingHead, ModelKind, NliClasses};
+use super::learned::is_json_file_name;
+use topicmill_core::model_kind::{EmbeddingHead, LearnedLabels, ModelKind, NliClasses};
 
 /// Token limit for a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
@@ -147,7 +147,7 @@ impl Config {
         }
         let (names, numbers) = (self.id2label.as_ref(), self.label2id.as_ref());
         let problem_type = self.problem_type.as_deref();
-        let head = ClassifierHead::read(names, numbers, self.num_labels, problem_type);
+        let head = classifier::head(names, numbers, self.num_labels, problem_type);
         head.map(ModelKind::Classifier)
     }
 

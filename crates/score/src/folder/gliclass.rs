@@ -7,27 +7,14 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use topicmill_core::model_kind::GliclassHead;
+
 /// `model_type` in `config.json`.
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for the text and the labels.
 const ARCHITECTURE: &str = "uni-encoder";
 /// Default for `max_num_classes`, as in the `gliclass` package.
 const DEFAULT_MAX_LABELS: usize = 25;
-
-/// The prompt for a GLiClass model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GliclassHead {
-    /// Token id before each label.
-    pub label_id: u32,
-    /// Token id after the last label.
-    pub separator_id: u32,
-    /// True if the labels precede the text.
-    pub prompt_first: bool,
-    /// Maximum number of labels, if there is one in addition to the token limit.
-    pub max_labels: Option<usize>,
-    /// Task prompt after the separator: a text that describes the task to the model. Empty if there is none.
-    pub task_prompt: String,
-}
 
 /// The keys in `config.json` that are used here; the defaults are the package's. Only `task_prompt` is topicmill's own.
 #[derive(Debug, Default, Deserialize)]

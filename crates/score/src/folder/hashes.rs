@@ -15,6 +15,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use topicmill_core::hex;
+
 use super::ModelError;
 
 /// Name of the cache file, which is in the same folder as the hashed files.
@@ -28,14 +30,6 @@ struct CachedHash {
     bytes: u64,
     modified_ns: u64,
     sha256: String,
-}
-
-/// Returns bytes as lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
-        .collect()
 }
 
 /// Returns a file's SHA-256 in hex. For a large, unchanged file, the hash comes from the cache.

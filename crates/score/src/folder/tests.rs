@@ -4,6 +4,7 @@ use std::fs;
 
 use super::config::DEFAULT_MAX_TOKENS;
 use super::*;
+use topicmill_core::model_kind::NliClasses;
 
 const BART: &str = r#"{"model_type":"bart","max_position_embeddings":1024,"vocab_size":50265,"pad_token_id":1,
     "id2label":{"0":"contradiction","1":"neutral","2":"entailment"},

@@ -5,8 +5,8 @@ use std::collections::{HashSet, VecDeque};
 use super::{Completion, Labeler, TextError};
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{EngineError, Logits};
-use crate::folder::ModelKind;
 use crate::text::{EncodedText, Encoder, Sequence};
+use topicmill_core::ModelKind;
 
 /// Callback for the result of each row.
 type OnRow<'a> = dyn FnMut(BatchRow, Result<&[f32], TextError>) + 'a;
@@ -150,7 +150,8 @@ impl Labeler {
         }
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
-                self.computed.add(batch, padded_tokens);
+                self.computed.tokens += batch.lens.iter().sum::<usize>() as u64;
+                self.computed.padded_tokens += padded_tokens as u64;
                 self.width = Some(logits.width);
                 Ok(logits)
             }

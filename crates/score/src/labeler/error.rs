@@ -1,8 +1,8 @@
 //! Errors from scoring texts.
 
 use crate::engine::EngineError;
-use crate::labels::LabelSetError;
 use crate::text::TokenizeError;
+use topicmill_core::LabelSetError;
 
 /// Reasons why no text can be scored.
 #[derive(Debug, thiserror::Error)]

@@ -8,12 +8,10 @@ use std::borrow::Cow;
 use super::prepared::Labels;
 use super::prompt::prompt;
 use super::{Labeler, LabelerError, PreparedLabels};
-use crate::embedding::LabelVector;
-use crate::fitted::Fitted;
-use crate::folder::{ClassifierHead, GliclassHead, ModelKind};
-use crate::hypothesis;
-use crate::labels::{LabelSet, Mode};
 use crate::text::Encoder;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::model_kind::{ClassifierHead, GliclassHead};
+use topicmill_core::{Fitted, LabelSet, LabelVector, Mode, ModelKind};
 
 impl Labeler {
     /// Prepares a label set: tokenises its hypotheses, or computes its label vectors.

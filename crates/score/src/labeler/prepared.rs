@@ -2,13 +2,12 @@
 
 use super::{PairState, TextResult};
 use crate::batch::BatchRow;
-use crate::embedding::{LabelVector, TextVector};
-use crate::fitted::Fitted;
-use crate::folder::ModelKind;
-use crate::hypothesis;
-use crate::labels::{LabelSet, Mode};
-use crate::score::{self, Evidence, PairLogits, Scores};
 use crate::text::{EncodedText, Encoder, Sequence};
+use topicmill_core::labels::hypothesis;
+use topicmill_core::score::Evidence;
+use topicmill_core::{
+    Fitted, LabelSet, LabelVector, Mode, ModelKind, PairLogits, Scores, TextVector, score,
+};
 
 /// A label set prepared for one model.
 #[derive(Debug, Clone)]

@@ -1,9 +1,10 @@
 //! The prompt of a GLiClass model: all labels of a set, and the topics of its background.
 
 use super::LabelerError;
-use crate::folder::{GliclassHead, ModelFolder};
-use crate::labels::{Label, LabelSet};
+use crate::folder::ModelFolder;
 use crate::text::{EncodedText, Encoder};
+use topicmill_core::model_kind::GliclassHead;
+use topicmill_core::{Label, LabelSet};
 
 /// Returns the prompt of a label set for a GLiClass model: the labels, then the topics of the background.
 ///

@@ -1,9 +1,9 @@
 //! Tests of the labeler with a scripted engine.
 
 use super::*;
-use crate::folder::ModelKind;
-use crate::labels::LabelSet;
-use crate::scripted::{ScriptedEngine, embedding, nli_folder, set};
+use crate::scripted::{ScriptedEngine, nli_folder};
+use topicmill_core::examples::{embedding, set};
+use topicmill_core::{LabelSet, ModelKind};
 
 fn labeler(engine: ScriptedEngine, budget: usize) -> Labeler {
     Labeler::load(nli_folder(), Box::new(engine), budget).unwrap()

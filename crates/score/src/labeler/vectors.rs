@@ -2,11 +2,9 @@
 
 use super::{Labeler, LabelerError};
 use crate::batch::BatchRow;
-use crate::embedding::{LabelVector, unit};
-use crate::folder::ModelKind;
-use crate::hypothesis;
-use crate::labels::LabelSet;
 use crate::text::EncodedText;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::{LabelSet, LabelVector, ModelKind, unit};
 
 impl Labeler {
     /// Logs, once per label set, whether learned vectors are used; logs nothing if the model has none for these labels.

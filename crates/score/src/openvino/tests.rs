@@ -10,8 +10,8 @@ use crate::batch::MIN_ROWS;
 use crate::labeler::Labeler;
 use crate::onnx::OnnxEngine;
 use crate::onnx::library::Library;
-use crate::scripted::set;
 use crate::text::Sequence;
+use topicmill_core::examples::set;
 
 const MODELS: [&str; 4] = [
     "models/minilm-reddit-topics",

@@ -15,7 +15,7 @@ use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::{EncodedText, Encoder, Sequence, TokenizeError, catch_panic, rejected};
-use crate::folder::GliclassHead;
+use topicmill_core::model_kind::GliclassHead;
 
 /// Special tokens of a prompt, its task prompt, and the tokenizer of its labels.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, TruncationDirection, TruncationParams, TruncationStrategy};
 
 use super::*;
-use crate::folder::GliclassHead;
+use topicmill_core::model_kind::GliclassHead;
 
 const TEXTS: &[&str] = &[
     "",

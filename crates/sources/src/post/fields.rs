@@ -12,8 +12,8 @@ use serde::de::{
 use serde_json::Value;
 
 use super::{A_COMMENT, SETTLED_SECS, time_of_post};
+use topicmill_core::reddit::{decode_entities, is_placeholder};
 use topicmill_core::{Fullname, FullnameError, SourceKind, Timestamp};
-use topicmill_score::reddit::{decode_entities, is_placeholder};
 
 /// A field as received: a number may be a string, and anything may be null or missing.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use roux::response::{BasicThing, Listing as Children};
 use serde_json::Value;
 
 use crate::listing::ListingError;
+use topicmill_core::reddit::is_placeholder;
 use topicmill_core::{Fullname, PurgeReason};
-use topicmill_score::reddit::is_placeholder;
 
 /// The state of a post on Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

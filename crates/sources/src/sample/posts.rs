@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use topicmill_core::Timestamp;
-use topicmill_score::reddit::post_text;
+use topicmill_core::reddit::post_text;
 
 /// Subreddits and their posts. The order determines the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [

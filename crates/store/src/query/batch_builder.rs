@@ -66,12 +66,12 @@ impl<'s> BatchBuilder<'s> {
 
     /// Adds bytes in hexadecimal.
     pub fn put_hex(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.put(ColumnCell::Text(&topicmill_score::hex(bytes)))
+        self.put(ColumnCell::Text(&topicmill_core::hex(bytes)))
     }
 
     /// Adds a stored text vector.
     pub fn put_vector(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let Some(vector) = topicmill_score::TextVector::from_bytes(bytes.to_vec()) else {
+        let Some(vector) = topicmill_core::TextVector::from_bytes(bytes.to_vec()) else {
             return Err(self.wrong("not a vector"));
         };
         self.batch.bytes += size_of::<f32>() * vector.dimensions();

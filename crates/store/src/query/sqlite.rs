@@ -307,7 +307,7 @@ fn values(row: &Row<'_>, width: usize) -> rusqlite::Result<Vec<Value>> {
             ValueRef::Integer(n) => Value::from(n),
             ValueRef::Real(n) => Value::from(n),
             ValueRef::Text(bytes) => Value::from(String::from_utf8_lossy(bytes)),
-            ValueRef::Blob(bytes) => Value::from(topicmill_score::hex(bytes)),
+            ValueRef::Blob(bytes) => Value::from(topicmill_core::hex(bytes)),
         })
     };
     (0..width).map(value).collect()

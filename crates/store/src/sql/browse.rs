@@ -229,7 +229,7 @@ impl<DB: Dialect> SqlStore<DB> {
             row_as!(PostDetails: selftext, url, permalink, author, flair, upvote_ratio, over_18, source,
                 crosspost_parent, collected_at, updated_at, checked_at, removed_at;
                 listed = PostSummary { title, ..listed.clone() };
-                text_hash = topicmill_score::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
+                text_hash = topicmill_core::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
                 same_text = Vec::new())(row)
         };
         let post = sqlx::query::<DB>(

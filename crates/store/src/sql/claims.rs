@@ -9,9 +9,8 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 use super::super::dialect::Dialect;
 use super::super::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use topicmill_core::{Fullname, TextHash, Timestamp};
-use topicmill_score::PairLogits;
-use topicmill_score::reddit::post_text;
+use topicmill_core::reddit::post_text;
+use topicmill_core::{Fullname, PairLogits, TextHash, Timestamp};
 
 /// Number of crashes before a post is claimed alone, so that only this post can cause a further crash.
 const ALONE_AFTER: u32 = 5;

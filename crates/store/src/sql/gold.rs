@@ -14,8 +14,7 @@ use super::super::gold::{
 use super::super::{Result, StoreError, Target};
 use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash};
-use topicmill_score::short_hash;
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, short_hash};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -200,7 +199,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     source: parse_column(&fullname, &text(5)?)?,
                     answered_at: row.try_get(6).context(WHAT)?,
                     is_dated: true,
-                    text_hash: Some(parse_column(&fullname, &topicmill_score::hex(&hash))?),
+                    text_hash: Some(parse_column(&fullname, &topicmill_core::hex(&hash))?),
                     note: row.try_get(10).context(WHAT)?,
                     fullname,
                 },

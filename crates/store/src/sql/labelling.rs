@@ -12,8 +12,7 @@ use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{Classified, LabelWrite, Lease, Result, StoredLabels, Target, Written};
 use super::stored_posts::BULK_ROWS;
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
-use topicmill_core::{Fullname, TextHash};
-use topicmill_score::{PairLogits, Scores, TextVector};
+use topicmill_core::{Fullname, PairLogits, Scores, TextHash, TextVector};
 
 /// Seconds in a day.
 const DAY: i64 = 86_400;

@@ -7,8 +7,7 @@ use sqlx::types::Json;
 use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, count};
-use topicmill_core::{TextHash, Timestamp};
-use topicmill_score::{Background, LabelSet};
+use topicmill_core::{Background, LabelSet, TextHash, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {

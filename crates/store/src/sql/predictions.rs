@@ -7,7 +7,7 @@ use super::super::versions::{LabelState, PostLabel, Prediction};
 use super::super::{Result, StoredText, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Fullname;
-use topicmill_score::reddit::is_placeholder;
+use topicmill_core::reddit::is_placeholder;
 
 /// A key that matches no row.
 const NO_ROW: i64 = -1;

@@ -1,12 +1,12 @@
 //! Recomputes text hashes if the rule that builds the text of a post has changed.
 
 use sqlx::Row;
-use topicmill_score::reddit::{TEXT_RULE, post_text};
+use topicmill_core::TextHash;
+use topicmill_core::reddit::{TEXT_RULE, post_text};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
-use topicmill_core::TextHash;
 
 /// Query for the posts with text after the fullname `$1`.
 pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM posts \

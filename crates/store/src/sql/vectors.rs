@@ -11,8 +11,7 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target, UnlabelledText};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, TextHash};
-use topicmill_score::{LabelVector, TextVector};
+use topicmill_core::{Fullname, LabelVector, TextHash, TextVector};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_vectors(
@@ -112,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub(super) fn text_vector(row: &DB::Row, column: usize, hash: &[u8]) -> Result<TextVector> {
         let bytes: Vec<u8> = row.try_get(column).context("read the vector of a text")?;
         let vector = TextVector::from_bytes(bytes);
-        vector.ok_or_else(|| no_vector("text_vectors", topicmill_score::hex(hash)))
+        vector.ok_or_else(|| no_vector("text_vectors", topicmill_core::hex(hash)))
     }
 
     pub async fn unlabelled_vectors(

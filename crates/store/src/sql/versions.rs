@@ -12,9 +12,8 @@ use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Predictio
 use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
 use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, TextHash};
-use topicmill_score::reddit::post_text;
-use topicmill_score::{Fitted, Label, LabelSet, short_hash};
+use topicmill_core::reddit::post_text;
+use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
 
 /// Maximum number of displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;

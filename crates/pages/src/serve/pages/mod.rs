@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::Shared;
 use crate::display;
-use topicmill_score::Label;
+use topicmill_core::Label;
 use topicmill_store::StoreError;
 
 /// The style sheet for the served pages, in addition to the shared one.

@@ -12,8 +12,7 @@ use super::line::PostLine;
 use super::{PageError, address, head, html, outcome_name};
 use crate::display;
 use crate::serve::Shared;
-use topicmill_core::{Fullname, Timestamp};
-use topicmill_score::Label;
+use topicmill_core::{Fullname, Label, Timestamp};
 use topicmill_store::browse::{OutcomeFilter, PostFilter, PostOrder, PostSummary};
 
 /// Number of posts per page.

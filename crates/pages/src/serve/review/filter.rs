@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::pages::address;
 use crate::display;
-use topicmill_score::LabelSet;
+use topicmill_core::LabelSet;
 use topicmill_store::{FilterLabel, ReviewFilter};
 
 /// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
@@ -83,7 +83,7 @@ pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_score::{Label, Mode};
+    use topicmill_core::{Label, Mode};
 
     #[test]
     fn parameters_select_a_label_and_a_range() {

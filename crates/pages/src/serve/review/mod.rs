@@ -28,8 +28,8 @@ pub use self::fitting::{FitOutcome, Fitter};
 use self::queue::ReviewQueue;
 use super::pages::{PageError, file};
 use crate::display;
+use topicmill_core::LabelSet;
 use topicmill_core::clock::SharedClock;
-use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
 /// Maximum number of characters in an annotator's name.

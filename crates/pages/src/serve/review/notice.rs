@@ -4,9 +4,8 @@ use super::super::pages::PageError;
 use super::Review;
 use super::SHORT_TITLE;
 use crate::display;
-use topicmill_core::Fullname;
+use topicmill_core::{Fullname, Label, LabelSet};
 use topicmill_review::gold;
-use topicmill_score::{Label, LabelSet};
 use topicmill_store::{ReviewPost, Target};
 
 /// The message about the previous action.

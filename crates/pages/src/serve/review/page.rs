@@ -14,8 +14,7 @@ use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, name, offered};
 use crate::display;
-use topicmill_core::{Fullname, SampleReason, TextHash};
-use topicmill_score::LabelSet;
+use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash};
 use topicmill_store::ReviewPost;
 
 /// Hotkeys for the labels, in order. `n`, `u`, space and 0 are taken.

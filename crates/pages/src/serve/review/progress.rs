@@ -3,10 +3,10 @@
 use super::super::pages::address;
 use super::queue::ReviewQueue;
 use crate::display;
+use topicmill_core::LabelSet;
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::gold::{self, Consensus, PairAgreement};
 use topicmill_review::quality::{self, MeasuredQuality};
-use topicmill_score::LabelSet;
 use topicmill_store::{StoreError, Target};
 
 /// The review's progress.

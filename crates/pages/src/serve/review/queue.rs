@@ -12,10 +12,9 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use self::state::Assignment;
 use self::state::{QueueState, reason_and_source};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{Fullname, GoldSource, SampleReason};
+use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason};
 use topicmill_review::gold;
 use topicmill_review::sampling;
-use topicmill_score::LabelSet;
 use topicmill_store::{
     GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, StoredGold, Target,
 };

@@ -12,9 +12,8 @@
 //! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
 //! it better than every label is *other*.
 
-use crate::fitted::Fitted;
-use crate::folder::{HeadFunction, ModelKind};
-use crate::labels::Mode;
+use crate::labels::{Fitted, Mode};
+use crate::model_kind::{HeadFunction, ModelKind};
 
 /// Logits of one (text, hypothesis) pair.
 ///
@@ -104,7 +103,7 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
     evidence_with_background(kind, mode, logits, None)
 }
 
-/// Like [`evidence`], but if there is a [prior](crate::labels::LabelSet::prior_for), the last entry of `logits` belongs
+/// Like [`evidence`], but if there is a [prior](crate::LabelSet::prior_for), the last entry of `logits` belongs
 /// to the background.
 ///
 /// # Panics

@@ -5,7 +5,7 @@
 //! reads no label texts; they only serve as the key of the stored logit. A GLiClass model reads all labels at once,
 //! without descriptions, so the key of a logit includes a hash of the ordered label set.
 //!
-//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels, which are looked up by the
+//! An embedding model may have [learned](crate::model_kind) vectors for certain labels, which are looked up by the
 //! labels' texts. They are used only if every label of the set has one, because learned and computed vectors are not
 //! comparable. The background always uses computed vectors.
 
@@ -14,8 +14,8 @@ use std::collections::hash_map::Entry;
 
 use sha2::{Digest, Sha256};
 
-use crate::folder::{ModelKind, hex};
-use crate::labels::{Label, LabelSet};
+use crate::{Label, LabelSet};
+use crate::{ModelKind, hex};
 
 /// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
 /// classifier, the only text is derived from the label's name; for a GLiClass model, it is the label itself.
@@ -228,8 +228,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::folder::{LearnedLabel, LearnedLabels};
-    use crate::scripted::{background, embedding, gliclass, nli, set};
+    use crate::examples::{background, embedding, gliclass, nli, set};
+    use crate::model_kind::{LearnedLabel, LearnedLabels};
 
     #[test]
     fn line_breaks_within_a_text_are_escaped_in_its_key() {

@@ -95,7 +95,7 @@ pub struct LabelVector {
 impl LabelVector {
     /// Normalizes sums of vectors, all of the same length; `scale` is the model's softmax scale.
     #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
-    pub(crate) fn from_sums(scale: f64, sums: Vec<Vec<f64>>) -> Self {
+    pub fn from_sums(scale: f64, sums: Vec<Vec<f64>>) -> Self {
         let numbers = sums.into_iter().flat_map(unit);
         Self {
             scale: scale as f32,
@@ -147,7 +147,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Scales a vector to length 1; a zero vector remains zero.
-pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
+pub fn unit(mut vector: Vec<f64>) -> Vec<f64> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     if length > 0.0 {
         for x in &mut vector {
@@ -160,9 +160,10 @@ pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::ModelKind;
-    use crate::score::{PairLogits, fold};
-    use crate::scripted::embedding;
+    use crate::ModelKind;
+    use crate::PairLogits;
+    use crate::examples::embedding;
+    use crate::score::fold;
 
     /// Pseudo-random numbers in the range of a model's output.
     fn raw(seed: u64, dimensions: usize) -> Vec<f32> {

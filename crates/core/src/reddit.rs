@@ -52,7 +52,7 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
 /// [`reddit_text`]. Placeholders are left out, so the text may be empty.
 ///
 /// ```
-/// use topicmill_score::reddit::post_text;
+/// use topicmill_core::reddit::post_text;
 ///
 /// assert_eq!(post_text("Rye bread", "My *starter* died."), "Rye bread\n\nMy starter died.");
 /// assert_eq!(post_text("Rye bread", "[removed]"), "Rye bread");
@@ -82,7 +82,7 @@ pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
 /// and placeholders are kept.
 ///
 /// ```
-/// use topicmill_score::reddit::reddit_text;
+/// use topicmill_core::reddit::reddit_text;
 ///
 /// let body = "&#x200B;\n\nhttps://preview.redd.it/a1.png?width=640\n\n# Day 3\n\nIt \\*still\\* **smells**.";
 /// assert_eq!(reddit_text(body), "Day 3\n\nIt *still* smells.");
@@ -125,7 +125,7 @@ pub fn is_placeholder(text: &str) -> bool {
 /// ampersand is unchanged.
 ///
 /// ```
-/// use topicmill_score::reddit::decode_entities;
+/// use topicmill_core::reddit::decode_entities;
 ///
 /// assert_eq!(decode_entities("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
 /// ```

@@ -4,7 +4,7 @@
 /// punctuation is empty.
 ///
 /// ```
-/// use topicmill_score::slug;
+/// use topicmill_core::slug;
 ///
 /// assert_eq!(slug("Climate change"), "climate-change");
 /// assert_eq!(slug("Food & cooking"), "food-and-cooking");

@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::folder::ModelKind;
+use crate::ModelKind;
 
 /// The built-in background: its name in a pipeline file and its text.
 pub const REDDIT: (&str, &str) = (
     "reddit",
-    include_str!("../../../pipelines/background/reddit.toml"),
+    include_str!("../../../../pipelines/background/reddit.toml"),
 );
 
 /// Topics outside the label set, with their total weight.

@@ -1,5 +1,11 @@
 //! The label set: versioned labels, with all the settings that turn logits into a label.
 
+pub mod background;
+mod fitted;
+pub mod hypothesis;
+pub mod label_file;
+mod slug;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +13,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::background::{Background, BackgroundError, BackgroundTopic, Words, words};
-use crate::fitted::{Fitted, FittedError};
-use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
+pub use self::background::{Background, BackgroundError, BackgroundTopic};
+use self::background::{Words, words};
+pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance, log_sum_exp};
+pub use self::slug::slug;
+use crate::hex;
+use crate::model_kind::{ClassifierHead, HeadFunction, ModelKind};
 
 /// Placeholder for the template of a classifier's label set, which has no hypotheses; unlikely in a pipeline file.
 const CLASS_TEMPLATE: &str = "class {}";
@@ -351,7 +360,7 @@ mod tests {
     use super::*;
 
     fn set(labels: &[&str], template: &str) -> LabelSet {
-        let mut set = crate::scripted::set(labels);
+        let mut set = crate::examples::set(labels);
         set.labels
             .iter_mut()
             .for_each(|label| label.descriptions.clear());
@@ -371,7 +380,7 @@ mod tests {
         assert_ne!(a.hash(), with(|set| set.mode = Mode::Multi).hash());
         assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
         assert_ne!(a.hash(), with(|set| set.temperature = 1.5).hash());
-        let with_background = with(|set| set.background = Some(crate::scripted::background()));
+        let with_background = with(|set| set.background = Some(crate::examples::background()));
         assert_ne!(a.hash(), with_background.hash());
         let mut later = with_background.clone();
         later.background.as_mut().unwrap().version = 2;
@@ -386,7 +395,7 @@ mod tests {
     #[test]
     fn a_calibrated_copy_has_the_same_labels() {
         let mut original = set(&["x", "y"], "About {}.");
-        original.background = Some(crate::scripted::background());
+        original.background = Some(crate::examples::background());
         let mut copy = LabelSet {
             name: format!("{}-calibrated", original.name),
             threshold: 0.5,
@@ -424,7 +433,7 @@ mod tests {
         assert_eq!(raw.validate(), Ok(()));
         raw.threshold = 0.5;
         assert_eq!(raw.validate(), Err(LabelSetError::Raw));
-        raw.background = Some(crate::scripted::background());
+        raw.background = Some(crate::examples::background());
         let kind = ModelKind::Classifier(head);
         assert!(raw.background_for(&kind).is_empty() && raw.prior_for(&kind).is_none());
     }
@@ -447,12 +456,12 @@ mod tests {
     #[test]
     fn a_topic_that_shares_a_word_with_a_label_is_left_out() {
         let mut set = set(&["Gaming", "cooking at home", "Olympics"], "{}");
-        set.background = Some(crate::scripted::background());
+        set.background = Some(crate::examples::background());
         assert_eq!(
             set.omitted_topics(),
             [("video games", "Gaming"), ("food", "cooking at home")]
         );
-        let kind = crate::scripted::nli_folder().kind;
+        let kind = crate::examples::nli();
         let topics = set.background_for(&kind);
         let topics: Vec<&str> = topics.iter().map(|topic| topic.label.as_str()).collect();
         assert_eq!(topics, ["sports"], "music is not for NLI models");
@@ -460,10 +469,10 @@ mod tests {
 
     #[test]
     fn the_prior_balances_all_topics_and_all_labels() {
-        let kind = crate::scripted::nli_folder().kind;
+        let kind = crate::examples::nli();
         let mut set = set(&["a1", "a2", "a3", "a4"], "{}");
         assert_eq!(set.prior_for(&kind), None);
-        set.background = Some(crate::scripted::background());
+        set.background = Some(crate::examples::background());
         assert_eq!(set.prior_for(&kind), Some(2f64.ln()));
         set.labels[0].label = "sports, food, games".into();
         assert_eq!(set.prior_for(&kind), None, "no topic remains");

@@ -6,10 +6,10 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::background::Background;
-use crate::fitted::{Fitted, FittedClass, Provenance};
-use crate::labels::{Label, LabelSet, LabelSetError, Mode};
-use crate::slug::slug;
+use crate::Background;
+use crate::labels::slug;
+use crate::{Fitted, FittedClass, Provenance};
+use crate::{Label, LabelSet, LabelSetError, Mode};
 
 /// Template for a label set that does not set one.
 pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
