@@ -1,59 +1,51 @@
-//! A lane runs one engine. A task claims a window of posts, shortlists labels if there is a small model, and tokenises
-//! the texts; a thread scores them; another task writes the results. Bounded channels connect them.
+//! A lane labels posts with one engine: from the backlog, through a claim, tokens and scores, to the rows of their
+//! labels.
+//!
+//! A task claims a window of posts, shortlists labels if there is a small model, and tokenises the texts; a thread
+//! scores them; another task writes the results. Bounded channels connect the three.
 
-mod scoring;
 mod shortlist;
-mod writer;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use self::scoring::Scoring;
 use super::engine_timer::EngineTimer;
-use super::leases::LiveLeases;
-use super::retry::Retry;
 use super::tally::Tally;
-use super::targets::{Targets, prepare, targets, vectors_of_small};
-use super::{BacklogError, OnLabelStep, Options};
+use super::targets::Targets;
+use super::{BacklogError, LabelStep, Labelling};
 use crate::run::Run;
 use topicmill_core::record::{ComputeStats, StageTimes};
-use topicmill_core::{Fullname, LabelSet, PairLogits, TextHash};
+use topicmill_core::{Fullname, PairLogits, TextHash};
 use topicmill_review::rescore::stored_logits;
-use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
+use topicmill_score::labeler::{PairState, Pairs};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError};
+use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError, TextResult};
 use topicmill_store::{
-    Claim, Claimant, ClaimedPost, Classified, CrashFilter, Lease, StoreError, Target,
+    Claim, Claimant, ClaimedPost, Classified, CrashFilter, LabelWrite, Lease, StoreError, Written,
 };
 
-/// Maximum number of posts per claim: enough to sort by length and fill batches, and small enough that a crashed worker
-/// costs a few seconds of repeated work. The exact value is not critical.
-const WINDOW_POSTS: usize = 1_024;
-/// Maximum number of rows that the engine computes for one claim and that a crash can lose: a BART-large-sized model
-/// takes about five minutes on one core for 4,096 pairs with short texts (77 ms each).
-const WINDOW_ROWS: usize = 4_096;
-/// Maximum number of scores per claim: at 8 bytes each, less than a megabyte for any number of labels.
-const WINDOW_SCORES: usize = 100_000;
-/// Minimum number of rows per claim, even when claims get smaller to leave posts for other lanes: about one batch on a
-/// CPU.
-const MIN_ROWS: usize = 64;
 /// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Capacity of the channel for scored posts; the engine waits while it is full.
 const EVENTS: usize = 64;
+/// Maximum number of posts per write.
+const WRITE_POSTS: usize = 256;
+/// Maximum time between writes, so that a slow model's results soon become visible and durable.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 /// Claimed posts on their way to the engine.
 struct Window {
     lease: Lease,
-    texts: Vec<EncodedText>,
-    /// The pairs of each text: wanted, known from stored logits, or left out.
-    stored: Vec<Pairs>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
+    /// The pairs of each text: wanted, known from stored logits, or left out.
+    stored: Vec<Pairs>,
+    /// The tokens of each text; none if no pair is wanted.
+    texts: Vec<EncodedText>,
     /// Posts whose texts the small model could not score.
     failed: Vec<(Vec<ClaimedPost>, TextError)>,
     /// Time spent on the window from the claim to tokenising.
@@ -62,144 +54,20 @@ struct Window {
     suspects: Option<OwnedSemaphorePermit>,
 }
 
-impl Window {
-    /// Creates a window from a claim, before stored logits are looked up.
-    fn new(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
-        Self {
-            lease: claim.lease,
-            texts: Vec::new(),
-            stored: Vec::new(),
-            posts: group_by_text(claim.posts),
-            failed: Vec::new(),
-            claiming: StageTimes::default(),
-            suspects,
-        }
-    }
-
-    /// Tokenises the texts that need inference.
-    async fn tokenize(&mut self, encoder: &Arc<Encoder>) -> Result<(), BacklogError> {
-        let texts = self.posts.iter_mut().zip(&self.stored);
-        let texts: Vec<String> = texts
-            .map(|(same, stored)| {
-                // A text that needs no inference needs no tokens.
-                if stored.contains(&PairState::Wanted) {
-                    std::mem::take(&mut same[0].text)
-                } else {
-                    String::new()
-                }
-            })
-            .collect();
-        // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
-        let encoder = Arc::clone(encoder);
-        self.texts = blocking(move || encoder.encode(&texts)).await??;
-        Ok(())
-    }
-}
-
-/// The result of an engine's thread: the engine or its error, and the times and counts since its last window.
-type Engine = (Result<Labeler, LabelerError>, StageTimes, ComputeStats);
-
-/// An event of the engine's thread.
+/// An event of the engine's thread, sent with the lease of its window.
 enum Event {
     /// A scored post, the number of its computed pairs, and the number of its known pairs.
-    Scored(Lease, Classified, usize, usize),
+    Scored(Classified, usize, usize),
     /// A post that could not be scored, and the error.
-    Failed(Lease, Fullname, String),
+    Failed(Fullname, String),
     /// The end of a window, complete or stopped, with its times and counts.
     WindowEnd(
-        Lease,
         Option<OwnedSemaphorePermit>,
         Box<(StageTimes, ComputeStats)>,
     ),
 }
 
-/// State that all lanes of a process share.
-pub(super) struct Shared<'a> {
-    pub run: &'a Run<'a>,
-    pub retry: Retry<'a>,
-    /// Cancelled by a signal, or when one lane fails.
-    pub halt: CancellationToken,
-    pub target: Target,
-    /// With a shortlist: the target of the labels that the large model assigns without a shortlist.
-    pub large_target: Option<Target>,
-    pub set: &'a LabelSet,
-    pub options: &'a Options,
-    pub prepared: Arc<PreparedLabels>,
-    /// The label set, prepared for the small model.
-    small_prepared: Option<Arc<PreparedLabels>>,
-    /// Id in `models` for the small model's stored vectors, if there are any.
-    small_vectors: Option<i64>,
-    /// Number of labels that are scored per post.
-    scored_labels: usize,
-    /// Id in `models` for the stored logits.
-    logits_model: i64,
-    /// Ids in `hypotheses`, one per label.
-    hypotheses: Arc<Vec<i64>>,
-    pub leases: LiveLeases,
-    // The lanes share only these counts and publish no other memory through them, so `Relaxed` is enough.
-    /// Number of posts that may still be claimed within the limit.
-    pub left: AtomicU64,
-    /// Number of claimable posts at the start of the round, minus the posts that its lanes have claimed since.
-    pub waiting: AtomicU64,
-    /// Number of lanes.
-    lanes: u64,
-    /// One permit: a process claims at most one window of suspects (posts whose workers crashed), so that its next
-    /// crash can be attributed to that window.
-    suspects: Arc<Semaphore>,
-    pub progress: OnLabelStep<'a>,
-}
-
-impl<'a> Shared<'a> {
-    /// Prepares the label set for the models, and finds or inserts the rows that results refer to.
-    pub(super) async fn new(
-        run: &'a Run<'a>,
-        models: &mut [Models],
-        set: &'a LabelSet,
-        options: &'a Options,
-        progress: OnLabelStep<'a>,
-    ) -> Result<Self, BacklogError> {
-        let (store, lanes) = (run.store, models.len() as u64);
-        let first = &mut models[0];
-        let prepared = prepare(store, first, set).await?;
-        let small = first.small.as_mut();
-        let small_prepared = small.map(|small| small.prepare(set)).transpose()?;
-        let Targets {
-            target,
-            large_target,
-            logits_model,
-        } = targets(run, first, set).await?;
-        let hypotheses = store.labels().ensure_hypotheses(prepared.keys()).await?;
-        if let Some(vectors) = prepared.label_vectors() {
-            store
-                .computed()
-                .save_label_vectors(logits_model, &hypotheses, vectors)
-                .await?;
-        }
-        Ok(Self {
-            run,
-            retry: Retry::new(run, options.watch),
-            halt: run.stop.child_token(),
-            target,
-            large_target,
-            set,
-            options,
-            prepared: Arc::new(prepared),
-            small_prepared: small_prepared.map(Arc::new),
-            small_vectors: vectors_of_small(store, first).await?,
-            scored_labels: first.scored_labels(set.labels.len()),
-            logits_model,
-            hypotheses: Arc::new(hypotheses),
-            leases: LiveLeases::default(),
-            left: AtomicU64::new(options.limit.unwrap_or(u64::MAX)),
-            waiting: AtomicU64::new(0),
-            lanes,
-            suspects: Arc::new(Semaphore::new(1)),
-            progress,
-        })
-    }
-}
-
-impl Shared<'_> {
+impl Labelling<'_> {
     /// Labels posts until nothing is left to claim, and returns the models. `done` is updated as labels are written.
     pub(super) async fn lane(
         &self,
@@ -207,13 +75,26 @@ impl Shared<'_> {
         done: &mut Tally<'_>,
     ) -> Result<Models, BacklogError> {
         // Separated, because the two models work concurrently on two threads.
-        let Models { large, mut small } = models;
+        let Models {
+            mut large,
+            mut small,
+        } = models;
         // One window waits while another is being computed. With more, posts would be claimed long before they are
         // scored, and would remain leased for longer after a crash.
-        let (window_tx, window_rx) = mpsc::channel::<Window>(1);
-        let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
+        let (window_tx, window_rx) = mpsc::channel(1);
+        let (event_tx, event_rx) = mpsc::channel(EVENTS);
         let encoder = large.encoder();
-        let engine = self.engine(large, window_rx, event_tx);
+        let (targets, halt) = (Arc::clone(&self.targets), self.halt.clone());
+        let clock = self.run.clock.clone();
+        let engine = blocking(move || {
+            let mut stages = StageTimes::default();
+            let mut timer = EngineTimer::new(&clock, &mut stages);
+            let ended = score_windows(
+                &mut large, &targets, window_rx, &event_tx, &halt, &mut timer,
+            );
+            let computed = large.take_stats();
+            Ok::<_, BacklogError>((large, ended, stages, computed))
+        });
         // When nothing is left to claim, or after a signal or an error, `claim_windows` ends and closes the channel of
         // windows. The engine then scores the windows in the channel and closes the channel of events, and the writer
         // writes those events. So all three end and no result is lost.
@@ -226,37 +107,11 @@ impl Shared<'_> {
         done.new.stages.add(&claiming);
         written?;
         claimed?;
-        let (scored, computing, computed) = scored?;
-        done.new.stages.add(&computing);
+        let (large, ended, stages, computed) = scored?;
+        done.new.stages.add(&stages);
         done.new.add_computed(&computed);
-        let large = scored?;
+        ended?;
         Ok(Models { large, small })
-    }
-
-    /// Starts an engine's thread.
-    fn engine(
-        &self,
-        mut large: Labeler,
-        windows: mpsc::Receiver<Window>,
-        events: mpsc::Sender<Event>,
-    ) -> impl Future<Output = Result<Engine, BacklogError>> + use<> {
-        let (prepared, hypotheses) = (Arc::clone(&self.prepared), Arc::clone(&self.hypotheses));
-        let (model, clock, stop) = (self.logits_model, self.run.clock.clone(), self.halt.clone());
-        blocking(move || {
-            let mut stages = StageTimes::default();
-            let scoring = Scoring {
-                prepared: &prepared,
-                model,
-                hypotheses: &hypotheses,
-                events: &events,
-                stop: &stop,
-                timer: EngineTimer::new(&clock, &mut stages),
-                recent: VecDeque::new(),
-            };
-            let ended = scoring.windows(&mut large, windows);
-            let computed = large.take_stats();
-            (ended.map(|()| large), stages, computed)
-        })
     }
 
     /// Claims and tokenises window after window until nothing is left.
@@ -279,12 +134,21 @@ impl Shared<'_> {
                 let from = std::mem::replace(&mut since, clock.elapsed());
                 since.saturating_sub(from).as_secs_f64()
             };
-            let claimed = self.claim_window().await?;
+            let claimed = self.claim().await?;
             stages.claim_secs += lap();
-            let Some(mut window) = claimed else {
+            let Some((claim, suspects)) = claimed else {
                 break;
             };
-            self.look_up(&mut window).await?;
+            let posts = group_by_text(claim.posts);
+            let mut window = Window {
+                lease: claim.lease,
+                stored: self.stored_pairs(&posts).await?,
+                posts,
+                texts: Vec::new(),
+                failed: Vec::new(),
+                claiming: StageTimes::default(),
+                suspects,
+            };
             stages.look_up_secs += lap();
             if small.is_some() {
                 // The posts are released at the end of the run, with all live leases.
@@ -293,7 +157,16 @@ impl Shared<'_> {
                 }
                 stages.shortlist_secs += lap();
             }
-            window.tokenize(encoder).await?;
+            let texts = window.posts.iter_mut().zip(&window.stored);
+            // A text that needs no inference needs no tokens.
+            let texts = texts.map(|(same, stored)| {
+                let is_read = stored.contains(&PairState::Wanted);
+                is_read.then(|| std::mem::take(&mut same[0].text))
+            });
+            let texts: Vec<String> = texts.map(Option::unwrap_or_default).collect();
+            // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
+            let encoder = Arc::clone(encoder);
+            window.texts = blocking(move || encoder.encode(&texts)).await?;
             stages.tokenize_secs += lap();
             window.claiming = std::mem::take(stages);
             permit.send(window);
@@ -301,37 +174,14 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Claims the next window; `None` if nothing is left or the limit is reached.
-    async fn claim_window(&self) -> Result<Option<Window>, StoreError> {
-        let wanted = self.take(self.next_claim_size());
+    /// Claims posts, or, if none are left, suspects (posts whose workers crashed), which come with a permit. `None` if
+    /// nothing is left or the limit is reached.
+    async fn claim(&self) -> Result<Option<(Claim, Option<OwnedSemaphorePermit>)>, StoreError> {
+        let Run { store, clock, .. } = self.run;
+        let wanted = self.sizes.take();
         if wanted == 0 {
             return Ok(None);
         }
-        let (claim, suspects) = self.claim(wanted).await?;
-        let count = claim.posts.len() as u64;
-        self.left
-            // Returns the unclaimed part of the limit to the other lanes.
-            .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
-        if count == 0 {
-            return Ok(None);
-        }
-        // The closure always returns `Some`. It saturates, because posts may have arrived since the count.
-        let _ = self
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                Some(waiting.saturating_sub(count))
-            });
-        // From here on the heartbeat renews the lease.
-        self.leases.add(claim.lease);
-        Ok(Some(Window::new(claim, suspects)))
-    }
-
-    /// Claims posts, or, if none are left, suspects (posts whose workers crashed). Suspects are returned with a permit.
-    async fn claim(
-        &self,
-        wanted: u32,
-    ) -> Result<(Claim, Option<OwnedSemaphorePermit>), StoreError> {
-        let Run { store, clock, .. } = *self.run;
         let claimant = Claimant {
             worker: self.run.worker,
             run: self.run.id,
@@ -339,119 +189,268 @@ impl Shared<'_> {
             lease: self.options.lease,
         };
         // If the response to a claim is lost, its posts become claimable when the lease expires.
-        let clean = self.retry.run_with_timeout(async || {
-            let now = clock.now().into();
-            store
-                .backlog()
-                .claim(
-                    self.target,
-                    &claimant,
-                    CrashFilter::WithoutCrash,
-                    wanted,
-                    now,
-                )
+        let claim = async |crashes| {
+            let (backlog, target) = (store.backlog(), self.targets.target);
+            self.retry
+                .run_with_timeout(async || {
+                    let now = clock.now().into();
+                    backlog.claim(target, &claimant, crashes, wanted, now).await
+                })
                 .await
-        });
-        let clean = clean.await?;
+        };
+        let (mut claimed, mut suspects) = (claim(CrashFilter::WithoutCrash).await?, None);
         // Suspects are claimed last, so that a text that crashes its worker does so only after all others are scored.
-        if !clean.posts.is_empty() {
-            return Ok((clean, None));
+        if claimed.posts.is_empty() {
+            let permit = Arc::clone(&self.suspects).acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
+            // The wait for the permit may have taken as long as another lane's window.
+            if !self.halt.is_cancelled() {
+                claimed = claim(CrashFilter::WithCrash).await?;
+                suspects = Some(permit);
+            }
         }
-        let permit = Arc::clone(&self.suspects).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        // The wait for the permit may have taken as long as another lane's window.
-        if self.halt.is_cancelled() {
-            return Ok((clean, None));
+        self.sizes.settle(wanted, claimed.posts.len() as u64);
+        if claimed.posts.is_empty() {
+            return Ok(None);
         }
-        let suspected = self.retry.run_with_timeout(async || {
-            let now = clock.now().into();
-            store
-                .backlog()
-                .claim(self.target, &claimant, CrashFilter::WithCrash, wanted, now)
-                .await
-        });
-        Ok((suspected.await?, Some(permit)))
+        // From here on the heartbeat renews the lease.
+        self.leases.add(claimed.lease);
+        Ok(Some((claimed, suspects)))
     }
 
-    /// Returns the number of rows that the engine computes per text. A shortlist leaves out labels, but not background
-    /// topics.
-    fn rows_per_text(&self) -> usize {
-        match self.prepared.rows_per_text() {
-            1 => 1,
-            rows => self.scored_labels + rows.saturating_sub(self.set.labels.len()),
+    /// Returns the pairs of each text: known if their logits are stored, otherwise wanted.
+    async fn stored_pairs(&self, posts: &[Vec<ClaimedPost>]) -> Result<Vec<Pairs>, StoreError> {
+        let (store, targets) = (self.run.store, &self.targets);
+        let (model, hypotheses) = (targets.logits_model, &targets.hypotheses);
+        if targets.prepared.needs_vectors() {
+            return Ok(vec![vec![PairState::Wanted; hypotheses.len()]; posts.len()]);
         }
-    }
-
-    /// Looks up the stored logits of a window's texts.
-    async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
-        if self.prepared.needs_vectors() {
-            let all_wanted = vec![PairState::Wanted; self.hypotheses.len()];
-            window.stored = vec![all_wanted; window.posts.len()];
-            return Ok(());
-        }
-        let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.retry.run_with_timeout(async || {
-            let (store, model) = (self.run.store, self.logits_model);
-            stored_logits(store, model, &self.hypotheses, &hashes).await
-        });
+        let hashes: Vec<TextHash> = posts.iter().map(|same| same[0].text_hash).collect();
+        let stored = self
+            .retry
+            .run_with_timeout(async || stored_logits(store, model, hypotheses, &hashes).await);
         let pair = |logits: Option<PairLogits>| logits.map_or(PairState::Wanted, PairState::Known);
-        let stored = stored.await?.into_iter();
-        window.stored = stored
-            .map(|logits| logits.into_iter().map(pair).collect())
-            .collect();
+        let pairs = |logits: Vec<_>| logits.into_iter().map(pair).collect();
+        Ok(stored.await?.into_iter().map(pairs).collect())
+    }
+
+    /// Writes scores as they arrive, in transactions of up to [`WRITE_POSTS`] posts.
+    async fn write_events(
+        &self,
+        mut events: mpsc::Receiver<(Lease, Event)>,
+        done: &mut Tally<'_>,
+    ) -> Result<(), BacklogError> {
+        let Run { store, clock, .. } = self.run;
+        // The engine scores one window at a time, so all waiting posts are under the same lease.
+        let mut waiting: Vec<Classified> = Vec::new();
+        let mut last_lease = None;
+        let mut written_at = clock.elapsed();
+        while let Some((lease, event)) = events.recv().await {
+            last_lease = Some(lease);
+            let (mut ended, mut suspects) = (false, None);
+            match event {
+                Event::Scored(post, computed, known) => {
+                    waiting.push(post);
+                    done.new.pairs += computed as u64;
+                    done.new.pairs_reused += known as u64;
+                }
+                Event::Failed(fullname, error) => {
+                    tracing::error!(%fullname, "not scored: {error}");
+                    let failed = [(fullname, error)];
+                    self.retry
+                        .run_with_timeout(async || store.backlog().fail(lease, &failed).await)
+                        .await?;
+                    done.new.failed += 1;
+                }
+                Event::WindowEnd(permit, took) => {
+                    done.new.stages.add(&took.0);
+                    done.new.add_computed(&took.1);
+                    (ended, suspects) = (true, permit);
+                }
+            }
+            let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
+            if waiting.len() >= WRITE_POSTS || due || ended {
+                let posts = std::mem::take(&mut waiting);
+                self.write(Some(lease), &posts, done).await?;
+                written_at = clock.elapsed();
+            }
+            // Posts still under the lease return to the backlog: they were edited in the meantime, or were not reached
+            // before the run was stopped.
+            if ended {
+                self.retry
+                    .run_with_timeout(async || store.backlog().release(lease).await)
+                    .await?;
+                self.leases.remove(lease);
+            }
+            // Only after the write, so that a process has at most one unwritten window of suspects.
+            drop(suspects);
+        }
+        // A failed engine sends no `WindowEnd`.
+        if !waiting.is_empty() {
+            self.write(last_lease, &waiting, done).await?;
+        }
         Ok(())
     }
 
-    /// Returns the size of the next claim. Near the end of the backlog or limit, claims get smaller, so that every lane
-    /// has posts.
-    fn next_claim_size(&self) -> u32 {
-        let rows = self.rows_per_text();
-        let small_rows = self
-            .small_prepared
-            .as_deref()
-            .map(PreparedLabels::rows_per_text);
-        let max = window_posts(rows.max(small_rows.unwrap_or(0)), self.set.labels.len());
-        if self.lanes == 1 {
-            return max;
+    /// Writes labels under a lease, or, if they were computed from stored vectors, without one. Returns the number of
+    /// posts stored.
+    pub(super) async fn write(
+        &self,
+        lease: Option<Lease>,
+        posts: &[Classified],
+        done: &mut Tally<'_>,
+    ) -> Result<u64, StoreError> {
+        let Run { store, clock, .. } = self.run;
+        let n = posts.len() as u64;
+        let write = LabelWrite {
+            target: self.targets.target,
+            mode: self.targets.prepared.mode(),
+            run: self.run.id,
+            now: clock.now().into(),
+            lease,
+        };
+        let began = clock.elapsed();
+        // Idempotent: a written post has left the backlog, and without a lease a labelled post is omitted.
+        let save = async || store.backlog().save_labels(&write, posts).await;
+        let written = match lease {
+            Some(_) => self.retry.run_with_timeout(save).await?,
+            None => self.retry.run(save).await?,
+        };
+        done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        let stored = match written {
+            Written::Stored(stored) => stored,
+            Written::LeaseLost => {
+                tracing::warn!(
+                    lease = lease.map(|lease| lease.0),
+                    posts = n,
+                    "another worker has claimed these posts; this worker's scores for them are rejected"
+                );
+                done.new.refused += n;
+                done.new.leases_lost += 1;
+                done.report();
+                return Ok(0);
+            }
+        };
+        done.new.posts += stored.posts;
+        done.new.other += stored.other;
+        done.new.unsure += stored.unsure;
+        let finished = if lease.is_some() {
+            // Posts deleted in the meantime are also finished.
+            n
+        } else {
+            let pairs = self.targets.hypotheses.len() as u64;
+            done.new.pairs_reused += stored.posts * pairs;
+            stored.posts
+        };
+        (self.progress)(LabelStep::Done(finished));
+        done.report();
+        Ok(stored.posts)
+    }
+}
+
+/// Scores windows until the channel closes, and sends the results to the writer.
+fn score_windows(
+    labeler: &mut Labeler,
+    targets: &Targets,
+    mut windows: mpsc::Receiver<Window>,
+    events: &mpsc::Sender<(Lease, Event)>,
+    halt: &CancellationToken,
+    timer: &mut EngineTimer<'_>,
+) -> Result<(), LabelerError> {
+    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
+    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
+    // The channel is closed when the writer has ended.
+    let halted = || halt.is_cancelled() || events.is_closed();
+    while let Some(window) = timer.idle(|| windows.blocking_recv()) {
+        let send = |timer: &mut EngineTimer<'_>, event| {
+            // Fails only if the writer has ended, which also ends the scoring.
+            timer.blocked(|| drop(events.blocking_send((window.lease, event))));
+        };
+        for (same, error) in &window.failed {
+            for post in same {
+                let error = format!("scoring with the small model: {error}");
+                send(timer, Event::Failed(post.fullname.clone(), error));
+            }
         }
-        let min = u32::try_from(MIN_ROWS.div_ceil(rows)).unwrap_or(u32::MAX);
-        let left = self.left.load(Ordering::Relaxed);
-        // Half of an equal share: the shares shrink with the backlog, so that the lanes end at about the same time.
-        let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
-        max.min(u32::try_from(share).unwrap_or(max).max(min))
+        // A copy, because `window.stored` also decides which pairs are written.
+        let mut known = window.stored.clone();
+        let mut vectors = vec![None; window.posts.len()];
+        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&window.posts) {
+            let hash = &same[0].text_hash;
+            if let Some(result) = recent.iter().find_map(|window| window.get(hash)) {
+                vector.clone_from(&result.vector);
+                for (pair, logits) in known.iter_mut().zip(&result.logits) {
+                    if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                        *pair = PairState::Known(*logits);
+                    }
+                }
+            }
+        }
+        let (prepared, mut results) = (&targets.prepared, HashMap::new());
+        labeler.score(
+            prepared,
+            &window.texts,
+            &known,
+            &halted,
+            &mut |text, result| {
+                let same = &window.posts[text];
+                let mut result = match result {
+                    Ok(result) => result,
+                    Err(error) => {
+                        for post in same {
+                            let failed = Event::Failed(post.fullname.clone(), error.to_string());
+                            send(timer, failed);
+                        }
+                        return;
+                    }
+                };
+                let unstored = wanted(&window.stored[text]);
+                let vector = result.vector.take().or_else(|| vectors[text].take());
+                result.vector = vector.filter(|_| !unstored.is_empty());
+                let logits = unstored.iter().filter_map(|label| {
+                    let logits = result.logits[*label]?;
+                    Some((targets.logits_model, targets.hypotheses[*label], logits))
+                });
+                let logits: Vec<_> = match &result.vector {
+                    None => logits.collect(),
+                    // An embedding model stores the vector instead of logits.
+                    Some(_) => Vec::new(),
+                };
+                let scored_pairs = result.logits.iter().flatten().count();
+                let mut computed = wanted(&known[text]).len();
+                for post in same {
+                    let vector = result.vector.clone();
+                    let one = Classified {
+                        fullname: post.fullname.clone(),
+                        text_hash: post.text_hash,
+                        scores: result.scores.clone(),
+                        logits: logits.clone(),
+                        vector: vector.map(|vector| (targets.logits_model, vector)),
+                    };
+                    // The pairs of a text count as computed for its first post, and as known for its other posts.
+                    let computed = std::mem::take(&mut computed);
+                    send(timer, Event::Scored(one, computed, scored_pairs - computed));
+                }
+                // Only the logits and the vector are needed again.
+                result.raw = Vec::new();
+                results.insert(same[0].text_hash, result);
+            },
+        )?;
+        recent.push_front(results);
+        recent.truncate(WINDOWS_IN_FLIGHT);
+        let mut stages = window.claiming;
+        stages.add(&timer.take());
+        let took = Box::new((stages, labeler.take_stats()));
+        send(timer, Event::WindowEnd(window.suspects, took));
     }
-
-    /// Takes up to `max` from the number of posts that may still be claimed.
-    fn take(&self, max: u32) -> u32 {
-        let mut taken = 0;
-        // The closure always returns `Some`.
-        let _ = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                taken = u32::try_from(left).unwrap_or(u32::MAX).min(max);
-                Some(left - u64::from(taken))
-            });
-        taken
-    }
+    Ok(())
 }
 
-/// Runs blocking work on another thread.
-pub(super) fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> impl Future<Output = Result<T, BacklogError>> {
-    // Starts now, not when the future is first polled.
-    let thread = tokio::task::spawn_blocking(work);
-    async {
-        thread
-            .await
-            .map_err(|error| BacklogError::Thread(error.to_string()))
-    }
-}
-
-/// Returns the maximum number of posts in a claim, which bounds its memory and the work that a crash can lose.
-fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
-    let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
-    u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
+/// Returns the indexes of the wanted labels.
+fn wanted(pairs: &[PairState]) -> Vec<usize> {
+    let pairs = (0..).zip(pairs);
+    let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
+    wanted.map(|(label, _)| label).collect()
 }
 
 /// Groups posts by text, in the order of each text's first post.
@@ -468,15 +467,16 @@ fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
     groups
 }
 
-#[cfg(test)]
-mod tests {
-    use super::window_posts;
-
-    #[test]
-    fn a_window_shrinks_as_labels_grow() {
-        assert_eq!(window_posts(1, 16), 1_024);
-        assert_eq!(window_posts(16, 16), 256);
-        assert_eq!(window_posts(1, 10_000), 10);
-        assert_eq!(window_posts(10_000, 10_000), 1);
+/// Runs blocking work on another thread.
+pub(super) fn blocking<T: Send + 'static, E: Into<BacklogError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> impl Future<Output = Result<T, BacklogError>> {
+    // Starts now, not when the future is first polled.
+    let thread = tokio::task::spawn_blocking(work);
+    async {
+        match thread.await {
+            Ok(done) => done.map_err(Into::into),
+            Err(error) => Err(BacklogError::Thread(error.to_string())),
+        }
     }
 }

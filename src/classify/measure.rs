@@ -62,5 +62,5 @@ pub async fn dry_run(
     let cost = blocking(move || {
         estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
     });
-    Ok((missing, cost.await??))
+    Ok((missing, cost.await?))
 }

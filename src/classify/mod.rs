@@ -1,10 +1,12 @@
-//! Labels the posts that have no label yet: claim, tokenise, score, write.
+//! Labels the posts that have no label yet. In: a store, models and a label set. Out: labels with their scores, and the
+//! logits or vectors that they were computed from.
 //!
-//! Each engine has its own lane (`lane`). The database sees no difference between lanes of one process and processes on
+//! Each engine has its own lane (`lane`): claim, tokenise, score, write. The database sees no difference between lanes of one process and processes on
 //! several machines. A post is written when its last pair is computed, under the lease of its window; a heartbeat
 //! (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection is counted, and the posts
 //! are left to the worker that has since claimed them.
 
+mod claim_sizes;
 mod current;
 mod engine_timer;
 mod lane;
@@ -15,24 +17,28 @@ mod stored_vectors;
 mod tally;
 mod targets;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
-use topicmill_core::{FailureKind, LabelSet};
-use topicmill_score::text::TokenizeError;
-use topicmill_score::{LabelerError, Models};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
+use self::claim_sizes::ClaimSizes;
 pub use self::current::MakeCurrent;
-use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::measure::dry_run;
 use self::retry::Retry;
 use self::tally::Tally;
+use self::targets::Targets;
 pub use self::targets::model_row;
 use crate::run::Run;
+use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
+use topicmill_core::{FailureKind, LabelSet};
 use topicmill_review::compare::Moves;
+use topicmill_score::text::TokenizeError;
+use topicmill_score::{LabelerError, Models};
 use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
 /// Interval at which a watcher (a run with `--watch`) polls the backlog, because the lease of a crashed worker expires
@@ -126,16 +132,33 @@ pub async fn label(
 ) -> Result<(), BacklogError> {
     let store = run.store;
     store.posts().apply_text_rule().await?;
-    record_settings(&models[0], options, done);
-    let shared = Shared::new(run, &mut models, set, options, progress).await?;
+    done.settings = RunSettings {
+        text_rule: *topicmill_core::reddit::TEXT_RULE,
+        model: models[0].identity().0,
+        batch_tokens: models[0].large.batch_tokens(),
+        ..options.settings.clone()
+    };
+    let targets = Targets::new(run, &mut models[0], set).await?;
+    let work = Labelling {
+        run: *run,
+        options,
+        progress,
+        retry: Retry::new(*run, options.watch),
+        halt: run.stop.child_token(),
+        sizes: ClaimSizes::new(&models, &targets, options.limit),
+        targets: Arc::new(targets),
+        leases: LiveLeases::default(),
+        suspects: Arc::new(Semaphore::new(1)),
+    };
+    let target = work.targets.target;
     // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
-    current::set_current(store, shared.target, options.make_current).await?;
+    current::set_current(store, target, options.make_current).await?;
     // Before the backlog is counted, so that a killed process's posts count as claimable.
     leases::reclaim_from_crashed(store, run.worker).await?;
     if options.retry_failed {
         store
             .backlog()
-            .retry_failed(shared.target, options.max_attempts)
+            .retry_failed(target, options.max_attempts)
             .await?;
     }
     // Before the first poll, so that no post that arrives after it is missed.
@@ -144,31 +167,25 @@ pub async fn label(
     } else {
         None
     };
-    let ended = shared.work(models, &mut watch, done).await;
-    if shared.retry.is_unreachable() {
+    let ended = work.label_all(models, &mut watch, done).await;
+    if work.retry.is_unreachable() {
         // Each of the following calls would wait for the database again.
-        return shared.end_without_database(ended);
+        return work.end_without_database(ended);
     }
     // Before `ended?`, so that other workers need not wait for the leases to expire after an error.
-    release_leases(store, &shared.leases).await;
+    release_leases(store, &work.leases).await;
     ended?;
-    shared.count_left(done).await?;
-    if let Some(large) = shared.large_target
+    let left = work.count().await?;
+    let ran_to_the_end = work.sizes.left.load(Ordering::Relaxed) > 0 && !run.stop.is_cancelled();
+    // Posts that remained claimable to the end belong to a stalled worker.
+    let unclaimed = if ran_to_the_end { left.claimable } else { 0 };
+    (done.held_elsewhere, done.parked) = (left.claimed + unclaimed, left.parked);
+    if let Some(large) = work.targets.large_target
         && !run.stop.is_cancelled()
     {
-        done.without_shortlist = compare_labels(store, large, shared.target).await;
+        done.without_shortlist = compare_labels(store, large, target).await;
     }
     Ok(())
-}
-
-/// Copies the run's settings into its record.
-fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts) {
-    done.settings = RunSettings {
-        text_rule: *topicmill_core::reddit::TEXT_RULE,
-        model: models.identity().0,
-        batch_tokens: models.large.batch_tokens(),
-        ..options.settings.clone()
-    };
 }
 
 /// Releases the posts that are claimed but not scored.
@@ -207,9 +224,25 @@ async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<Label
     }
 }
 
-impl Shared<'_> {
+/// A run of this stage: what its lanes share.
+struct Labelling<'a> {
+    run: Run<'a>,
+    options: &'a Options,
+    progress: OnLabelStep<'a>,
+    retry: Retry<'a>,
+    /// Cancelled by a signal, or when one lane fails.
+    halt: CancellationToken,
+    targets: Arc<Targets>,
+    sizes: ClaimSizes,
+    leases: LiveLeases,
+    /// One permit: a process claims at most one window of suspects (posts whose workers crashed), so that its next
+    /// crash can be attributed to that window.
+    suspects: Arc<Semaphore>,
+}
+
+impl Labelling<'_> {
     /// Labels posts from stored vectors, then labels the rest in rounds with the engines.
-    async fn work(
+    async fn label_all(
         &self,
         models: Vec<Models>,
         watch: &mut Option<Watch>,
@@ -240,16 +273,6 @@ impl Shared<'_> {
         }
     }
 
-    /// Counts what is left in the backlog at the end of a run.
-    async fn count_left(&self, done: &mut ClassifyCounts) -> Result<(), StoreError> {
-        let waiting = self.count().await?;
-        let ran_to_the_end = self.left.load(Ordering::Relaxed) > 0 && !self.run.stop.is_cancelled();
-        // Posts that remained claimable to the end belong to a stalled worker.
-        let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
-        (done.held_elsewhere, done.parked) = (waiting.claimed + unclaimed, waiting.parked);
-        Ok(())
-    }
-
     /// Runs rounds until every post has a label, or, for a watcher, until a signal.
     async fn rounds(
         &self,
@@ -257,7 +280,7 @@ impl Shared<'_> {
         watch: &mut Option<Watch>,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
-        let Run { clock, stop, .. } = *self.run;
+        let Run { clock, stop, .. } = self.run;
         // Consecutive rounds without a result.
         let mut idle_rounds = 0;
         loop {
@@ -273,7 +296,9 @@ impl Shared<'_> {
                 return Ok(());
             }
             let before = done.posts + done.failed + done.refused;
-            self.waiting.store(waiting.claimable, Ordering::Relaxed);
+            self.sizes
+                .waiting
+                .store(waiting.claimable, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts + waiting.claimable));
             let round;
             (models, round) = self.round(models, done).await;
@@ -281,12 +306,12 @@ impl Shared<'_> {
             idle_rounds = if same { idle_rounds + 1 } else { 0 };
             done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
             done.posts_per_sec = rate(done.posts, done.seconds);
-            let enough = self.left.load(Ordering::Relaxed) == 0;
+            let enough = self.sizes.left.load(Ordering::Relaxed) == 0;
             if round.is_err() || enough || stop.is_cancelled() {
                 return round;
             }
             if let Some(watch) = watch
-                && wait_for_posts(self.run, &self.retry, watch, poll_time * REST_FACTOR).await?
+                && wait_for_posts(&self.run, &self.retry, watch, poll_time * REST_FACTOR).await?
             {
                 return Ok(());
             }
@@ -295,11 +320,11 @@ impl Shared<'_> {
 
     /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
     async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
-        let Run { store, clock, .. } = *self.run;
+        let Run { store, clock, .. } = self.run;
         let mut poll_time = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
-            let added = store.backlog().enqueue_missing(self.target).await;
+            let added = store.backlog().enqueue_missing(self.targets.target).await;
             poll_time = clock.elapsed().saturating_sub(began);
             added
         };
@@ -309,9 +334,10 @@ impl Shared<'_> {
 
     /// Counts the backlog.
     async fn count(&self) -> Result<BacklogCounts, StoreError> {
-        let Run { store, clock, .. } = *self.run;
-        let (now, most) = (clock.now().into(), self.options.max_attempts);
-        let count = async || store.backlog().count_backlog(self.target, most, now).await;
+        let Run { store, clock, .. } = self.run;
+        let (target, most) = (self.targets.target, self.options.max_attempts);
+        let now = clock.now().into();
+        let count = async || store.backlog().count_backlog(target, most, now).await;
         self.retry.run(count).await
     }
 
@@ -336,7 +362,7 @@ impl Shared<'_> {
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             // Runs concurrently with the lanes and is dropped with them, so that no abandoned lease is renewed.
-            never = leases::heartbeat(self.run, &self.retry, lease, &self.leases) => match never {},
+            never = leases::heartbeat(&self.run, &self.retry, lease, &self.leases) => match never {},
         };
         let (mut models, mut outcome) = (Vec::new(), Ok(()));
         for (counts, ended) in lanes {

@@ -25,14 +25,14 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// Retries database calls; shared by all calls of a run.
 pub(super) struct Retry<'a> {
-    run: &'a Run<'a>,
+    run: Run<'a>,
     forever: bool,
     unreachable: AtomicBool,
 }
 
 impl<'a> Retry<'a> {
     /// Creates the retry policy of a run. A watcher retries `forever`.
-    pub(super) fn new(run: &'a Run<'a>, forever: bool) -> Self {
+    pub(super) fn new(run: Run<'a>, forever: bool) -> Self {
         let unreachable = AtomicBool::new(false);
         Self {
             run,
@@ -63,7 +63,7 @@ impl<'a> Retry<'a> {
         &self,
         mut call: impl AsyncFnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Run { clock, stop, .. } = *self.run;
+        let Run { clock, stop, .. } = self.run;
         let mut ended = call().await;
         let mut waits = BACKOFF_SECS.into_iter();
         loop {
@@ -137,7 +137,7 @@ mod tests {
             worker: "w",
             id: run,
         };
-        let retry = Retry::new(&run, false);
+        let retry = Retry::new(run, false);
         // With paused time, timeouts expire immediately.
         tokio::time::pause();
         let mut calls = 0;

@@ -6,12 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::lane::Shared;
 use super::tally::Tally;
-use super::{BacklogError, LabelStep};
-use crate::run::Run;
+use super::{LabelStep, Labelling};
 use topicmill_core::record::ClassifyCounts;
-use topicmill_store::{Classified, LabelWrite, StoreError, Written};
+use topicmill_store::{Classified, StoreError};
 
 /// Maximum number of posts per page.
 const PAGE_POSTS: u64 = 4_000;
@@ -24,14 +22,14 @@ struct Page {
     last: String,
 }
 
-impl Shared<'_> {
+impl Labelling<'_> {
     /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; labels that are
     /// already written are kept after an error.
     pub(super) async fn label_from_vectors(
         &self,
         done: &mut ClassifyCounts,
-    ) -> Result<(), BacklogError> {
-        if self.prepared.label_vectors().is_none() {
+    ) -> Result<(), StoreError> {
+        if self.targets.prepared.label_vectors().is_none() {
             return Ok(());
         }
         let clock = self.run.clock;
@@ -42,14 +40,15 @@ impl Shared<'_> {
         done.add(&tally.into_sum());
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = super::rate(done.posts, done.seconds);
-        Ok(ended?)
+        ended
     }
 
     async fn label_pages(&self, done: &mut Tally<'_>) -> Result<(), StoreError> {
         let mut next = self.page("").await?;
         while let Some(page) = next {
             // Before the write, because the next page is read during it and must stay within the limit.
-            self.left
+            self.sizes
+                .left
                 .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts() + page.posts.len() as u64));
             // The next page is read while this one is being written, so that the CPU and the database work at the same
@@ -60,10 +59,10 @@ impl Shared<'_> {
                 }
                 self.page(&page.last).await
             };
-            let (written, read) = tokio::join!(self.write_page(&page.posts, done), read);
+            let (written, read) = tokio::join!(self.write(None, &page.posts, done), read);
             // Posts that the write skipped do not count towards the limit.
             let left_out = page.posts.len() as u64 - written?;
-            self.left.fetch_add(left_out, Ordering::Relaxed);
+            self.sizes.left.fetch_add(left_out, Ordering::Relaxed);
             next = match read? {
                 // The limit was reached when the page was read; the skipped posts make room for more.
                 None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
@@ -76,9 +75,10 @@ impl Shared<'_> {
     /// Reads and scores the next page; `None` if there is none or the limit is reached.
     async fn page(&self, after: &str) -> Result<Option<Page>, StoreError> {
         let store = self.run.store;
-        let labels = self.set.labels.len().max(1);
+        let targets = &self.targets;
+        let labels = targets.labels.max(1);
         let most = PAGE_POSTS.min((PAGE_SCORES / labels).max(1) as u64);
-        let most = most.min(self.left.load(Ordering::Relaxed));
+        let most = most.min(self.sizes.left.load(Ordering::Relaxed));
         let most = u32::try_from(most).expect("a page is small");
         if most == 0 {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Shared<'_> {
             .run(async || {
                 store
                     .backlog()
-                    .unlabelled_vectors(self.target, after, most)
+                    .unlabelled_vectors(targets.target, after, most)
                     .await
             })
             .await?;
@@ -98,7 +98,7 @@ impl Shared<'_> {
         // A vector of a different length does not come from this model, so the text is left to the engine.
         let scored = texts.into_iter().filter_map(|text| {
             Some(Classified {
-                scores: self.prepared.scores_of(&text.vector)?,
+                scores: targets.prepared.scores_of(&text.vector)?,
                 fullname: text.fullname,
                 text_hash: text.text_hash,
                 logits: Vec::new(),
@@ -110,39 +110,5 @@ impl Shared<'_> {
             posts,
             last: last.to_string(),
         }))
-    }
-
-    /// Writes a page and returns the number of posts stored.
-    async fn write_page(
-        &self,
-        posts: &[Classified],
-        done: &mut Tally<'_>,
-    ) -> Result<u64, StoreError> {
-        let Run { store, clock, .. } = *self.run;
-        let write = LabelWrite {
-            target: self.target,
-            mode: self.set.mode,
-            run: self.run.id,
-            now: clock.now().into(),
-            lease: None,
-        };
-        let began = clock.elapsed();
-        // Idempotent: a repeated write stores nothing.
-        let written = self
-            .retry
-            .run(async || store.backlog().save_labels(&write, posts).await)
-            .await?;
-        let Written::Stored(stored) = written else {
-            return Ok(0);
-        };
-        let new = &mut done.new;
-        new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
-        new.posts += stored.posts;
-        new.other += stored.other;
-        new.unsure += stored.unsure;
-        new.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
-        done.report();
-        (self.progress)(LabelStep::Done(stored.posts));
-        Ok(stored.posts)
     }
 }

@@ -1,4 +1,7 @@
-//! Finds or inserts the `models` and `label_sets` rows that results refer to.
+//! Prepares a label set for the models of a run, and finds or inserts the rows of `models`, `label_sets` and
+//! `hypotheses` that its results refer to.
+
+use std::sync::Arc;
 
 use super::BacklogError;
 use crate::run::Run;
@@ -11,44 +14,75 @@ use topicmill_store::{ModelRow, Store, StoreError, Target};
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
-/// The rows that labels and logits belong to.
+/// A label set, prepared for the models of a run, and the rows that its labels and logits belong to.
 pub(super) struct Targets {
     pub target: Target,
     /// With a shortlist: the target of the labels that the large model assigns without a shortlist.
     pub large_target: Option<Target>,
     /// Id in `models` for the logits.
     pub logits_model: i64,
+    /// Ids in `hypotheses`, one per key of `prepared`.
+    pub hypotheses: Vec<i64>,
+    /// The label set, prepared for the large model.
+    pub prepared: PreparedLabels,
+    /// Number of labels, without the background.
+    pub labels: usize,
+    pub small: Option<SmallTargets>,
 }
 
-/// Returns the ids of the models and the label set, after inserting missing rows.
-pub(super) async fn targets(
-    run: &Run<'_>,
-    models: &Models,
-    set: &LabelSet,
-) -> Result<Targets, StoreError> {
-    let Run { store, clock, .. } = *run;
-    let label_set = store
-        .labels()
-        .ensure_label_set(set, clock.now().into())
-        .await?;
-    let target = async |model: &ModelRow| {
-        let model = store.labels().ensure_model(model).await?;
-        Ok::<_, StoreError>(Target { model, label_set })
-    };
-    let large = target(&model_row(models.large.folder())).await?;
-    if models.small.is_none() {
-        return Ok(Targets {
-            target: large,
-            large_target: None,
-            logits_model: large.model,
-        });
+/// A label set, prepared for the small model.
+pub(super) struct SmallTargets {
+    pub prepared: Arc<PreparedLabels>,
+    /// Id in `models` for the small model's stored vectors, if there are any.
+    pub vectors: Option<i64>,
+}
+
+impl Targets {
+    /// Prepares a label set, and returns it with the ids of its rows, after inserting missing rows.
+    pub(super) async fn new(
+        run: &Run<'_>,
+        models: &mut Models,
+        set: &LabelSet,
+    ) -> Result<Self, BacklogError> {
+        let Run { store, clock, .. } = *run;
+        let prepared = prepare(store, models, set).await?;
+        let small = models.small.as_mut();
+        let small = small.map(|small| small.prepare(set)).transpose()?;
+        let now = clock.now().into();
+        let label_set = store.labels().ensure_label_set(set, now).await?;
+        let target = async |model: &ModelRow| {
+            let model = store.labels().ensure_model(model).await?;
+            Ok::<_, StoreError>(Target { model, label_set })
+        };
+        let large = target(&model_row(models.large.folder())).await?;
+        let (target, large_target, logits_model) = if small.is_some() {
+            let target = target(&models_row(models)).await?;
+            let logits_model = store.labels().ensure_model(&logits_row(models)).await?;
+            (target, Some(large), logits_model)
+        } else {
+            (large, None, large.model)
+        };
+        let hypotheses = store.labels().ensure_hypotheses(prepared.keys()).await?;
+        if let Some(vectors) = prepared.label_vectors() {
+            store
+                .computed()
+                .save_label_vectors(logits_model, &hypotheses, vectors)
+                .await?;
+        }
+        let vectors = vectors_of_small(store, models).await?;
+        Ok(Self {
+            target,
+            large_target,
+            logits_model,
+            hypotheses,
+            prepared,
+            labels: set.labels.len(),
+            small: small.map(|prepared| SmallTargets {
+                prepared: Arc::new(prepared),
+                vectors,
+            }),
+        })
     }
-    let target = target(&models_row(models)).await?;
-    Ok(Targets {
-        target,
-        large_target: Some(large),
-        logits_model: store.labels().ensure_model(&logits_row(models)).await?,
-    })
 }
 
 /// Returns the `models` row for the large model's stored logits and vectors.
@@ -63,10 +97,7 @@ fn logits_row(models: &Models) -> ModelRow {
 }
 
 /// Returns the id in `models` for the small model's stored vectors; `None` if it has stored none.
-pub(super) async fn vectors_of_small(
-    store: &Store,
-    models: &Models,
-) -> Result<Option<i64>, StoreError> {
+async fn vectors_of_small(store: &Store, models: &Models) -> Result<Option<i64>, StoreError> {
     let folder = models.small.as_ref().map(|small| small.labeler().folder());
     let embeds = |folder: &&ModelFolder| matches!(folder.kind, ModelKind::Embedding(_));
     let Some(folder) = folder.filter(embeds) else {

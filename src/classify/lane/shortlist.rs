@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Shared, Window, blocking};
-use crate::classify::BacklogError;
+use super::{Window, blocking};
+use crate::classify::targets::SmallTargets;
+use crate::classify::{BacklogError, Labelling};
 use topicmill_core::{PairLogits, TextHash};
 use topicmill_review::rescore::vector_logits;
 use topicmill_score::Shortlist;
-use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
+use topicmill_score::labeler::{LabelerError, PairState, Pairs};
 
-impl Shared<'_> {
+impl Labelling<'_> {
     /// Removes from a window the pairs that the small model does not shortlist, even if their logits are stored.
     /// Returns false if the run was stopped.
     pub(super) async fn apply_shortlist(
@@ -18,18 +19,19 @@ impl Shared<'_> {
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
         // Take the small model, because the blocking thread must own it; it is returned below.
-        let (Some(prepared), Some(mut small)) = (&self.small_prepared, shortlist.take()) else {
+        let (Some(of_small), Some(mut small)) = (&self.targets.small, shortlist.take()) else {
             return Ok(true);
         };
-        let known = self.known_small_pairs(prepared, window).await?;
-        let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
+        let known = self.known_small_pairs(of_small, window).await?;
+        let prepared = Arc::clone(&of_small.prepared);
+        let halt = self.halt.clone();
         let texts = window.posts.iter();
         let texts: Vec<String> = texts.map(|same| same[0].text.clone()).collect();
         let ordering = blocking(move || {
-            let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled());
-            orders.map(|orders| (small, orders))
+            let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled())?;
+            Ok::<_, LabelerError>((small, orders))
         });
-        let (small, orders) = ordering.await??;
+        let (small, orders) = ordering.await?;
         let small = shortlist.insert(small);
         let Some(orders) = orders else {
             return Ok(false);
@@ -39,7 +41,7 @@ impl Shared<'_> {
         for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
             match order {
                 Ok(order) => {
-                    small.leave_out(&mut pairs, &order, self.set.labels.len());
+                    small.leave_out(&mut pairs, &order, self.targets.labels);
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
@@ -52,10 +54,10 @@ impl Shared<'_> {
     /// Returns the pairs of a window's texts that the small model need not compute because their vectors are stored.
     async fn known_small_pairs(
         &self,
-        prepared: &PreparedLabels,
+        small: &SmallTargets,
         window: &Window,
     ) -> Result<Vec<Pairs>, BacklogError> {
-        let (Some(model), Some(labels)) = (self.small_vectors, prepared.label_vectors()) else {
+        let (Some(model), Some(labels)) = (small.vectors, small.prepared.label_vectors()) else {
             return Ok(Vec::new());
         };
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
