@@ -8,7 +8,7 @@ use rayon::ThreadPoolBuilder;
 use topicmill_score::batch::batch_tokens_for;
 use topicmill_score::labeler::Completion;
 use topicmill_score::onnx::Library;
-use topicmill_score::{AnyEngine, EngineName, Labeler, LabelerError};
+use topicmill_score::{EngineName, Labeler, LabelerError, OpenedEngine};
 
 use crate::Error;
 use crate::rows::{Model, Rows, Vectors};
@@ -236,10 +236,10 @@ impl Drop for Scorer {
 fn load(settings: &Settings) -> PyResult<Scorer> {
     let options = settings.engine()?;
     let precision = settings.precision.as_deref();
-    let opened = AnyEngine::open(&settings.model, precision, &options);
-    let (folder, engine) = opened.map_err(|error| onnx_error(&error))?;
+    let opened = OpenedEngine::open(&settings.model, precision, &options);
+    let (folder, opened) = opened.map_err(|error| onnx_error(&error))?;
     let set = settings.label_set(&folder)?;
-    let (chosen, threads) = (engine.chosen.clone(), engine.threads);
+    let (chosen, threads) = (opened.chosen, opened.threads);
     let mut about = About {
         labels: set.labels.iter().map(|label| label.slug.clone()).collect(),
         model: folder.name.clone(),
@@ -248,7 +248,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         precision: folder.precision.clone(),
         device: chosen.device.to_string(),
         reason: chosen.reason,
-        engine: match engine.library {
+        engine: match opened.library {
             Library::OnnxRuntime => EngineName::OnnxRuntime.as_str(),
             Library::OpenVino => EngineName::OpenVino.as_str(),
         },
@@ -263,7 +263,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .thread_name(|thread| format!("topicmill-tokens-{thread}"))
         .build()
         .map_err(|error| Error::new_err(format!("cannot start tokeniser threads: {error}")))?;
-    let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(labeler_error)?;
+    let mut labeler = Labeler::load(folder, opened.engine, tokens).map_err(labeler_error)?;
     let prepared = labeler.prepare(&set).map_err(labeler_error)?;
     about.dimensions = labeler
         .dimensions()

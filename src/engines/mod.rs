@@ -13,8 +13,8 @@ use topicmill_score::folder::Processor;
 use topicmill_score::onnx::DeviceChoice;
 use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
-    AnyEngine, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
-    Models, OnnxError, Shortlist,
+    Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, Models,
+    OnnxError, OpenedEngine, Shortlist,
 };
 
 use crate::gpu::{Residency, check_residency};
@@ -158,13 +158,18 @@ impl ModelChoice {
             openvino: self.openvino.clone(),
         };
         let precision = self.precision.as_deref();
-        let (folder, engine) = AnyEngine::open(&find_model(&self.model), precision, &options)?;
-        check_model_on_gpu(&folder, &engine.chosen, device)?;
-        let chosen = engine.chosen.clone();
-        let (threads, runtime) = (engine.threads, engine.runtime.clone());
+        let (folder, opened) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        let OpenedEngine {
+            engine,
+            chosen,
+            threads,
+            runtime,
+            ..
+        } = opened;
+        check_model_on_gpu(&folder, &chosen, device)?;
         let tokens =
             (self.batch_tokens).unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
-        let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
+        let labeler = Labeler::load(folder, engine, tokens)?;
         if self
             .batch_tokens
             .is_some_and(|tokens| tokens != labeler.batch_tokens())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use topicmill_score::folder::{ModelFolder, check_config};
-use topicmill_score::{AnyEngine, Device, EngineOptions, Labeler};
+use topicmill_score::{Device, EngineOptions, Labeler, OpenedEngine};
 
 use crate::support::builders::{self, LABELS, lines};
 use crate::support::engine::{has_onnx_runtime, repository};
@@ -54,8 +54,8 @@ fn error_of(dir: &Path, labels: &[&str]) -> String {
         threads: Some(1),
         ..EngineOptions::default()
     };
-    let engine = AnyEngine::load_unchecked(&folder, &options).unwrap();
-    let mut labeler = match Labeler::load(folder, Box::new(engine), 300) {
+    let opened = OpenedEngine::load_unchecked(&folder, &options).unwrap();
+    let mut labeler = match Labeler::load(folder, opened.engine, 300) {
         Ok(labeler) => labeler,
         Err(error) => return error.to_string(),
     };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    AnyEngine, Device, EngineName, EngineOptions, Labeler, OnnxEngine, OnnxError, TextResult,
+    Device, EngineName, EngineOptions, Labeler, OnnxEngine, OnnxError, OpenedEngine, TextResult,
 };
 
 use crate::support::builders;
@@ -142,8 +142,8 @@ fn on_openvino(folder: &Path) -> Labeler {
         threads: Some(1),
         ..EngineOptions::default()
     };
-    let (folder, engine) = AnyEngine::open(folder, None, &options).unwrap();
-    Labeler::load(folder, Box::new(engine), 300).unwrap()
+    let (folder, opened) = OpenedEngine::open(folder, None, &options).unwrap();
+    Labeler::load(folder, opened.engine, 300).unwrap()
 }
 
 #[test]

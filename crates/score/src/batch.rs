@@ -129,13 +129,13 @@ impl Shapes {
         self.width(longest) * self.rows(rows)
     }
 
-    /// Returns the shape to pad a batch to; [`Shapes::Any`] fixes no size.
-    pub(crate) fn padded_shape(self, batch: &Batch) -> FixedShape {
+    /// Returns the shape to pad a batch to, for a graph with these fixed sizes; [`Shapes::Any`] fixes no others.
+    pub(crate) fn padded_shape(self, batch: &Batch, fixed: FixedShape) -> FixedShape {
         match self {
-            Self::Any => FixedShape::default(),
+            Self::Any => fixed,
             Self::Few { .. } | Self::OneWidth { .. } => FixedShape {
-                rows: Some(self.rows(batch.rows())),
-                width: Some(self.width(batch.width)),
+                rows: fixed.rows.or(Some(self.rows(batch.rows()))),
+                width: fixed.width.or(Some(self.width(batch.width))),
             },
         }
     }

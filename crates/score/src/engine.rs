@@ -1,5 +1,5 @@
-//! The engine trait: runs one batch of tokens through a model. It is implemented with ONNX Runtime, with OpenVINO and,
-//! for tests, by a scripted engine.
+//! The engine trait. In: one batch of tokens, padded to a shape that the graph accepts. Out: the model's logits. It is
+//! implemented with ONNX Runtime, with OpenVINO and, for tests, by a scripted engine.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,5 @@
-//! Splits and pads batches to a fixed shape: an exported graph's, or the one that the planner chose for a batch.
-//!
-//! The input is a batch of any shape. It is computed in parts of the fixed shape, and the results of padding rows are
-//! dropped.
+//! Splits and pads batches to a fixed shape: an exported graph's, or the one that the planner chose for a batch. In: a
+//! batch of any shape. Out: its logits, computed in parts of the fixed shape, without those of padding rows.
 
 use super::batch::Batch;
 use super::contract::Input;

@@ -6,6 +6,7 @@
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
+use super::folder::ModelFolder;
 use super::text::Sequence;
 use crate::folder::manifest::{GraphSpec, Vector};
 use topicmill_core::score::{entailment_probability, evidence};
@@ -36,12 +37,12 @@ impl MaxErrors {
 /// Returns the engine's errors.
 pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
+    folder: &ModelFolder,
     spec: &GraphSpec,
-    kind: &ModelKind,
 ) -> Result<MaxErrors, EngineError> {
-    let mut errors = check_batch(engine, spec, kind, &spec.vectors)?;
+    let mut errors = check_batch(engine, folder, spec, &spec.vectors)?;
     for vector in spec.vectors.chunks(1) {
-        errors = errors.and(check_batch(engine, spec, kind, vector)?);
+        errors = errors.and(check_batch(engine, folder, spec, vector)?);
     }
     Ok(errors)
 }
@@ -49,15 +50,13 @@ pub fn check_alone_and_batched(
 /// Checks reference vectors in one padded batch, which also exposes a wrong mask.
 pub(crate) fn check_batch(
     engine: &mut dyn Engine,
+    folder: &ModelFolder,
     spec: &GraphSpec,
-    kind: &ModelKind,
     vectors: &[Vector],
 ) -> Result<MaxErrors, EngineError> {
-    let batch = Batch::new(
-        &vectors.iter().map(sequence).collect::<Vec<_>>(),
-        spec.contract.pad_id,
-    );
-    let found = engine.infer(&batch)?;
+    let (kind, pad_id) = (&folder.kind, spec.contract.pad_id);
+    let batch = Batch::new(&vectors.iter().map(sequence).collect::<Vec<_>>(), pad_id);
+    let found = (folder.fixed).compute(&batch, pad_id, &mut |part| engine.infer(part))?;
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(

@@ -196,7 +196,11 @@ impl Labeler {
                 }
             };
             Shapes::OneWidth { window, min_rows }
-        } else if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
+        } else if self.engine.wants_few_shapes()
+            && !self.folder.depends_on_batch()
+            // Batches for a graph with a fixed shape have that shape anyway.
+            && !self.folder.fixed.is_fixed()
+        {
             Shapes::Few { window }
         } else {
             Shapes::Any

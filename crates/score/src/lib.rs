@@ -18,7 +18,7 @@
 //! - [`text`]: tokenises texts.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
-//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
+//!   [`openvino`]: OpenVINO. [`opened`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
 //!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
 //! - [`labeler`]: combines the folder, the tokenizer and the engine, and is what callers use. [`shortlist`]: a small
 //!   model that picks the labels for a large model to score.
@@ -28,7 +28,6 @@
 //! Errors name the operation that failed and its file or label. The remedy depends on the calling program, so errors
 //! name no flags and no settings.
 
-pub mod any_engine;
 pub mod batch;
 mod contract;
 pub mod engine;
@@ -37,6 +36,7 @@ pub mod folder;
 pub mod graph_check;
 pub mod labeler;
 pub mod onnx;
+pub mod opened;
 pub mod openvino;
 mod ports;
 #[cfg(any(test, feature = "scripted"))]
@@ -44,10 +44,10 @@ pub mod scripted;
 pub mod shortlist;
 pub mod text;
 
-pub use self::any_engine::AnyEngine;
 pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::folder::{ModelError, ModelFolder};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
+pub use self::opened::OpenedEngine;
 pub use self::openvino::OpenVinoEngine;
 pub use self::shortlist::{Models, Shortlist};

@@ -21,6 +21,7 @@ use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, EngineName, Logits};
 use super::graph_check;
+use super::opened::OpenedEngine;
 use super::ports::{Feed, NamedTensor, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
 
@@ -137,10 +138,17 @@ impl OnnxEngine {
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
     }
+}
 
-    /// Returns the runtime's fingerprint and the number of threads that compute a batch.
-    pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
-        (self.runtime.fingerprint(), self.source.threads)
+impl From<OnnxEngine> for OpenedEngine {
+    fn from(engine: OnnxEngine) -> Self {
+        Self {
+            library: Library::OnnxRuntime,
+            chosen: engine.chosen.clone(),
+            threads: engine.source.threads,
+            runtime: engine.runtime.fingerprint(),
+            engine: Box::new(engine),
+        }
     }
 }
 
@@ -151,9 +159,10 @@ impl Engine for OnnxEngine {
                 "the session was lost in a failed restart; start the program again".to_owned(),
             )
         })?;
-        self.feed.compute(batch, |part, tensors| {
-            run(session, tensors, &self.output).map_err(|e| classify_error(&e.to_string(), part))
-        })
+        let tensors = self.feed.tensors(batch)?;
+        let output = run(session, &tensors, &self.output);
+        let (dims, data) = output.map_err(|e| classify_error(&e.to_string(), batch))?;
+        Logits::shaped(&dims, data)
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
@@ -168,8 +177,7 @@ impl Engine for OnnxEngine {
     }
 
     fn wants_few_shapes(&self) -> bool {
-        // Batches for a graph with a fixed shape have that shape anyway.
-        matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_fixed()
+        matches!(self.chosen.device, Device::Cuda(_))
     }
 }
 
@@ -213,7 +221,7 @@ pub(crate) fn check_against_manifest(
     };
     let path = folder.graph.clone();
     let tolerance = folder.tolerance(spec);
-    match graph_check::check_batch(engine, spec, &folder.kind, &spec.vectors) {
+    match graph_check::check_batch(engine, folder, spec, &spec.vectors) {
         Err(source) => Err(OnnxError::Run { path, source }),
         Ok(errors) if errors.logits > tolerance => {
             let detail = format!(

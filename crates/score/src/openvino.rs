@@ -21,9 +21,12 @@ use crate::batch::Batch;
 use crate::contract::{Input, Numbers, Tensor};
 use crate::engine::{Device, Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
+use crate::onnx::library::Library;
 use crate::onnx::{
-    EngineOptions, OnnxError, check_against_manifest, classify_error, is_out_of_memory,
+    DeviceChoice, EngineOptions, OnnxError, check_against_manifest, classify_error,
+    is_out_of_memory,
 };
+use crate::opened::OpenedEngine;
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
@@ -124,10 +127,21 @@ impl OpenVinoEngine {
             source,
         })
     }
+}
 
-    /// Returns the library with its version, and the number of threads that compute a batch.
-    pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
-        (self.runtime.fingerprint(), self.source.threads)
+impl From<OpenVinoEngine> for OpenedEngine {
+    fn from(engine: OpenVinoEngine) -> Self {
+        let runtime = engine.runtime.fingerprint();
+        Self {
+            library: Library::OpenVino,
+            chosen: DeviceChoice {
+                device: Device::Cpu,
+                reason: runtime.clone(),
+            },
+            threads: engine.source.threads,
+            runtime,
+            engine: Box::new(engine),
+        }
     }
 }
 
@@ -138,11 +152,10 @@ impl Engine for OpenVinoEngine {
                 "the graph was lost in a failed restart; start the program again".to_owned(),
             )
         })?;
-        self.feed.compute(batch, |part, tensors| {
-            compiled
-                .run(tensors, &self.output)
-                .map_err(|error| classify_error(&error_line(&error), part))
-        })
+        let tensors = self.feed.tensors(batch)?;
+        let output = compiled.run(&tensors, &self.output);
+        let (dims, data) = output.map_err(|error| classify_error(&error_line(&error), batch))?;
+        Logits::shaped(&dims, data)
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {

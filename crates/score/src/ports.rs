@@ -5,8 +5,8 @@
 
 use super::batch::Batch;
 use super::contract::{Input, InputParams, Tensor};
-use super::engine::{EngineError, Logits};
-use super::folder::{FixedShape, ModelFolder};
+use super::engine::EngineError;
+use super::folder::ModelFolder;
 use topicmill_core::ModelKind;
 
 /// An input or output of a graph.
@@ -26,8 +26,6 @@ pub(crate) struct Feed {
     inputs: Vec<Input>,
     params: InputParams,
     vocab_size: Option<usize>,
-    pub(crate) fixed: FixedShape,
-    pad_id: u32,
 }
 
 impl Feed {
@@ -42,46 +40,29 @@ impl Feed {
             inputs: inputs_of(inputs, &params, folder)?,
             params,
             vocab_size: folder.vocab_size,
-            fixed: folder.fixed,
-            pad_id: folder.pad_id.unwrap_or_default(),
         })
     }
 
-    /// Computes a batch, split and padded to the graph's fixed shape. `run` computes one part from its tensors.
-    pub(crate) fn compute(
+    /// Builds the tensors to feed for a batch.
+    pub(crate) fn tensors<'b>(
         &self,
-        batch: &Batch,
-        mut run: impl FnMut(&Batch, &[NamedTensor<'_>]) -> Result<Output, EngineError>,
-    ) -> Result<Logits, EngineError> {
-        check_ids(batch, self.vocab_size)?;
-        self.fixed.compute(batch, self.pad_id, &mut |part| {
-            let inputs = self.inputs.iter();
-            let tensors: Vec<_> = inputs
-                .map(|input| (input.name(), input.tensor(part, &self.params)))
-                .collect();
-            let (dims, data) = run(part, &tensors)?;
-            Logits::shaped(&dims, data)
-        })
+        batch: &'b Batch,
+    ) -> Result<Vec<NamedTensor<'b>>, EngineError> {
+        if let Some(vocab_size) = self.vocab_size {
+            // For a negative id, a graph would silently read from the end of its embedding table.
+            let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
+            if let Some(id) = batch.ids.iter().find(|id| !known(id)) {
+                return Err(EngineError::Token(*id, vocab_size));
+            }
+        }
+        let inputs = self.inputs.iter();
+        let tensors = inputs.map(|input| (input.name(), input.tensor(batch, &self.params)));
+        Ok(tensors.collect())
     }
 }
-
-/// Dimensions and numbers of a graph's output.
-pub(crate) type Output = (Vec<i64>, Vec<f32>);
 
 /// Name and tensor of an input.
 pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
-
-/// Checks every id: for a negative one, a graph would silently read from the end of its embedding table.
-fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
-    let Some(vocab_size) = vocab_size else {
-        return Ok(());
-    };
-    let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
-    match batch.ids.iter().find(|id| !known(id)) {
-        Some(id) => Err(EngineError::Token(*id, vocab_size)),
-        None => Ok(()),
-    }
-}
 
 /// Returns the inputs of a graph, or the reason why they are not supported.
 fn inputs_of(

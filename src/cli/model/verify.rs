@@ -15,7 +15,7 @@ use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::graph_check::{self, MaxErrors};
 use topicmill_score::text::Encoder;
 use topicmill_score::{
-    AnyEngine, Device, EngineOptions, Labeler, LabelerError, ModelFolder, OnnxError,
+    Device, EngineOptions, Labeler, LabelerError, ModelFolder, OnnxError, OpenedEngine,
 };
 
 #[derive(Debug, Args)]
@@ -131,11 +131,11 @@ fn run_graph(
     let tried = || -> Result<Option<MaxErrors>, CliError> {
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
-        let mut engine = AnyEngine::load_unchecked(&model, &options)?;
+        let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
         let Some(spec) = &model.spec else {
             return Ok(None);
         };
-        let errors = graph_check::check_alone_and_batched(&mut engine, spec, &model.kind);
+        let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
     match tried() {
@@ -157,12 +157,12 @@ fn run_graph(
 
 /// Checks a folder without a manifest: only that the graph can be loaded.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
-    let (model, engine) = AnyEngine::open(folder, None, options)?;
+    let (model, opened) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
     let row = json!({
         "file": file.display().to_string(), "hash": "not known", "precision": model.precision,
         "state": "the graph loads; its logits cannot be checked without manifest.toml",
     });
-    Labeler::load(model, Box::new(engine), 1)?.check_learned()?;
+    Labeler::load(model, opened.engine, 1)?.check_learned()?;
     Ok(vec![(row, false)])
 }

@@ -131,12 +131,9 @@ impl Labeler {
 
     /// Computes a batch, padded to a shape that suits the engine, and validates the output.
     pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let (shape, pad_id) = (self.shapes().padded_shape(batch), self.encoder.pad_id());
-        let mut padded_tokens = 0;
-        let logits = shape.compute(batch, pad_id, &mut |part| {
-            padded_tokens += part.ids.len();
-            self.engine.infer(part)
-        })?;
+        let (shapes, pad_id) = (self.shapes(), self.encoder.pad_id());
+        let shape = shapes.padded_shape(batch, self.folder.fixed);
+        let logits = shape.compute(batch, pad_id, &mut |part| self.engine.infer(part))?;
         let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));
         if (logits.rows, logits.width, logits.data.len())
             != (batch.rows(), expected, batch.rows() * expected)
@@ -151,7 +148,7 @@ impl Labeler {
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
                 self.computed.tokens += batch.lens.iter().sum::<usize>() as u64;
-                self.computed.padded_tokens += padded_tokens as u64;
+                self.computed.padded_tokens += shapes.tokens(batch.width, batch.rows()) as u64;
                 self.width = Some(logits.width);
                 Ok(logits)
             }

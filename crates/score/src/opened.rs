@@ -1,20 +1,20 @@
-//! Opens a model folder with either inference engine.
+//! Opens a model folder with either inference engine. In: a folder and [`EngineOptions`]. Out: the folder and a loaded
+//! engine.
 //!
-//! The input is a folder and [`EngineOptions`]; the output is the folder and a loaded engine. ONNX Runtime is the
-//! default. OpenVINO is used if it is requested, or if only it supports the precision.
+//! ONNX Runtime is the default. OpenVINO is used if it is requested, or if only it supports the precision.
 
 use std::path::Path;
 
-use crate::batch::Batch;
-use crate::engine::{Device, Engine, EngineError, EngineName, Logits};
+use crate::engine::{Device, Engine, EngineName};
 use crate::folder::{ModelFolder, Rounding};
 use crate::onnx::library::Library;
 use crate::onnx::{DeviceChoice, EngineOptions, OnnxEngine, OnnxError};
 use crate::openvino::OpenVinoEngine;
 
-/// A loaded engine, using either library.
-pub struct AnyEngine {
-    engine: Box<dyn Engine>,
+/// A loaded engine of either library, and what it runs on.
+pub struct OpenedEngine {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
     /// The inference library.
     pub library: Library,
     /// The device, and the reason why it was chosen.
@@ -25,36 +25,7 @@ pub struct AnyEngine {
     pub runtime: String,
 }
 
-impl From<OnnxEngine> for AnyEngine {
-    fn from(engine: OnnxEngine) -> Self {
-        let (runtime, threads) = engine.runtime_and_threads();
-        Self {
-            library: Library::OnnxRuntime,
-            chosen: engine.chosen().clone(),
-            threads,
-            runtime,
-            engine: Box::new(engine),
-        }
-    }
-}
-
-impl From<OpenVinoEngine> for AnyEngine {
-    fn from(engine: OpenVinoEngine) -> Self {
-        let (runtime, threads) = engine.runtime_and_threads();
-        Self {
-            library: Library::OpenVino,
-            chosen: DeviceChoice {
-                device: Device::Cpu,
-                reason: runtime.clone(),
-            },
-            threads,
-            runtime,
-            engine: Box::new(engine),
-        }
-    }
-}
-
-impl AnyEngine {
+impl OpenedEngine {
     /// Opens a folder with the graph for the device and loads the graph.
     ///
     /// # Errors
@@ -97,20 +68,6 @@ impl AnyEngine {
         } else {
             OnnxEngine::load_unchecked(folder, options).map(Self::from)
         }
-    }
-}
-
-impl Engine for AnyEngine {
-    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        self.engine.infer(batch)
-    }
-
-    fn restart(&mut self) -> Result<(), EngineError> {
-        self.engine.restart()
-    }
-
-    fn wants_few_shapes(&self) -> bool {
-        self.engine.wants_few_shapes()
     }
 }
 
