@@ -1,8 +1,8 @@
 //! Downloads a model folder from the Hugging Face hub or a mirror.
 //!
 //! Takes a repository name and a precision, and creates a folder with the files that the model needs and no other
-//! weights. An interrupted download resumes where it stopped. A file is renamed into place once its size and hash match
-//! the hub's list, and the folder is renamed once all files are present. The `hf-hub` crate is not used: its version 1
+//! weights. An interrupted download resumes where it stopped. The size and hash of each file must match the hub's list,
+//! and the folder is renamed into place once all files are present. The `hf-hub` crate is not used: its version 1
 //! restarts an interrupted file from the beginning, checks no hash, and depends on `aws-lc` and a second transfer
 //! protocol.
 //!
@@ -12,17 +12,17 @@
 mod error;
 mod listing;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::header::RANGE;
 use reqwest::{Client, Response, StatusCode, Url};
 
 pub use self::error::PullError;
-use self::listing::{Listing, Sibling};
+use self::listing::{Listing, Sibling, is_name};
+use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_http::{backoff, install_tls};
@@ -34,49 +34,34 @@ const TRIES: u32 = 5;
 /// Maximum size of a file list in bytes; a list of 20,000 files is about half as large.
 const MAX_LISTING: usize = 8 << 20;
 
-/// The endpoint and its credentials.
-pub struct HubSource {
-    /// `https://huggingface.co` or a mirror. If it contains a user and a password, they are sent instead of the token.
-    pub endpoint: String,
-    /// The token, sent to the endpoint only and never shown.
-    pub token: Option<String>,
-}
-
-/// The model to download.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    /// `owner/name`.
-    pub repo: String,
-    /// A branch, tag or commit.
-    pub revision: String,
-    /// The graphs' precision, as the hub names it; `None` for float32, `all` for every graph.
-    pub precision: Option<String>,
-    /// The folder to create.
-    pub to: PathBuf,
-}
-
 /// A client for the hub.
 pub struct Hub {
     client: Client,
     endpoint: Url,
     token: Option<String>,
     clock: SharedClock,
+    bar: Progress,
 }
 
 impl Hub {
-    /// Creates a client for one endpoint.
+    /// Creates a client for `https://huggingface.co` or a mirror. The token is sent to the endpoint only and never
+    /// shown. If the endpoint contains a user and a password, they are sent instead of the token.
     ///
     /// # Errors
-    /// Returns [`PullError::Transfer`] if the network is unusable, and an error for an invalid address.
-    pub fn new(source: HubSource, clock: SharedClock) -> Result<Self, PullError> {
+    /// Returns an error if the network is unusable or the address is invalid.
+    pub fn new(
+        endpoint: &str,
+        token: Option<String>,
+        clock: SharedClock,
+    ) -> Result<Self, PullError> {
         install_tls();
-        let mut endpoint = Url::parse(&source.endpoint).map_err(|_| PullError::endpoint())?;
-        if !matches!(endpoint.scheme(), "http" | "https") {
-            return Err(PullError::endpoint());
-        }
-        // Paths are appended to the endpoint, so it must end with its path.
-        endpoint.set_query(None);
-        endpoint.set_fragment(None);
+        let url = Url::parse(endpoint).ok();
+        let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+        // The message does not show the value, which may contain a password.
+        let endpoint = url.ok_or_else(|| {
+            let text = "HF_ENDPOINT is not the URL of a hub: write it as `https://huggingface.co`";
+            PullError::Message(FailureKind::Usage, text.to_owned())
+        })?;
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
@@ -87,28 +72,32 @@ impl Hub {
             // A redirect must not lead from HTTPS to HTTP.
             .https_only(endpoint.scheme() == "https")
             .build()
-            .map_err(|error| PullError::transfer("the hub", &error))?;
+            .map_err(PullError::http("the hub"))?;
         let has_login = !endpoint.username().is_empty() || endpoint.password().is_some();
         Ok(Self {
             client,
             endpoint,
-            token: source.token.filter(|_| !has_login),
+            token: token.filter(|_| !has_login),
             clock,
+            bar: Progress::bytes("pull", 0),
         })
     }
 
-    /// Downloads a model. `on_step` receives the total bytes, and each received chunk.
+    /// Downloads a model to a new folder, and shows the progress in bytes. `repo` is `owner/name`; `revision` is a
+    /// branch, tag or commit; `precision` selects the graphs, as the hub names it: `None` for float32, `all` for every
+    /// graph.
     ///
     /// # Errors
     /// See [`PullError`].
     pub async fn pull(
         &self,
-        wanted: &Wanted,
-        on_step: &mut dyn FnMut(PullStep),
+        repo: &str,
+        revision: &str,
+        precision: Option<&str>,
+        to: &Path,
     ) -> Result<(), PullError> {
         let wrong = |text: String| Err(PullError::Message(FailureKind::Usage, text));
-        let Wanted { repo, to, .. } = wanted;
-        if !is_repository(repo) {
+        if repo.split('/').count() > 2 || !repo.split('/').all(is_name) {
             return wrong(format!(
                 "`{repo}` is not a repository name: write it as `owner/name`"
             ));
@@ -120,56 +109,65 @@ impl Hub {
                 to.display()
             ));
         }
-        let listing = self.listing(wanted).await?;
+        let listing = self.retry(|| 0, async || self.listing(repo, revision).await);
+        let listing = listing.await?;
         // This is checked before any large download, and before a folder is created.
-        let small = listing.small_files()?;
-        let scratch = partial(to, &listing.sha);
-        let write = PullError::write_error(&scratch);
+        let mut files = listing.small_files()?;
+        // The name of the temporary folder contains the commit so that versions are not mixed.
+        let mut name = to.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:.12}.partial", listing.sha));
+        let folder = to.with_file_name(name);
+        let write = PullError::write(&folder);
         // Files from an earlier mirror or precision are not part of this model.
-        let names = listing.siblings.iter().map(|file| &file.name);
-        let kept = names.flat_map(|name| [name.clone(), format!("{name}.part")]);
-        clean(&scratch, &scratch, &kept.collect()).map_err(&write)?;
-        let mut fetching = Fetching {
-            hub: self,
-            listing: &listing,
-            folder: &scratch,
-            files: Vec::new(),
-            on_step,
-        };
-        fetching.add(small).await?;
+        let listed: Vec<_> = listing.siblings.iter().collect();
+        clean(&folder, &folder, &listed).map_err(&write)?;
+        self.bar.expect(listing.check(&files)?);
+        self.download(&listing, &folder, &files).await?;
         // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
-        if let Some(name) = check_config(&scratch)? {
-            fetching.add(vec![listing.file(&name)?.clone()]).await?;
-        }
+        let label_vectors = check_config(&folder)?;
+        let label_vectors = label_vectors.map(|name| listing.file(&name)).transpose()?;
         // The manifest is one of the small files and lists the graphs.
-        let manifest = Manifest::read(&scratch)?;
-        let mut large = listing.graph_files(wanted, manifest.as_ref())?;
-        large.retain(|file| !fetching.files.contains(file));
-        fetching.add(large).await?;
-        let kept = fetching.files.into_iter().map(|file| file.name).collect();
-        clean(&scratch, &scratch, &kept).map_err(&write)?;
+        let manifest = Manifest::read(&folder)?;
+        let mut large = listing.graph_files(precision, manifest.as_ref())?;
+        large.extend(label_vectors);
+        large.retain(|file| !files.contains(file));
+        files.extend(&large);
+        self.bar.expect(listing.check(&files)?);
+        self.download(&listing, &folder, &large).await?;
+        clean(&folder, &folder, &files).map_err(&write)?;
         // The folder is renamed last and atomically, so a folder with this name is always complete.
-        fs::rename(&scratch, to).map_err(PullError::write_error(to))
+        fs::rename(&folder, to).map_err(PullError::write(to))
     }
 
-    async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
-        let Wanted { repo, revision, .. } = wanted;
-        let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
-        let what = format!("the list of {repo}");
+    /// Repeats an attempt that failed for a temporary reason. Progress, which is a change of `length`, resets the count
+    /// so that a large file completes even if the connection breaks every few hundred megabytes.
+    async fn retry<T>(
+        &self,
+        length: impl Fn() -> u64,
+        mut attempt: impl AsyncFnMut() -> Result<T, PullError>,
+    ) -> Result<T, PullError> {
         let mut waits = backoff(TRIES);
         loop {
-            match (self.read_listing(repo, &path, &what).await, waits.next()) {
-                (Err(PullError::Transfer { .. }), Some(wait)) => self.clock.sleep(wait).await,
-                (answered, _) => break answered,
+            let before = length();
+            match attempt().await {
+                Err(PullError::Message(FailureKind::Temporary, _)) if length() > before => {
+                    waits = backoff(TRIES);
+                }
+                Err(error @ PullError::Message(FailureKind::Temporary, _)) => {
+                    self.clock.sleep(waits.next().ok_or(error)?).await;
+                }
+                ended => return ended,
             }
         }
     }
 
-    async fn read_listing(&self, repo: &str, path: &str, what: &str) -> Result<Listing, PullError> {
-        let mut response = self.get(repo, path, 0, what).await?;
+    async fn listing(&self, repo: &str, revision: &str) -> Result<Listing, PullError> {
+        let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
+        let what = format!("the list of {repo}");
+        let mut response = self.get(repo, &path, 0, &what).await?;
         let mut body = Vec::new();
-        while let Some(piece) = next_piece(&mut response, what).await? {
-            body.extend_from_slice(piece.as_ref());
+        while let Some(piece) = response.chunk().await.map_err(PullError::http(&what))? {
+            body.extend_from_slice(&piece);
             if body.len() > MAX_LISTING {
                 let detail = format!("it is longer than {} MiB", MAX_LISTING >> 20);
                 return Err(PullError::listing(repo, &detail));
@@ -178,7 +176,67 @@ impl Hub {
         Listing::read(&body, repo)
     }
 
-    /// Requests a path on the endpoint, starting at a byte. Fails on any status other than success or 416.
+    /// Downloads files that are not in the folder yet.
+    async fn download(
+        &self,
+        listing: &Listing,
+        folder: &Path,
+        files: &[&Sibling],
+    ) -> Result<(), PullError> {
+        for file in files {
+            let path = folder.join(&file.name);
+            let write = PullError::write(&path);
+            fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(&write)?;
+            let fetched = async || self.fetch(listing, file, &path).await;
+            self.retry(|| length(&path), fetched).await?;
+            if !file.matches(&path)? {
+                fs::remove_file(&path).map_err(write)?;
+                let text = format!(
+                    "`{}` does not match the hub's list and was deleted; run the same command again",
+                    file.name
+                );
+                return Err(PullError::Message(FailureKind::Temporary, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Resumes a download at the end of the file. The caller checks the size and the hash.
+    async fn fetch(&self, listing: &Listing, file: &Sibling, to: &Path) -> Result<(), PullError> {
+        let Listing { repo, sha, .. } = listing;
+        let (name, mut have) = (&file.name, length(to));
+        // A range after the last byte would get status 416.
+        if have > 0 && have >= file.size {
+            self.bar.add(file.size);
+            return Ok(());
+        }
+        let path = format!("{repo}/resolve/{sha}/{name}");
+        let mut response = self.get(repo, &path, have, name).await?;
+        let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
+        let write = PullError::write(to);
+        let mut out = File::options()
+            .create(true)
+            .append(resumes)
+            .write(true)
+            .truncate(!resumes)
+            .open(to)
+            .map_err(&write)?;
+        have = if resumes { have } else { 0 };
+        self.bar.add(have);
+        while let Some(piece) = response.chunk().await.map_err(PullError::http(name))? {
+            have += piece.len() as u64;
+            out.write_all(&piece).map_err(&write)?;
+            self.bar.add(piece.len() as u64);
+            // A server that sends more than it lists could fill the disk.
+            if have > file.size {
+                break;
+            }
+        }
+        // After a power failure, a complete folder must not refer to missing data.
+        out.sync_all().map_err(write)
+    }
+
+    /// Requests a path on the endpoint, starting at a byte. Fails on any status other than success.
     async fn get(
         &self,
         repo: &str,
@@ -194,19 +252,15 @@ impl Hub {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let response = request.send().await;
-        let response = response.map_err(|error| PullError::transfer(what, &error))?;
+        let response = request.send().await.map_err(PullError::http(what))?;
         let status = response.status();
         let code = response.headers().get("x-error-code");
-        let is_unknown =
-            code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
+        let is_unknown = status == StatusCode::NOT_FOUND
+            || code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
         let is_ours = response.url().origin() == self.endpoint.origin();
         let (kind, why) = match status {
-            // 416 is not a failure: the partial file is longer than the file, and `fetch` restarts it.
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Ok(response);
-            }
-            _ if is_ours && (is_unknown || status == StatusCode::NOT_FOUND) => (
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
+            _ if is_ours && is_unknown => (
                 FailureKind::Usage,
                 "there is no such repository or revision; check the name and HF_ENDPOINT",
             ),
@@ -214,174 +268,29 @@ impl Hub {
                 FailureKind::Policy,
                 "accept the model's terms on the hub's page, and set HF_TOKEN to a token with access",
             ),
-            _ => {
-                let (what, detail) = (what.to_owned(), format!("status {status}"));
-                return Err(PullError::Transfer { what, detail });
-            }
+            _ => return Err(PullError::temporary(what, &format!("status {status}"))),
         };
         let text = format!("cannot fetch `{repo}`: status {}; {why}", status.as_u16());
         Err(PullError::Message(kind, text))
     }
 }
 
-async fn next_piece(
-    response: &mut Response,
-    what: &str,
-) -> Result<Option<impl AsRef<[u8]> + use<>>, PullError> {
-    let piece = response.chunk().await;
-    piece.map_err(|error| PullError::transfer(what, &error))
-}
-
-/// A download in progress.
-struct Fetching<'a> {
-    hub: &'a Hub,
-    listing: &'a Listing,
-    folder: &'a Path,
-    /// The files of the model so far.
-    files: Vec<Sibling>,
-    on_step: &'a mut dyn FnMut(PullStep),
-}
-
-impl Fetching<'_> {
-    /// Downloads files that are not in the folder yet.
-    async fn add(&mut self, files: Vec<Sibling>) -> Result<(), PullError> {
-        self.files.extend(files.iter().cloned());
-        self.listing.check(&self.files)?;
-        let sizes = self.files.iter().map(|file| file.size);
-        (self.on_step)(PullStep::Expect(sizes.sum()));
-        for file in files {
-            self.file(&file).await?;
-        }
-        Ok(())
-    }
-
-    async fn file(&mut self, file: &Sibling) -> Result<(), PullError> {
-        let path = self.folder.join(&file.name);
-        let write = PullError::write_error(&path);
-        fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(&write)?;
-        let part = self.folder.join(format!("{}.part", file.name));
-        if path.is_file() && file.matches(&path)? {
-            (self.on_step)(PullStep::Came(file.size));
-            return Ok(());
-        }
-        let mut waits = backoff(TRIES);
-        loop {
-            let before = length(&part);
-            match self.fetch(file, &part).await {
-                Ok(()) => break,
-                // Progress resets the count so that a large file completes even if the connection breaks every few
-                // hundred megabytes.
-                Err(PullError::Transfer { .. }) if length(&part) > before => {
-                    waits = backoff(TRIES);
-                }
-                Err(error @ PullError::Transfer { .. }) => {
-                    let wait = waits.next().ok_or(error)?;
-                    self.hub.clock.sleep(wait).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if !file.matches(&part)? {
-            fs::remove_file(&part).map_err(write)?;
-            return Err(PullError::damaged(&file.name));
-        }
-        fs::rename(&part, &path).map_err(write)
-    }
-
-    /// Resumes a download at the end of the partial file.
-    async fn fetch(&mut self, file: &Sibling, part: &Path) -> Result<(), PullError> {
-        let name = &file.name;
-        let have = length(part);
-        // A range after the last byte would get status 416. The caller checks the hash.
-        if have > 0 && have == file.size {
-            return Ok(());
-        }
-        let Listing { repo, sha, .. } = self.listing;
-        let path = format!("{repo}/resolve/{sha}/{name}");
-        let mut response = self.hub.get(repo, &path, have, name).await?;
-        let range = response.headers().get(CONTENT_RANGE);
-        let range = range.and_then(|range| range.to_str().ok());
-        let resumes = response.status() == StatusCode::PARTIAL_CONTENT
-            && range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
-        let write = PullError::write_error(part);
-        if response.status() != StatusCode::OK && !resumes {
-            // A failed request for the whole file leaves nothing to remove.
-            if have > 0 {
-                fs::remove_file(part).map_err(write)?;
-            }
-            return Err(PullError::Transfer {
-                what: name.clone(),
-                detail: "the hub does not resume the download".to_owned(),
-            });
-        }
-        let mut out = File::options()
-            .create(true)
-            .append(resumes)
-            .write(true)
-            .truncate(!resumes)
-            .open(part)
-            .map_err(&write)?;
-        let have = if resumes { have } else { 0 };
-        (self.on_step)(PullStep::Came(have));
-        let mut left = file.size.saturating_sub(have);
-        while let Some(piece) = next_piece(&mut response, name).await? {
-            let piece = piece.as_ref();
-            // A server that sends more than it lists could fill the disk.
-            let Some(rest) = left.checked_sub(piece.len() as u64) else {
-                drop(out);
-                fs::remove_file(part).map_err(write)?;
-                return Err(PullError::damaged(name));
-            };
-            left = rest;
-            out.write_all(piece).map_err(&write)?;
-            (self.on_step)(PullStep::Came(piece.len() as u64));
-        }
-        // The file is synced before the rename: after a power failure, the file name must not refer to missing data.
-        out.sync_all().map_err(write)
-    }
-}
-
-/// The progress of a download.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PullStep {
-    /// The total number of bytes, as far as it is known.
-    Expect(u64),
-    /// The number of bytes received.
-    Came(u64),
-}
-
-/// Returns true for `owner/name`, and for a name alone.
-fn is_repository(name: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let is_part =
-        |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_letter);
-    name.split('/').count() <= 2 && name.split('/').all(is_part)
-}
-
-/// Returns the temporary path for a folder. It contains the commit so that versions are not mixed.
-fn partial(to: &Path, commit: &str) -> PathBuf {
-    let mut name = to.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", &commit[..commit.len().min(12)]));
-    to.with_file_name(name)
-}
-
-/// Creates a folder, or removes from it links and everything that is not in `named`, whose paths are relative to `top`.
-fn clean(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
+/// Creates a folder, or removes from it links and everything but `kept`, whose names are relative to `top`.
+fn clean(top: &Path, folder: &Path, kept: &[&Sibling]) -> io::Result<()> {
     if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         let _ = fs::remove_file(folder);
         fs::create_dir_all(folder)?;
     }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let path = entry.path();
-        let below = path.strip_prefix(top).expect("a path below the folder");
-        let is_named = named.iter().any(|name| Path::new(name).starts_with(below));
-        // The type of a link is neither a folder nor a file.
-        match entry.file_type()? {
-            kind if kind.is_dir() && is_named => clean(top, &path, named)?,
-            kind if kind.is_dir() => fs::remove_dir_all(&path)?,
-            kind if kind.is_file() && is_named => {}
-            _ => fs::remove_file(&path)?,
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() {
+            clean(top, &path, kept)?;
+            // Fails for a folder with kept files.
+            let _ = fs::remove_dir(&path);
+        } else if !kind.is_file() || !kept.iter().any(|file| top.join(&file.name) == path) {
+            // The type of a link is neither a folder nor a file.
+            fs::remove_file(&path)?;
         }
     }
     Ok(())
@@ -389,19 +298,4 @@ fn clean(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> 
 
 fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repository_names_cannot_traverse_paths() {
-        for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
-            assert!(is_repository(name), "{name}");
-        }
-        for name in ["", "a/b/c", "../b", "a/..", "a b", "a/b?x", "/b"] {
-            assert!(!is_repository(name), "{name}");
-        }
-    }
 }

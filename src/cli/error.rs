@@ -13,7 +13,6 @@ use crate::config::ConfigError;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
-use crate::hub::PullError;
 use crate::metrics::BindError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
@@ -124,8 +123,6 @@ pub enum CliError {
     #[error("{0}{hint}", hint = hints::for_engines(.0))]
     Engines(EnginesError),
     #[error(transparent)]
-    Pull(PullError),
-    #[error(transparent)]
     Device(#[from] DeviceError),
     #[error("{0}{hint}", hint = hints::for_labeler(.0))]
     Labeler(#[from] LabelerError),
@@ -207,7 +204,6 @@ impl CliError {
             Self::Gold(error) => error.kind(),
             Self::Import(error) => error.kind(),
             Self::Backup(error) => error.kind(),
-            Self::Pull(error) => error.kind(),
             Self::Purge(error) => error.kind(),
             Self::Report(error) => error.kind(),
             Self::Serve(error) => error.kind(),

@@ -3,6 +3,7 @@
 mod info;
 mod verify;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -12,8 +13,7 @@ use super::drop_labels::{self, DropFlags};
 use super::labels::{model_display_name, named_model};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
-use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
-use crate::telemetry::Progress;
+use crate::hub::{Hub, PullError};
 use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_store::{Access, DropTarget, Table};
@@ -161,58 +161,45 @@ impl Pull {
             .to
             .unwrap_or_else(|| Path::new(MODELS_FOLDER).join(name));
         let precision = self.precision.filter(|precision| precision != "auto");
-        let wanted = Wanted {
-            repo: self.repo,
-            revision: self.revision,
-            precision,
-            to,
-        };
-        let hub = Hub::new(hub_from_environment(), setup.clock.clone())?;
-        let bar = Progress::bytes("pull", 0);
-        let mut on_step = |step| match step {
-            PullStep::Expect(total) => bar.expect(total),
-            PullStep::Came(bytes) => bar.add(bytes),
-        };
-        let pulled = hub.pull(&wanted, &mut on_step).await;
-        drop(bar);
-        pulled?;
-        let folder = wanted.to.display();
-        tracing::info!("downloaded {} to {folder}", wanted.repo);
+        let endpoint = text_variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        let hub = Hub::new(&endpoint, token(), setup.clock.clone())?;
+        hub.pull(&self.repo, &self.revision, precision.as_deref(), &to)
+            .await?;
+        drop(hub);
+        let folder = to.display();
+        tracing::info!("downloaded {} to {folder}", self.repo);
         output::print(&format!("{folder}\n"))?;
         Ok(Exit::Done)
     }
 }
 
-/// Reads the hub's endpoint and token from the environment variables and files that the hub's own tools use.
-fn hub_from_environment() -> HubSource {
-    let variable = |name: &str| {
-        let value = std::env::var_os(name)?;
-        Some(value).filter(|value| !value.is_empty())
-    };
-    let text = |name: &str| variable(name)?.into_string().ok();
-    let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
-        let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
-        Some(cache.join("huggingface"))
-    });
-    let kept = || std::fs::read_to_string(home.as_ref()?.join("token")).ok();
-    let token = text("HF_TOKEN").or_else(kept);
-    HubSource {
-        endpoint: text("HF_ENDPOINT").map_or_else(
-            || ENDPOINT.to_owned(),
-            |url| url.trim_end_matches('/').to_owned(),
-        ),
-        token: token
-            .map(|token| token.trim().to_owned())
-            .filter(|token| !token.is_empty()),
-    }
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-impl From<hub::PullError> for CliError {
-    fn from(error: hub::PullError) -> Self {
+fn text_variable(name: &str) -> Option<String> {
+    variable(name)?.into_string().ok()
+}
+
+/// Reads the hub's token from the environment variables and files that the hub's own tools use.
+fn token() -> Option<String> {
+    let kept = || {
+        let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
+            let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+            let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
+            Some(cache.join("huggingface"))
+        })?;
+        std::fs::read_to_string(home.join("token")).ok()
+    };
+    let token = text_variable("HF_TOKEN").or_else(kept)?;
+    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
+}
+
+impl From<PullError> for CliError {
+    fn from(error: PullError) -> Self {
         match error {
-            hub::PullError::Model(error) => Self::Model(error),
-            other => Self::Pull(other),
+            PullError::Model(error) => Self::Model(error),
+            PullError::Message(kind, text) => Self::Message(kind.into(), text),
         }
     }
 }

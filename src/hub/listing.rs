@@ -5,20 +5,20 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, Read};
 use std::path::Path;
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::Deserialize;
 
-use super::{PullError, Wanted, length};
+use super::{PullError, length};
 use topicmill_core::{FailureKind, hex};
 use topicmill_score::folder::bounds;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Graph, Manifest};
-use topicmill_score::folder::{MANIFEST_FILE, graph_names};
+use topicmill_score::folder::{MANIFEST_FILE, is_external_data, select_graph};
 
-/// Maximum length of a file name: most file systems allow 255 bytes, and `.part` is added during the download.
+/// Maximum length of a file name; most file systems allow 255 bytes.
 const MAX_NAME: usize = 200;
 /// Files that every model needs.
 const REQUIRED: &[&str] = &["config.json", "tokenizer.json"];
@@ -35,7 +35,7 @@ const OPTIONAL: &[&str] = &[
 ];
 
 /// A file on the hub's list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Sibling {
     #[serde(rename = "rfilename")]
     pub name: String,
@@ -46,7 +46,7 @@ pub(super) struct Sibling {
 }
 
 /// The hub's metadata for a file in Git LFS.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Lfs {
     sha256: String,
 }
@@ -66,13 +66,13 @@ impl Sibling {
     /// Returns true if a local file matches the list by size and hash. The hub lists SHA-256 for LFS files, and the git
     /// blob id for others.
     pub fn matches(&self, path: &Path) -> Result<bool, PullError> {
-        if self.size != length(path) {
-            return Ok(false);
-        }
-        if let Some(lfs) = &self.lfs {
-            return Ok(file_hash(path)? == lfs.sha256);
-        }
-        Ok(git_hash(path).map_err(PullError::write_error(path))? == self.blob)
+        let hash_matches = || -> Result<_, PullError> {
+            match &self.lfs {
+                Some(lfs) => Ok(file_hash(path)? == lfs.sha256),
+                None => Ok(git_hash(path).map_err(PullError::write(path))? == self.blob),
+            }
+        };
+        Ok(self.size == length(path) && hash_matches()?)
     }
 }
 
@@ -80,15 +80,12 @@ impl Sibling {
 fn git_hash(path: &Path) -> io::Result<String> {
     let mut hasher = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     hasher.update(format!("blob {}\0", length(path)).as_bytes());
-    let mut file = BufReader::new(File::open(path)?);
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 16]);
     loop {
-        let bytes = file.fill_buf()?;
-        if bytes.is_empty() {
-            return Ok(hex(hasher.finish().as_ref()));
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(hasher.finish().as_ref())),
+            read => hasher.update(&buffer[..read]),
         }
-        hasher.update(bytes);
-        let read = bytes.len();
-        file.consume(read);
     }
 }
 
@@ -123,7 +120,7 @@ impl Listing {
     }
 
     /// Returns the files that every model needs in addition to its graphs, or an error if there are no graphs.
-    pub fn small_files(&self) -> Result<Vec<Sibling>, PullError> {
+    pub fn small_files(&self) -> Result<Vec<&Sibling>, PullError> {
         for name in REQUIRED {
             self.file(name)?;
         }
@@ -135,121 +132,83 @@ impl Listing {
             )));
         }
         let names = REQUIRED.iter().chain(OPTIONAL);
-        Ok(names.filter_map(|name| self.find(name)).cloned().collect())
+        Ok(names.filter_map(|name| self.find(name)).collect())
     }
 
-    /// Selects the graphs and their external weights.
+    /// Selects the graphs and their external weights. The precision is `None` for float32, `all` for every graph.
     pub fn graph_files(
         &self,
-        wanted: &Wanted,
+        precision: Option<&str>,
         manifest: Option<&Manifest>,
-    ) -> Result<Vec<Sibling>, PullError> {
-        let names: Vec<&str> = self.siblings.iter().map(|file| &*file.name).collect();
-        let chosen = choose_graphs(&names, wanted, manifest)?;
-        let files = self
-            .siblings
-            .iter()
-            .filter(|file| chosen.contains(&file.name));
-        Ok(files.cloned().collect())
+    ) -> Result<Vec<&Sibling>, PullError> {
+        let all = precision == Some("all");
+        let names = self.siblings.iter().map(|file| file.name.as_str());
+        let graphs: Vec<&str> = names.filter(|name| is_graph(name)).collect();
+        let mut files: Vec<_> = self.siblings.iter().collect();
+        if let Some(manifest) = manifest {
+            let chosen = manifest.graphs.values();
+            let chosen = chosen.filter(|g| all || g.precision == precision.unwrap_or("fp32"));
+            let names: Vec<&str> = chosen.flat_map(Graph::files).collect();
+            files.retain(|file| names.contains(&&*file.name));
+        } else {
+            let mut chosen = graphs.clone();
+            if !all {
+                chosen = select_graph(&graphs, precision).into_iter().collect();
+            }
+            let belongs = |name: &str, graph| name == graph || is_external_data(name, graph);
+            files.retain(|file| chosen.iter().any(|graph| belongs(&file.name, graph)));
+        }
+        if files.is_empty() {
+            return Err(unusable(format!(
+                "the repository `{}` has no graph of precision `{}` (there is {}): choose with --precision",
+                self.repo,
+                precision.unwrap_or("fp32"),
+                graphs.join(", ")
+            )));
+        }
+        Ok(files)
     }
 
     /// Checks that files may be downloaded into one folder: none may be outside it, collide with another file, or
-    /// exceed its size limit.
-    pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
-        let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
+    /// exceed its size limit. Returns their total size.
+    pub fn check(&self, files: &[&Sibling]) -> Result<u64, PullError> {
         let mut seen = BTreeSet::new();
-        for file in files {
-            let name = &file.name;
-            if !is_plain(name) {
+        for Sibling { name, size, .. } in files {
+            let limit = bounds::max_bytes(name);
+            let detail = if !is_plain(name) {
                 // `{:?}` escapes control characters.
-                return wrong(format!("it names a file {name:?}"));
-            }
-            // Names that differ only in case are the same file on some file systems.
-            if !seen.insert(name.to_lowercase()) {
-                return wrong(format!("it lists `{name}` twice"));
-            }
-            let (size, limit) = (file.size, bounds::max_bytes(name));
-            if size > limit {
-                return wrong(format!(
-                    "its `{name}` has {size} bytes, more than the maximum of {limit}"
-                ));
-            }
+                format!("it names a file {name:?}")
+            } else if !seen.insert(name.to_lowercase()) {
+                // Names that differ only in case are the same file on some file systems.
+                format!("it lists `{name}` twice")
+            } else if *size > limit {
+                format!("its `{name}` has {size} bytes, more than the maximum of {limit}")
+            } else {
+                continue;
+            };
+            return Err(PullError::listing(&self.repo, &detail));
         }
-        Ok(())
+        Ok(files.iter().map(|file| file.size).sum())
     }
+}
+
+/// Returns true if a name is valid on every operating system, and not hidden: `.hashes.toml` is trusted when a model is
+/// loaded.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
+    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_letter)
 }
 
 /// Returns true if a name is a plain file name in the folder or its `onnx` subfolder, on every operating system, and is
 /// not reserved by topicmill.
 fn is_plain(name: &str) -> bool {
     let file = name.strip_prefix("onnx/").unwrap_or(name);
-    let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
-    let lower = file.to_lowercase();
-    !file.is_empty()
-        && file.len() <= MAX_NAME
-        && file.bytes().all(letter)
-        // Excludes `..` and hidden files: `.hashes.toml` is trusted when a model is loaded.
-        && !file.starts_with('.')
-        && !file.ends_with('.')
-        // This suffix is reserved for unfinished downloads.
-        && Path::new(&lower).extension().is_none_or(|e| e != "part")
-        && lower != "onnx"
+    is_name(file) && !file.ends_with('.') && !file.eq_ignore_ascii_case("onnx")
 }
 
 /// Returns the error for a repository without a model that topicmill can use.
 fn unusable(text: String) -> PullError {
     PullError::Message(FailureKind::Model, text)
-}
-
-fn choose_graphs(
-    names: &[&str],
-    wanted: &Wanted,
-    manifest: Option<&Manifest>,
-) -> Result<Vec<String>, PullError> {
-    let (all, precision) = match wanted.precision.as_deref() {
-        Some("all") => (true, "all"),
-        precision => (false, precision.unwrap_or("fp32")),
-    };
-    let graphs = names.iter().copied().filter(|name| is_graph(name));
-    let graphs: Vec<&str> = graphs.collect();
-    let files: Vec<&str> = if let Some(manifest) = manifest {
-        let of_precision = manifest.graphs.values();
-        let of_precision = of_precision.filter(|graph| all || graph.precision == precision);
-        of_precision.flat_map(Graph::files).collect()
-    } else {
-        let chosen: Vec<&str> = match graphs.as_slice() {
-            graphs if all => graphs.to_vec(),
-            // Without a requested precision, the only graph is used.
-            [only] if wanted.precision.is_none() => vec![only],
-            graphs => {
-                let wanted = graph_names(precision);
-                let paths = ["", "onnx/"].iter().flat_map(|folder| {
-                    let wanted = wanted.iter();
-                    wanted.map(move |name| format!("{folder}{name}"))
-                });
-                let mut found =
-                    paths.filter_map(|path| graphs.iter().find(|graph| **graph == path));
-                found.next().copied().into_iter().collect()
-            }
-        };
-        // Protobuf messages are limited, so weights over 2 GiB are in external files next to their graph. Exporters use
-        // these two names.
-        let is_of =
-            |rest: &str| rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data");
-        let belongs = |name: &&str| {
-            let mut rests = chosen.iter().filter_map(|graph| name.strip_prefix(graph));
-            rests.any(is_of)
-        };
-        names.iter().copied().filter(belongs).collect()
-    };
-    if files.is_empty() {
-        return Err(unusable(format!(
-            "the repository `{}` has no graph of precision `{precision}` (there is {}): choose with --precision",
-            wanted.repo,
-            graphs.join(", ")
-        )));
-    }
-    Ok(files.into_iter().map(str::to_owned).collect())
 }
 
 /// Returns true if a name is a graph in the folder or in its `onnx` subfolder.
@@ -279,7 +238,7 @@ mod tests {
         let paths = ["", ".", "..", "/x", "../x", "onnx/../x", "onnx/", "onnx//x"];
         let others = ["a/x", "onnx\\x", "c:x", "x\0", "x\n", "x\u{1b}", "x ", "x."];
         let encoded = ["caf\u{e9}", "a%2fb", "a?b", "a#b", &long, "onnx", "ONNX"];
-        let ours = [".hashes.toml", "onnx/.x", "x.part"];
+        let ours = [".hashes.toml", "onnx/.x"];
         for name in [&paths[..], &others, &encoded, &ours].concat() {
             assert!(!is_plain(name), "{name:?}");
         }
@@ -287,15 +246,26 @@ mod tests {
     }
 
     #[test]
+    fn repository_names_cannot_traverse_paths() {
+        let is_repository = |name: &str| name.split('/').all(is_name);
+        for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
+            assert!(is_repository(name), "{name}");
+        }
+        for name in ["", "../b", "a/..", "a b", "a/b?x", "/b"] {
+            assert!(!is_repository(name), "{name}");
+        }
+    }
+
+    #[test]
     fn colliding_or_too_large_files_are_rejected() {
-        let refused = |files: &[Sibling]| {
+        let refused = |files: &[&Sibling]| {
             let listing = Listing::read(br#"{"sha": "a", "siblings": []}"#, "a/b").unwrap();
             listing.check(files).unwrap_err().to_string()
         };
-        let twice = refused(&[file("model.onnx", 1), file("Model.ONNX", 1)]);
+        let twice = refused(&[&file("model.onnx", 1), &file("Model.ONNX", 1)]);
         assert!(twice.contains("`Model.ONNX` twice"), "{twice}");
         for name in ["config.json", "model.onnx"] {
-            assert!(refused(&[file(name, u64::MAX)]).contains(name));
+            assert!(refused(&[&file(name, u64::MAX)]).contains(name));
         }
     }
 

@@ -35,7 +35,7 @@ use self::graph::GraphMetadata;
 use self::hashes::{cached_hash, file_hash};
 use self::manifest::{GraphSpec, Manifest};
 use self::names::external_data;
-pub use self::names::graph_names;
+pub use self::names::{is_external_data, select_graph};
 pub use self::rounding::Rounding;
 use topicmill_core::{ModelKind, hex};
 

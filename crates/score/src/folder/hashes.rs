@@ -112,20 +112,13 @@ fn write(cache: &Path, known: &BTreeMap<String, CachedHash>) -> io::Result<()> {
 /// # Errors
 /// Returns [`ModelError::File`].
 pub fn file_hash(path: &Path) -> Result<String, ModelError> {
-    Ok(hex(&digest_file(path, Sha256::new())?))
-}
-
-/// Adds a file's bytes to a hasher and returns the digest.
-///
-/// # Errors
-/// Returns [`ModelError::File`].
-pub fn digest_file<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
+    let mut hasher = Sha256::new();
     let read = ModelError::read(path);
     let mut file = File::open(path).map_err(&read)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hasher.finalize().to_vec()),
+            Ok(0) => return Ok(hex(&hasher.finalize())),
             Ok(n) => hasher.update(&buffer[..n]),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(read(e)),

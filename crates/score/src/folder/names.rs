@@ -6,51 +6,51 @@ use std::path::{Path, PathBuf};
 use super::{ModelError, required};
 
 pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
-    let folders = [dir.to_owned(), dir.join("onnx")];
-    let first_of = |names: &[String]| {
-        folders
-            .iter()
-            .flat_map(|folder| names.iter().map(|name| folder.join(name)))
-            .find(|path| path.is_file())
-    };
-    let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
-    let names = |found: &[PathBuf]| found.iter().map(relative).collect::<Vec<_>>().join(", ");
-
     let mut found = Vec::new();
-    for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        found.extend(
-            files_in(folder)?
-                .into_iter()
-                .filter(|path| path.extension().is_some_and(|e| e == "onnx")),
-        );
+    for folder in [dir.to_owned(), dir.join("onnx")] {
+        if folder.is_dir() {
+            found.extend(files_in(&folder)?);
+        }
     }
+    found.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
     if found.is_empty() {
         return Err(ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()));
     }
-    if let Some(precision) = precision {
-        let wanted = graph_names(precision);
-        return first_of(&wanted).ok_or_else(|| {
-            ModelError::Precision(format!(
-                "the model folder `{}` has no graph of precision `{precision}` (looked for {}; there is {})",
-                dir.display(),
-                wanted.join(", "),
-                names(&found)
-            ))
-        });
+    let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
+    let names: Vec<String> = found.iter().map(relative).collect();
+    if let Some(graph) = select_graph(&names, precision) {
+        return Ok(dir.join(graph));
     }
-    match (first_of(&["model.onnx".to_owned()]), found.as_slice()) {
-        (Some(graph), _) => Ok(graph),
-        (None, [only]) => Ok(only.clone()),
-        (None, several) => Err(ModelError::Ambiguous(format!(
-            "the model folder `{}` has several graphs ({}): select one by precision",
-            dir.display(),
-            names(several)
-        ))),
-    }
+    let (dir, names) = (dir.display(), names.join(", "));
+    Err(match precision {
+        Some(precision) => ModelError::Precision(format!(
+            "the model folder `{dir}` has no graph of precision `{precision}` (looked for {}; there is {names})",
+            graph_names(precision).join(", ")
+        )),
+        None => ModelError::Ambiguous(format!(
+            "the model folder `{dir}` has several graphs ({names}): select one by precision"
+        )),
+    })
+}
+
+/// Selects the graph in this precision, at the top or in `onnx/`, by the Hub's file names. Without a precision, this is
+/// the float32 graph or the only one.
+pub fn select_graph<'a, S: AsRef<str>>(
+    graphs: &'a [S],
+    precision: Option<&str>,
+) -> Option<&'a str> {
+    let names = graph_names(precision.unwrap_or("fp32"));
+    let in_onnx = names.iter().map(|name| format!("onnx/{name}"));
+    let mut paths = names.iter().cloned().chain(in_onnx);
+    let found = paths.find_map(|path| graphs.iter().find(|graph| graph.as_ref() == path));
+    let only = graphs
+        .first()
+        .filter(|_| graphs.len() == 1 && precision.is_none());
+    found.or(only).map(AsRef::as_ref)
 }
 
 /// Returns the file names that the Hub uses for a graph in this precision.
-pub fn graph_names(precision: &str) -> Vec<String> {
+fn graph_names(precision: &str) -> Vec<String> {
     match precision {
         "fp32" => vec!["model.onnx".to_owned()],
         "int8" => vec![
@@ -59,6 +59,13 @@ pub fn graph_names(precision: &str) -> Vec<String> {
         ],
         other => vec![format!("model_{other}.onnx")],
     }
+}
+
+/// Returns true if a path is a weights file of a graph: `model.onnx.data`, `model.onnx_data` or `…_data_1` next to
+/// `model.onnx`. Protobuf messages are limited, so weights over 2 GiB are in external files.
+pub fn is_external_data(path: &str, graph: &str) -> bool {
+    let rest = path.strip_prefix(graph).unwrap_or_default();
+    rest.starts_with(".data") || rest.starts_with("_data")
 }
 
 /// Returns the files in a folder, sorted by name.
@@ -87,8 +94,8 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     }
 }
 
-/// Returns the external weights files for a graph: the files that the graph names, and `model.onnx.data`,
-/// `model.onnx_data` or `…_data_1` next to it.
+/// Returns the external weights files for a graph: the files that the graph names, and [those named like
+/// it](is_external_data).
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()
@@ -99,8 +106,7 @@ pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<Path
     let mut files = files_in(folder)?;
     files.retain(|path| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        file.strip_prefix(&name)
-            .is_some_and(|rest| rest.starts_with(".data") || rest.starts_with("_data"))
+        is_external_data(&file, &name)
     });
     for name in weights {
         files.push(required(folder, name)?);
