@@ -13,6 +13,7 @@ use topicmill_core::{
 };
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
+use super::checking::{Finding, OnCheck};
 use super::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
     CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
@@ -105,6 +106,8 @@ store_methods! {
     fn info(&self) -> Info;
     /// Runs a read-only statement that is part of the program, and returns the complete result.
     fn query(&self, sql: &str) -> Table;
+    /// Runs all checks of the database's integrity and returns the findings.
+    fn check(&self, progress: OnCheck<'_>) -> Vec<Finding>;
     /// Closes all connections; SQLite then copies its log into the file.
     fn close(&self) -> ();
 }

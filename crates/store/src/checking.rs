@@ -3,14 +3,14 @@
 //! The checks only read. Each finding has a meaning and a remedy.
 
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
+use sqlx::{AssertSqlSafe, Row};
 use topicmill_core::TextHash;
 use topicmill_core::reddit::{TEXT_RULE, post_text};
 
 use super::dialect::Dialect;
 use super::driver_error::ErrorContext;
 use super::sql::{SqlStore, TEXTS};
-use super::{Result, Store, StoreError};
+use super::{Result, StoreError};
 
 const WHAT: &str = "check the database";
 /// Maximum number of displayed messages from the database's own checks.
@@ -120,17 +120,9 @@ const COUNTS: [Count; 10] = [
     },
 ];
 
-impl Store {
+impl<DB: Dialect> SqlStore<DB> {
     /// Runs all checks and returns the findings.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
     pub async fn check(&self, progress: OnCheck<'_>) -> Result<Vec<Finding>> {
-        progress("the database");
-        let (own, remedy) = match self {
-            Self::Sqlite(store) => (store.check_file().await?, RESTORE_FILE),
-            Self::Postgres(store) => (store.check_indexes().await?, REPAIR_SERVER),
-        };
         let mut found = Vec::new();
         let mut add = |check, count: usize, meaning, remedy| {
             let count = count as u64;
@@ -141,66 +133,65 @@ impl Store {
                 remedy,
             }));
         };
+        progress("the database");
+        let own = self.own_problems().await?;
         let shown = own[..own.len().min(SHOWN)].join("; ");
         let meaning = format!("its own checks found it damaged: {shown}");
-        add("the database", own.len(), meaning, remedy);
+        add("the database", own.len(), meaning, DB::REPAIR_ADVICE);
         for count in &COUNTS {
             progress(count.check);
-            let rows = match self {
-                Self::Sqlite(store) => store.count(count, "json_array_length(s.scores)").await?,
-                Self::Postgres(store) => store.count(count, "cardinality(s.scores)").await?,
-            };
+            let sql = AssertSqlSafe(count.sql.replace("{scores}", DB::NUMBER_OF_SCORES));
+            let rows = sqlx::query_scalar::<DB, i64>(sql);
+            let rows = rows.fetch_one(&self.pool).await.context(WHAT)?;
+            let rows = usize::try_from(rows).unwrap_or_default();
             add(count.check, rows, count.meaning.to_owned(), count.remedy);
         }
         progress("hashes of texts");
-        let wrong = match self {
-            Self::Sqlite(store) => store.count_wrong_hashes().await?,
-            Self::Postgres(store) => store.count_wrong_hashes().await?,
-        };
+        let wrong = self.count_wrong_hashes().await?;
         let meaning = "the text of posts was changed by another program".to_owned();
-        add(
-            "hashes of texts",
-            wrong,
-            meaning,
-            "collect or import these posts again",
-        );
+        let remedy = "collect or import these posts again";
+        add("hashes of texts", wrong, meaning, remedy);
         progress("versions of label sets");
         let wrong = self.changed_label_sets().await?;
-        let meaning = format!(
-            "label sets were changed by another program: {}",
-            wrong.join(", ")
-        );
-        add(
-            "versions of label sets",
-            wrong.len(),
-            meaning,
-            "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are reused",
-        );
+        let names = wrong.join(", ");
+        let meaning = format!("label sets were changed by another program: {names}");
+        let remedy = "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are \
+                      reused";
+        add("versions of label sets", wrong.len(), meaning, remedy);
+        Ok(found)
+    }
+
+    /// Returns the messages of the database's own checks.
+    async fn own_problems(&self) -> Result<Vec<String>> {
+        let strings = |sql| sqlx::query_scalar::<DB, String>(sql).fetch_all(&self.pool);
+        let mut found = strings(DB::INTEGRITY).await.context(WHAT)?;
+        for check in strings(DB::DEEP_CHECKS).await.context(WHAT)? {
+            let checked = sqlx::query::<DB>(AssertSqlSafe(check)).execute(&self.pool);
+            match checked.await.context(WHAT) {
+                // Only superusers and users with the EXECUTE privilege on this function may run it.
+                Ok(_) | Err(StoreError::Denied(_)) => {}
+                Err(StoreError::Statement { source, .. })
+                    if source.as_database_error().is_some() =>
+                {
+                    found.push(source.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(found)
     }
 
     /// Returns the names of the label sets whose version is not the hash of their content.
     async fn changed_label_sets(&self) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
-        for row in self.labels().label_sets().await? {
-            match self.labels().label_set(row.id).await {
+        for row in self.label_sets().await? {
+            match self.label_set(row.id).await {
                 Ok(set) if set.hash() == row.hash => {}
                 Ok(_) | Err(StoreError::Corrupt { .. }) => wrong.push(row.name),
                 Err(error) => return Err(error),
             }
         }
         Ok(wrong)
-    }
-}
-
-impl<DB: Dialect> SqlStore<DB> {
-    async fn count(&self, count: &Count, scores: &str) -> Result<usize> {
-        let sql = AssertSqlSafe(count.sql.replace("{scores}", scores));
-        let rows = sqlx::query_scalar::<DB, i64>(sql)
-            .fetch_one(&self.pool)
-            .await;
-        rows.map(|rows| usize::try_from(rows).unwrap_or_default())
-            .context(WHAT)
     }
 
     /// Counts the posts whose text does not have the stored hash. Returns 0 if the next run recomputes the hashes.
@@ -222,74 +213,6 @@ impl<DB: Dialect> SqlStore<DB> {
                 wrong += usize::from(stored != hash.as_bytes());
                 after = text(0)?;
             }
-        }
-    }
-}
-
-const RESTORE_FILE: &str =
-    "first copy the database files elsewhere, then restore a backup (docs/retention.md)";
-
-impl SqlStore<Sqlite> {
-    async fn check_file(&self) -> Result<Vec<String>> {
-        sqlx::query_scalar(
-            "SELECT integrity_check FROM pragma_integrity_check() WHERE integrity_check <> 'ok' \
-              UNION ALL \
-             SELECT COUNT(*) || ' rows of ' || \"table\" || ' refer to missing rows of ' || parent \
-               FROM pragma_foreign_key_check() GROUP BY \"table\", parent",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .context(WHAT)
-    }
-}
-
-const REPAIR_SERVER: &str = "have the owner of the tables run REINDEX, VALIDATE CONSTRAINT or ENABLE TRIGGER for them, \
-                             or restore a backup (docs/retention.md)";
-
-/// Query for what is invalid or disabled, and for the pages that failed their checksum when the server read them.
-const INVALID: &str = "\
-SELECT 'the index ' || c.relname || ' is invalid' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND NOT (i.indisvalid AND i.indisready) \
- UNION ALL \
-SELECT 'the constraint ' || conname || ' is not validated' FROM pg_constraint \
- WHERE connamespace = quote_ident(current_schema())::regnamespace AND NOT convalidated \
- UNION ALL \
-SELECT 'the trigger ' || tgname || ' is disabled' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
- WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND t.tgenabled = 'D' \
- UNION ALL \
-SELECT checksum_failures || ' pages were read that fail their checksum' FROM pg_stat_database \
- WHERE datname = current_database() AND checksum_failures > 0";
-
-impl SqlStore<Postgres> {
-    async fn check_indexes(&self) -> Result<Vec<String>> {
-        let mut found: Vec<String> = sqlx::query_scalar(INVALID)
-            .fetch_all(&self.pool)
-            .await
-            .context(WHAT)?;
-        let extension: Option<String> = sqlx::query_scalar(
-            "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
-              WHERE e.extname = 'amcheck'",
-        )
-        .fetch_optional(&self.pool)
-        .await
-        .context(WHAT)?;
-        let Some(schema) = extension else {
-            return Ok(found);
-        };
-        let check = AssertSqlSafe(format!(
-            "SELECT {schema}.bt_index_check(c.oid) FROM pg_index i \
-               JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
-              WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND m.amname = 'btree' \
-                AND i.indisvalid"
-        ));
-        match sqlx::query(check).execute(&self.pool).await.context(WHAT) {
-            // Only superusers and users with the EXECUTE privilege on this function may run it.
-            Ok(_) | Err(StoreError::Denied(_)) => Ok(found),
-            Err(StoreError::Statement { source, .. }) if source.as_database_error().is_some() => {
-                found.push(source.to_string());
-                Ok(found)
-            }
-            Err(error) => Err(error),
         }
     }
 }

@@ -151,6 +151,14 @@ pub trait Dialect:
     const SAMPLE_POSTS: &'static str;
     /// Query for the size on disk in bytes.
     const BYTES: &'static str;
+    /// Query for the problems that the database's own checks find.
+    const INTEGRITY: &'static str;
+    /// Query for the statements that check further, and fail if they find a problem.
+    const DEEP_CHECKS: &'static str;
+    /// Advice about a damaged database.
+    const REPAIR_ADVICE: &'static str;
+    /// Expression for the number of scores in a row `s` of `packed_scores`.
+    const NUMBER_OF_SCORES: &'static str;
     /// Maximum number of [steps](super::lock_wait::STEP) in a wait for a lock.
     const MAX_LOCK_WAITS: u64;
     /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.

@@ -93,6 +93,26 @@ impl Dialect for Postgres {
         Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
+    // What is invalid or disabled, and the pages that failed their checksum when the server read them.
+    const INTEGRITY: &'static str = "SELECT 'the index ' || c.relname || ' is invalid' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND NOT (i.indisvalid AND i.indisready) \
+         UNION ALL \
+         SELECT 'the constraint ' || conname || ' is not validated' FROM pg_constraint \
+         WHERE connamespace = quote_ident(current_schema())::regnamespace AND NOT convalidated \
+         UNION ALL \
+         SELECT 'the trigger ' || tgname || ' is disabled' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+         WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND t.tgenabled = 'D' \
+         UNION ALL \
+         SELECT checksum_failures || ' pages were read that fail their checksum' FROM pg_stat_database \
+         WHERE datname = current_database() AND checksum_failures > 0";
+    // B-trees, if the extension `amcheck` is installed.
+    const DEEP_CHECKS: &'static str = "SELECT 'SELECT ' || quote_ident(n.nspname) || $$.bt_index_check(c.oid) \
+           FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
+          WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND m.amname = 'btree' AND i.indisvalid$$ \
+           FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'amcheck'";
+    const REPAIR_ADVICE: &'static str = "have the owner of the tables run REINDEX, VALIDATE CONSTRAINT or ENABLE \
+                                         TRIGGER for them, or restore a backup (docs/retention.md)";
+    const NUMBER_OF_SCORES: &'static str = "cardinality(s.scores)";
     // The planner's estimate, unless the table is small or was never analysed.
     const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";

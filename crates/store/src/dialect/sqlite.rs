@@ -61,6 +61,14 @@ impl Dialect for Sqlite {
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+    const INTEGRITY: &'static str = "SELECT integrity_check FROM pragma_integrity_check() WHERE integrity_check <> 'ok' \
+         UNION ALL \
+         SELECT COUNT(*) || ' rows of ' || \"table\" || ' refer to missing rows of ' || parent \
+           FROM pragma_foreign_key_check() GROUP BY \"table\", parent";
+    const DEEP_CHECKS: &'static str = "SELECT '' WHERE FALSE";
+    const REPAIR_ADVICE: &'static str =
+        "first copy the database files elsewhere, then restore a backup (docs/retention.md)";
+    const NUMBER_OF_SCORES: &'static str = "json_array_length(s.scores)";
     // Reads only the pages of the smallest index: 20 ms with 1,000,000 posts.
     const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM posts";
     // Takes the row at a pseudo-random position in each range of `$3` row ids: a fixed position could match a pattern,
