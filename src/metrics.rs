@@ -15,7 +15,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::database::DatabaseFigures;
-use self::exposition::{Exposition, one};
+use self::exposition::Exposition;
 pub use self::server::{Listening, serve};
 use topicmill_core::record::ClassifyCounts;
 pub use topicmill_pages::listener::BindError;
@@ -38,21 +38,10 @@ impl Metrics {
     /// Formats all metrics. `database` is `None` if the database did not respond.
     fn text(&self, database: Option<&DatabaseFigures>) -> String {
         let mut text = Exposition::default();
-        text.counter(
-            "topicmill_posts_labelled_total",
-            "Posts that this process labelled",
-            self.labelled.load(Ordering::Relaxed),
-        );
-        text.counter(
-            "topicmill_leases_lost_total",
-            "Leases that another worker reclaimed while this process computed",
-            self.leases_lost.load(Ordering::Relaxed),
-        );
-        text.gauge(
-            "topicmill_database_up",
-            "1 if the database responded within 5 seconds",
-            one(i64::from(database.is_some())),
-        );
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        text.add("topicmill_posts_labelled_total", count(&self.labelled));
+        text.add("topicmill_leases_lost_total", count(&self.leases_lost));
+        text.add("topicmill_database_up", u8::from(database.is_some()));
         if let Some(database) = database {
             database.put(&mut text);
         }
@@ -60,23 +49,14 @@ impl Metrics {
         let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         if let Some(limit) = open_files_limit() {
             // Excludes the descriptor of the folder that is being read.
-            let open = i64::try_from(open.saturating_sub(1)).unwrap_or(i64::MAX);
-            text.gauge(
-                "process_open_fds",
-                "Files and sockets that this process has open",
-                one(open),
-            );
-            text.gauge(
-                "process_max_fds",
-                "Limit on open files and sockets for this process",
-                one(limit),
-            );
+            text.add("process_open_fds", open.saturating_sub(1));
+            text.add("process_max_fds", limit);
         }
         text.0
     }
 }
 
-fn open_files_limit() -> Option<i64> {
+fn open_files_limit() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits
         .lines()

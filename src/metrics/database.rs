@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::exposition::{Exposition, one, real};
+use super::exposition::Exposition;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{MAX_CLOCK_SKEW, ScheduledRunStatus, Stage, Timestamp};
 use topicmill_review::drift::Drift;
@@ -55,113 +55,51 @@ impl DatabaseFigures {
     }
 
     pub(super) fn put(&self, text: &mut Exposition) {
-        self.put_posts(text);
-        self.put_runs(text);
-        let pairs = self.mix.iter().map(|part| (part.older, part.newer));
-        if let Some(drift) = Drift::of(&pairs.collect::<Vec<_>>()) {
-            text.gauge(
-                "topicmill_label_drift_index",
-                "Population stability index of the label mix: the newest 2,000 posts compared with the 8,000 before them",
-                [(None, drift.index)],
-            );
-            text.gauge(
-                "topicmill_label_drift_chance",
-                "95th percentile of the drift index by chance alone",
-                [(None, drift.chance)],
-            );
-        }
-    }
-
-    fn put_posts(&self, text: &mut Exposition) {
         let state = &self.labelling.state;
-        text.gauge(
-            "topicmill_posts",
-            "Posts stored; above 200,000, an estimate, as are the gauges that follow",
-            one(state.posts),
-        );
-        text.gauge(
-            "topicmill_backlog_posts",
-            "Posts that are waiting for a label and are not parked",
-            one((state.unlabelled - state.parked).max(0)),
-        );
-        text.gauge(
-            "topicmill_parked_posts",
-            "Posts parked after too many failed attempts",
-            one(state.parked),
-        );
+        text.add("topicmill_posts", state.posts);
+        let waiting = (state.unlabelled - state.parked).max(0);
+        text.add("topicmill_backlog_posts", waiting);
+        text.add("topicmill_parked_posts", state.parked);
         let age = |oldest: Timestamp| (self.now - oldest.as_datetime()).num_seconds().max(0);
-        text.gauge(
-            "topicmill_oldest_unlabelled_age_seconds",
-            "How long the oldest post without a label has waited; 0 if none is waiting",
-            one(state.oldest_unlabelled.map_or(0, age)),
-        );
-        text.gauge(
-            "topicmill_newest_post_timestamp_seconds",
-            "When the last new post was stored",
-            self.newest.map(|at| (None, seconds(at))),
-        );
-    }
-
-    fn put_runs(&self, text: &mut Exposition) {
+        let age = state.oldest_unlabelled.map_or(0, age);
+        text.add("topicmill_oldest_unlabelled_age_seconds", age);
+        if let Some(newest) = self.newest {
+            text.add("topicmill_newest_post_timestamp_seconds", seconds(newest));
+        }
         let good = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
-        text.gauges(
-            "topicmill_last_good_run_timestamp_seconds",
-            "stage",
-            "When the last successful run of a stage ended: one that did all or part of its work",
-            self.last_runs.iter().filter_map(good),
-        );
-        let failed = |last: &LastRun| (last.stage.as_str(), f64::from(u8::from(last.is_bad())));
-        text.gauges(
-            "topicmill_last_run_failed",
-            "stage",
-            "1 if the last run of a stage failed or crashed",
-            self.last_runs.iter().map(failed),
-        );
-        text.gauges(
-            "topicmill_last_scheduled_run_failed",
-            "schedule",
-            "1 if the last run of a schedule failed",
-            self.scheduled.iter().map(|last| {
-                let has_failed = last.status == ScheduledRunStatus::Failed;
-                (last.schedule.as_str(), f64::from(u8::from(has_failed)))
-            }),
-        );
-        text.gauges(
-            "topicmill_scheduled_run_lateness_seconds",
-            "schedule",
-            "How late the last run of a schedule started",
-            self.scheduled.iter().map(|last| {
-                let late = last.started_at.as_datetime() - last.due_at.as_datetime();
-                (last.schedule.as_str(), real(late.num_seconds().max(0)))
-            }),
-        );
+        let good = self.last_runs.iter().filter_map(good);
+        text.add_each("topicmill_last_good_run_timestamp_seconds", "stage", good);
+        let failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.is_bad()));
+        let failed = self.last_runs.iter().map(failed);
+        text.add_each("topicmill_last_run_failed", "stage", failed);
+        let failed = self.scheduled.iter().map(|last| {
+            let has_failed = last.status == ScheduledRunStatus::Failed;
+            (last.schedule.as_str(), u8::from(has_failed))
+        });
+        text.add_each("topicmill_last_scheduled_run_failed", "schedule", failed);
+        let late = self.scheduled.iter().map(|last| {
+            let late = last.started_at.as_datetime() - last.due_at.as_datetime();
+            (last.schedule.as_str(), late.num_seconds().max(0))
+        });
+        text.add_each("topicmill_scheduled_run_lateness_seconds", "schedule", late);
         let outcomes = self.collected.outcomes().into_iter().flatten();
-        text.gauges(
-            "topicmill_collected_topics",
-            "outcome",
-            "Topics in the last run of collect, by outcome",
-            outcomes.map(|(outcome, topics)| (outcome.as_str(), real(topics.cast_signed()))),
-        );
-        let traffic = match &self.collected {
-            RunCounts::Collect(done) => Some(&done.traffic),
-            _ => None,
-        };
-        let quotas = traffic
-            .into_iter()
-            .flatten()
-            .filter_map(|(source, traffic)| {
+        let outcomes = outcomes.map(|(outcome, topics)| (outcome.as_str(), topics));
+        text.add_each("topicmill_collected_topics", "outcome", outcomes);
+        if let RunCounts::Collect(done) = &self.collected {
+            let left = done.traffic.iter().filter_map(|(source, traffic)| {
                 Some((source.as_str(), traffic.quota?.remaining.max(0.0)))
             });
-        text.gauges(
-            "topicmill_quota_remaining",
-            "source",
-            "Requests left in the quota, as the last run of collect recorded",
-            quotas,
-        );
+            text.add_each("topicmill_quota_remaining", "source", left);
+        }
+        let pairs = self.mix.iter().map(|part| (part.older, part.newer));
+        if let Some(drift) = Drift::of(&pairs.collect::<Vec<_>>()) {
+            text.add("topicmill_label_drift_index", drift.index);
+            text.add("topicmill_label_drift_chance", drift.chance);
+        }
     }
 }
 
 /// Converts to Unix time in seconds.
-fn seconds(time: Timestamp) -> f64 {
-    real(time.as_datetime().timestamp())
+fn seconds(time: Timestamp) -> i64 {
+    time.as_datetime().timestamp()
 }

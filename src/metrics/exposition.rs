@@ -1,80 +1,76 @@
 //! Writes the text format of Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
-use std::fmt::Write;
+use std::fmt::{Arguments, Display, Write};
 
 /// The content type of the text format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The metrics, each with its help. A metric whose name ends in `_total` is a counter; the others are gauges.
+const HELP: &str = "\
+topicmill_posts_labelled_total Posts that this process labelled
+topicmill_leases_lost_total Leases that another worker reclaimed while this process computed
+topicmill_database_up 1 if the database responded within 5 seconds
+topicmill_posts Posts stored; above 200,000, an estimate, as are the gauges that follow
+topicmill_backlog_posts Posts that are waiting for a label and are not parked
+topicmill_parked_posts Posts parked after too many failed attempts
+topicmill_oldest_unlabelled_age_seconds How long the oldest post without a label has waited; 0 if none is waiting
+topicmill_newest_post_timestamp_seconds When the last new post was stored
+topicmill_last_good_run_timestamp_seconds When the last successful run of a stage ended: one that did all or part of its work
+topicmill_last_run_failed 1 if the last run of a stage failed or crashed
+topicmill_last_scheduled_run_failed 1 if the last run of a schedule failed
+topicmill_scheduled_run_lateness_seconds How late the last run of a schedule started
+topicmill_collected_topics Topics in the last run of collect, by outcome
+topicmill_quota_remaining Requests left in the quota, as the last run of collect recorded
+topicmill_label_drift_index Population stability index of the label mix: the newest 2,000 posts compared with the 8,000 before them
+topicmill_label_drift_chance 95th percentile of the drift index by chance alone
+process_open_fds Files and sockets that this process has open
+process_max_fds Limit on open files and sockets for this process
+";
 
 /// The metrics as text.
 #[derive(Default)]
 pub(super) struct Exposition(pub String);
 
-/// A value of a metric, and the value of its label.
-type Sample<'a> = (Option<&'a str>, f64);
-
-/// Returns the only value of a metric without a label.
-pub(super) fn one<'a>(value: i64) -> [Sample<'a>; 1] {
-    [(None, real(value))]
-}
-
 impl Exposition {
-    pub(super) fn counter(&mut self, name: &str, help: &str, count: u64) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.family(name, "counter", help, None, one(count));
+    /// Adds a metric without a label.
+    pub(super) fn add(&mut self, name: &str, value: impl Display) {
+        self.start(name);
+        self.line(format_args!("{name} {value}"));
     }
 
-    pub(super) fn gauge<'a>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = Sample<'a>>,
-    ) {
-        self.family(name, "gauge", help, None, values);
-    }
-
-    /// Adds a gauge with a label.
-    pub(super) fn gauges<'a>(
+    /// Adds a metric with a value for each value of a label, unless there is none.
+    pub(super) fn add_each<'a>(
         &mut self,
         name: &str,
         label: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (&'a str, f64)>,
+        values: impl IntoIterator<Item = (&'a str, impl Display)>,
     ) {
-        let values = values
-            .into_iter()
-            .map(|(label, value)| (Some(label), value));
-        self.family(name, "gauge", help, Some(label), values);
-    }
-
-    /// Adds a metric, unless it has no value.
-    fn family<'a>(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        label: Option<&str>,
-        values: impl IntoIterator<Item = Sample<'a>>,
-    ) {
-        let mut lines = String::new();
-        for (value_of_label, value) in values {
-            let labels = label.zip(value_of_label).map(|(label, value)| {
-                let value = value.replace('\\', r"\\").replace('"', "\\\"");
-                format!("{{{label}=\"{}\"}}", value.replace('\n', r"\n"))
-            });
-            let labels = labels.unwrap_or_default();
-            writeln!(lines, "{name}{labels} {value}").expect("writing to a string cannot fail");
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_some() {
+            self.start(name);
         }
-        if !lines.is_empty() {
-            write!(
-                self.0,
-                "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}"
-            )
-            .expect("writing to a string cannot fail");
+        for (of, value) in values {
+            let of = of
+                .replace('\\', r"\\")
+                .replace('"', "\\\"")
+                .replace('\n', r"\n");
+            self.line(format_args!("{name}{{{label}=\"{of}\"}} {value}"));
         }
     }
-}
 
-#[expect(clippy::cast_precision_loss, reason = "counts are fewer than 2^53")]
-pub(super) fn real(count: i64) -> f64 {
-    count as f64
+    fn start(&mut self, name: &str) {
+        let help = |line: &'static str| line.strip_prefix(name)?.strip_prefix(' ');
+        let help = HELP.lines().find_map(help);
+        let help = help.expect("the table lists every metric");
+        let kind = if name.ends_with("_total") {
+            "counter"
+        } else {
+            "gauge"
+        };
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+    }
+
+    fn line(&mut self, line: Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("writing to a string cannot fail");
+    }
 }
