@@ -1,437 +1,339 @@
-//! The context of a command: the effective settings, and the store, pipeline, sources and models created from them.
+//! `topicmill setup`: installs ONNX Runtime, the default model and, with `--openvino`, OpenVINO.
+//!
+//! The target is the user's data folder, or with `--system` the prefix where the program is installed. The libraries
+//! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
+//! place.
 
-mod model;
-
-use std::fmt::Display;
-use std::fs::File;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
+use tempfile::TempDir;
 
-pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
-use super::{CliError, Global};
-use crate::atomic_file::{self, IfExists};
-use crate::classify::{self, MakeCurrent, Options};
-use crate::collect::ReadOptions;
-use crate::config::{self, Loaded, Origin, Settings};
-use crate::metrics::Metrics;
-use crate::pipeline::Context;
-use crate::pipeline_file::Pipeline;
-use crate::telemetry::{self, LogFormat};
-use topicmill_core::clock::{SharedClock, SystemClock};
-use topicmill_core::record::RunSettings;
-use topicmill_core::{LabelSet, Listing, Mode, SourceKind};
-use topicmill_http::{ClientSettings, Timeouts};
-use topicmill_score::onnx::library;
-use topicmill_sources::SourceSettings;
-use topicmill_sources::arctic_shift::ArcticShiftSettings;
-use topicmill_sources::open::sample;
-use topicmill_sources::reddit::{Reddit, RedditSettings};
-use topicmill_store::worker_name;
-use topicmill_store::{Access, Address, Store};
+use super::setup::{DEFAULT_MODEL, run_blocking};
+use super::{CliError, Exit, OutputFormat, Setup, output};
+use crate::engines::find_model;
+use topicmill_score::folder::{ModelFolder, Processor};
+use topicmill_score::onnx::library::{
+    Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
+};
+use topicmill_score::onnx::load_runtime;
+use topicmill_score::openvino::load_openvino;
 
-/// The value of `collect.listing` for a listing that depends on what is stored.
-const AUTO_LISTING: &str = "auto";
+/// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
+const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
-/// Settings and resources that every command shares.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    pub loaded: Loaded,
-    pub clock: SharedClock,
-    pub log_format: LogFormat,
-    /// Cancelled by the first signal.
-    pub stop: CancellationToken,
-    /// The scheduled run that the command belongs to.
-    pub scheduled_run: Option<i64>,
-    /// The metrics of this process.
-    pub metrics: Arc<Metrics>,
-}
+/// The release of OpenVINO that topicmill is tested with, with the hash of each platform's wheel.
+const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
-/// Flags of commands that read a pipeline file.
-#[derive(Debug, Clone, Args)]
-pub struct PipelineFlags {
-    /// Read topics and labels from a pipeline file
-    ///
-    /// The default is the setting `pipeline`, or else the sixteen built-in topics.
-    #[arg(long, value_name = "FILE")]
-    pub pipeline: Option<PathBuf>,
-}
+/// Selects the wheel for one Python version, because not every version has a wheel. The library is the same in each.
+const WHEEL_PYTHON: [&str; 2] = ["--python-version", "3.12"];
 
-/// Flags of commands that record a run.
-#[derive(Debug, Clone, Args)]
-pub struct RunFlags {
-    /// Also write the run record to FILE, as JSON
-    #[arg(hide_short_help = true, long, value_name = "FILE")]
-    pub run_json: Option<PathBuf>,
-}
+/// ONNX Runtime for CUDA, with NVIDIA's libraries.
+const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
 
-/// Flags of commands that label stored posts.
-#[derive(Debug, Clone, Args)]
-pub struct CurrentFlags {
-    /// Make this run's label set the current one, which the views show
-    ///
-    /// By default, this happens only if there is no current label set yet.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  topicmill setup
+  topicmill setup --system
+  topicmill setup --model ~/topicmill/models/minilm-reddit-topics
+
+`setup` installs to `topicmill` in XDG_DATA_HOME, by default ~/.local/share/topicmill. With --system it installs next \
+to the program, for all users (to /usr/lib/topicmill if the program is /usr/bin/topicmill). It downloads ONNX Runtime \
+with `uv` or `pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
+pub struct Install {
+    /// Copy the default model from DIR, such as one in a clone of the repository
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Install ONNX Runtime for NVIDIA GPUs, with NVIDIA's libraries (about 2 GB)
     #[arg(long)]
-    make_current: bool,
+    cuda: bool,
+    /// Also install OpenVINO (60 MB)
+    ///
+    /// OpenVINO is an alternative engine for CPUs; the `classify.engine` setting selects it.
+    #[arg(long)]
+    openvino: bool,
+    /// Reinstall what is already installed
+    #[arg(long)]
+    force: bool,
+    /// Install next to the program, for all users of this machine; usually needs root
+    #[arg(long)]
+    system: bool,
+    /// Set the output format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
 }
 
-impl CurrentFlags {
-    /// Returns the condition for a run to change the current label set.
-    pub fn make_current(&self) -> MakeCurrent {
-        if self.make_current {
-            MakeCurrent::Always
-        } else {
-            MakeCurrent::IfNone
-        }
-    }
-}
-
-impl Setup {
-    /// Reads the settings and starts logging.
-    pub fn load(global: &Global) -> Result<Self, CliError> {
-        let (url, format) = (global.database.clone(), global.log_format.clone());
-        let flags = [("database.url", url), ("log.format", format)];
-        let flags = flags
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        let flags: Vec<_> = flags.collect();
-        let loaded = config::load(
-            global.config.as_deref(),
-            // `vars` would panic on a variable that is not UTF-8.
-            std::env::vars_os().filter_map(utf8_variable),
-            &flags,
-        )?;
-        // These settings run code, so they are not accepted from an untrusted file in the current folder.
-        for key in ["onnxruntime.library", "openvino.library"] {
-            if let Some((_, Origin::File(path))) = loaded.values.get(key)
-                && global.config.is_none()
-                && let Some(why) = library::untrusted_reason(path)
-            {
-                let path = path.display();
-                return Err(CliError::Usage(format!(
-                    "refusing `{key}` from `{path}`: {why}; if you trust the file, pass it with `--config {path}`"
-                )));
+impl Install {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let [libraries, models] = self.target_folders()?;
+        let (library, openvino, format) = (setup.library(), setup.openvino(), self.format);
+        let done = run_blocking(move || {
+            let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
+            let mut done = vec![("ONNX Runtime", runtime)];
+            if self.openvino {
+                let openvino = self.library(Library::OpenVino, &libraries, openvino.as_deref())?;
+                done.push(("OpenVINO", openvino));
             }
-        }
-        let lease_secs = loaded.settings.classify.lease_secs;
-        if !(3..=86_400).contains(&lease_secs) {
-            let text =
-                format!("classify.lease_secs is {lease_secs}: set it to a number from 3 to 86400");
-            return Err(CliError::Usage(text));
-        }
-        let set = &loaded.settings;
-        for (key, number) in [
-            ("collect.page_cap", set.collect.page_cap),
-            ("classify.max_attempts", set.classify.max_attempts),
-        ] {
-            if number == 0 {
-                let text = format!("{key} is 0: set it to 1 or more");
-                return Err(CliError::Usage(text));
-            }
-        }
-        let format = match loaded.settings.log.format.as_str() {
-            "text" => LogFormat::Text,
-            "json" => LogFormat::Json,
-            other => {
-                return Err(CliError::Usage(format!(
-                    "log.format `{other}` is neither `text` nor `json`"
-                )));
-            }
-        };
-        let verbosity = if global.quiet {
-            -1
-        } else {
-            i8::try_from(global.verbose).unwrap_or(i8::MAX)
-        };
-        telemetry::init(format, verbosity);
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        let metrics = Arc::<Metrics>::default();
-        Ok(Self {
-            metrics,
-            loaded,
-            clock: SystemClock::shared(),
-            log_format: format,
-            stop: CancellationToken::new(),
-            scheduled_run: None,
-        })
+            done.push(("model", self.model(&models)?));
+            Ok(done)
+        });
+        let rows = done.await?.into_iter();
+        let rows = rows.map(|(what, (was, place))| json!([what, was, place.display().to_string()]));
+        let table = output::table(["what", "done", "place"], rows);
+        output::print_table(&table, format)?;
+        Ok(Exit::Done)
     }
 
-    pub fn settings(&self) -> &Settings {
-        &self.loaded.settings
-    }
-
-    pub async fn store(&self, access: Access) -> Result<Store, CliError> {
-        let url = self.settings().database.url.reveal();
-        Ok(Store::open_cancellable(url, access, &self.stop).await?)
-    }
-
-    /// Returns an error if `output` is the database file.
-    pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
-        let address = Address::parse(self.settings().database.url.reveal());
-        if address.is_ok_and(|address| address.includes(output)) {
-            let output = output.display();
+    /// Returns the target folders for libraries and for other data.
+    fn target_folders(&self) -> Result<[PathBuf; 2], CliError> {
+        if !self.system {
+            let no_home = "neither XDG_DATA_HOME nor HOME is an absolute path: set one of them";
+            let data = data_folder().ok_or_else(|| CliError::Usage(no_home.into()))?;
+            return Ok([data.clone(), data]);
+        }
+        let program = std::env::current_exe().and_then(fs::canonicalize);
+        let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
+        let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "cannot write `{output}`: it is the database itself; choose a different file"
+                "cannot install for all users: `{}` is not in a `bin` folder, so libraries next to it would not be \
+                 found; install the program first, or leave out --system",
+                program.display()
             )));
-        }
-        Ok(())
-    }
-
-    /// Creates the context that a run's stages share.
-    pub fn context(&self, store: Store) -> Context {
-        let (clock, stop) = (self.clock.clone(), self.stop.clone());
-        let mut context = Context::new(store, clock, stop, worker_name());
-        context.scheduled_run = self.scheduled_run;
-        context.metrics = Arc::clone(&self.metrics);
-        context
-    }
-
-    /// Loads the pipeline file from the flags, from the settings, or the built-in one, in this order.
-    pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
-        let loaded = self.load_pipeline(self.pipeline_path(flags));
-        loaded.map_err(|error| match error {
-            // The file was not set by a flag, so name the setting that it comes from.
-            CliError::Pipeline(error) if flags.pipeline.is_none() => {
-                let origin = &self.loaded.values["pipeline"].1;
-                CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
-            }
-            error => error,
-        })
-    }
-
-    /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
-    pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
-        let set = Some(self.settings().pipeline.as_path());
-        let set = set.filter(|path| !path.as_os_str().is_empty());
-        flags.pipeline.as_deref().or(set)
-    }
-
-    /// Logs which pipeline file later runs use by default, if this run made the labels of a different one current.
-    pub fn log_default_pipeline(&self, flags: &PipelineFlags, make_current: MakeCurrent) {
-        let no_flags = PipelineFlags { pipeline: None };
-        let default = self.pipeline_path(&no_flags);
-        let Some(file) = flags
-            .pipeline
-            .as_deref()
-            .filter(|_| make_current == MakeCurrent::Always)
-        else {
-            return;
         };
-        let real = |path: &Path| path.canonicalize().ok();
-        if default.is_some_and(|default| real(default) == real(file)) {
-            return;
-        }
-        let default = default.map_or_else(
-            || "the built-in topics".to_owned(),
-            |default| format!("`{}`", default.display()),
-        );
-        tracing::info!(
-            "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
-             settings to `{}`",
-            real(file).unwrap_or_else(|| file.to_owned()).display()
-        );
+        Ok([libraries, prefix.join("share/topicmill")])
     }
 
-    /// Loads a pipeline file; without a path, the built-in one.
-    pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
-        let collect = &self.settings().collect;
-        let follows = collect.listing == AUTO_LISTING;
-        let listing = if follows {
-            Listing::Hot
-        } else {
-            parse_word::<Listing>("collect.listing", &collect.listing)?
+    /// Returns true if the intended users have access to what is installed at `place`. With --system, these are all
+    /// users, so `place` must be below the prefix of `data` (the target folder), or be a relative path, which means
+    /// that the system's loader finds the library.
+    fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
+        let prefix = data.ancestors().nth(2).unwrap_or(data);
+        !self.system || place.is_relative() || place.starts_with(prefix)
+    }
+
+    /// Installs a library unless it is already present. Returns what was done, and the path.
+    fn library(
+        &self,
+        library: Library,
+        data: &Path,
+        path: Option<&Path>,
+    ) -> Result<(&'static str, PathBuf), CliError> {
+        let there = match library {
+            _ if self.force => None,
+            Library::OnnxRuntime => load_runtime(path)
+                .ok()
+                .filter(|runtime| runtime.has_cuda() || !self.cuda)
+                .map(|runtime| runtime.library().to_owned()),
+            Library::OpenVino => load_openvino(path)
+                .ok()
+                .map(|runtime| runtime.library().to_owned()),
         };
-        let limit = collect.limit;
-        if !(1..=1000).contains(&limit) {
-            let text = format!(
-                "collect.limit is {limit}: set it to a number from 1 to 1000, the most that Reddit lists"
+        if let Some(place) = there.filter(|place| self.is_for_these_users(data, place)) {
+            return Ok(("already present", place));
+        }
+        fs::create_dir_all(data).map_err(CliError::writing(data))?;
+        let (name, inside) = match library {
+            Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
+            Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
+        };
+        let staging = staging_folder(data, name)?;
+        self.fetch(library, staging.path())?;
+        if !staging.path().join(inside).is_dir() {
+            let why = format!(
+                "the downloaded package has no library; {}",
+                manual_hint(library)
             );
-            return Err(CliError::Usage(text));
+            let text = format!("cannot fetch {library}: {why}");
+            return Err(CliError::Message(Exit::Model, text));
         }
-        let mut pipeline = Pipeline::load(path, listing, limit)?;
-        for topic in &mut pipeline.topics {
-            topic.is_default_listing &= follows;
-        }
-        Ok(pipeline)
+        let folder = data.join(name);
+        commit(staging, &folder)?;
+        let path = library.find_in_venv(data).unwrap_or(folder);
+        tracing::info!(library = %path.display(), "installed {library}");
+        Ok(("fetched", path))
     }
 
-    pub fn reddit(&self) -> Result<Reddit, CliError> {
-        let (settings, clock) = (self.reddit_settings(), self.clock.clone());
-        Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
-    }
-
-    /// Returns the client that looks up posts by id.
-    pub async fn reddit_lookup(&self, source: SourceKind) -> Result<Reddit, CliError> {
-        match source {
-            SourceKind::Reddit => self.reddit(),
-            SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
-            other => Err(CliError::Usage(format!(
-                "`{other}` cannot look up posts by id: use `--source reddit` or `--source sample`"
-            ))),
+    /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
+    fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
+        let list = to.with_extension("txt");
+        let mut arguments = vec!["--target".into(), to.as_os_str().to_owned()];
+        if self.cuda && library == Library::OnnxRuntime {
+            arguments.push(CUDA.into());
+        } else {
+            let requirements = match library {
+                Library::OnnxRuntime => REQUIREMENTS,
+                Library::OpenVino => REQUIREMENTS_OPENVINO,
+            };
+            fs::write(&list, requirements).map_err(CliError::writing(&list))?;
+            arguments.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
+            arguments.push(list.clone().into_os_string());
         }
-    }
-
-    /// Converts the settings in `[reddit]`.
-    pub fn reddit_settings(&self) -> RedditSettings {
-        let set = &self.settings().reddit;
-        RedditSettings {
-            auth_url: set.auth_url.clone(),
-            api_url: set.api_url.clone(),
-            client_id: set.client_id.clone(),
-            client_secret: set.client_secret.reveal().to_owned(),
-            username: set.username.clone(),
-            password: set.password.reveal().to_owned(),
-            client: ClientSettings {
-                user_agent: set.user_agent.clone(),
-                requests_per_minute: set.requests_per_minute,
-                wait_budget: Duration::from_secs(set.wait_budget_secs),
-                tries: set.tries,
-                timeouts: Timeouts {
-                    connect: Duration::from_secs(set.connect_timeout_secs),
-                    read: Duration::from_secs(set.read_timeout_secs),
-                    total: Duration::from_secs(set.total_timeout_secs),
-                },
-            },
-        }
-    }
-
-    /// Returns the concurrency, overlap and page cap of `collect`.
-    pub fn read_options(&self) -> ReadOptions {
-        let set = &self.settings().collect;
-        ReadOptions {
-            concurrency: set.concurrency,
-            overlap: Duration::from_secs(set.overlap_secs),
-            page_cap: set.page_cap,
-            time_range: None,
-        }
-    }
-
-    /// Converts the settings for every source.
-    pub fn source_settings(&self) -> SourceSettings {
-        let set = &self.settings().arctic_shift;
-        let reddit = self.reddit_settings();
-        SourceSettings {
-            arctic_shift: ArcticShiftSettings {
-                api_url: set.api_url.clone(),
-                client: ClientSettings {
-                    requests_per_minute: set.requests_per_minute,
-                    wait_budget: Duration::from_secs(set.wait_budget_secs),
-                    ..reddit.client.clone()
-                },
-            },
-            reddit,
-        }
-    }
-
-    /// Returns the label set of a pipeline in the mode from the flag or the setting. A classifier's own labels replace
-    /// those of the pipeline, unless they are the same.
-    pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
-        let classifier = self.classifier(flags);
-        if let Some((name, head)) = &classifier {
-            set = model::classifier_label_set(name, head, set);
-        }
-        let mode = flags
-            .mode
-            .as_deref()
-            .unwrap_or(&self.settings().classify.mode);
-        if !mode.is_empty() {
-            let mode = parse_word::<Mode>("mode", mode)?;
-            if set.fitted.is_some() && mode != set.mode {
-                return Err(CliError::Usage(format!(
-                    "the label set `{}` was fitted in mode {}, and mode {mode} is set: leave the mode out",
-                    set.name, set.mode
-                )));
+        // Never build from source. Also, pip accepts --python-version only with this flag.
+        arguments.extend(["--only-binary", ":all:"].map(Into::into));
+        arguments.extend(WHEEL_PYTHON.map(Into::into));
+        let mut failed = None;
+        for (program, first, last) in INSTALLERS {
+            if !has_pip(program) {
+                continue;
             }
-            set.mode = mode;
+            tracing::info!(by = program, to = %to.display(), "fetching {library}");
+            let mut command = Command::new(program);
+            command.args(first.split_whitespace()).args(&arguments);
+            command.args(last.split_whitespace());
+            // The user's own PIP_USER conflicts with --target.
+            command.env("PIP_USER", "0").stdin(Stdio::null());
+            let why = match command.output() {
+                Ok(output) if output.status.success() => {
+                    let _ = fs::remove_file(&list);
+                    return Ok(());
+                }
+                Ok(output) => {
+                    let text = String::from_utf8_lossy(&output.stderr);
+                    let lines: Vec<&str> = text.trim().lines().collect();
+                    lines[lines.len().saturating_sub(3)..].join(" ")
+                }
+                Err(error) => error.to_string(),
+            };
+            failed = Some(format!("`{program}`: {why}"));
         }
-        if set.mode == Mode::Raw && classifier.is_none() {
-            return Err(CliError::Usage(
-                "mode raw returns the logits of a classifier, but the model is not a classifier: use single or multi"
-                    .into(),
-            ));
+        let _ = fs::remove_file(&list);
+        let (exit, why) = match failed {
+            None => (
+                Exit::Model,
+                "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
+                 python3-pip`)".into(),
+            ),
+            Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
+        };
+        let text = format!("cannot fetch {library}: {why}, or {}", manual_hint(library));
+        Err(CliError::Message(exit, text))
+    }
+
+    fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
+        let named = Path::new(DEFAULT_MODEL);
+        let found = find_model(named);
+        let there = ModelFolder::open_for(&found, Processor::Cpu, None);
+        let place = fs::canonicalize(&found).unwrap_or(found);
+        let is_for_these_users = self.is_for_these_users(data, &place);
+        if there.is_ok() && is_for_these_users && !self.force {
+            return Ok(("already present", place));
         }
-        Ok(set)
+        let from = match (&self.model, there) {
+            (Some(from), _) => from,
+            (None, Ok(_)) if !is_for_these_users => &place,
+            (None, Ok(_)) => return Ok(("already present", place)),
+            (None, Err(error)) => {
+                let text = format!(
+                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
+                     the repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
+                );
+                return Err(CliError::Message(Exit::Model, text));
+            }
+        };
+        // Reject a folder that is not a model before writing anything.
+        ModelFolder::open_for(from, Processor::Cpu, None)?;
+        let name = named.file_name().unwrap_or_default();
+        let models = data.join("models");
+        fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
+        let staging = staging_folder(&models, &name.to_string_lossy())?;
+        copy_files(from, staging.path())?;
+        // Check the copy too: the files may have changed while they were copied.
+        ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
+        let to = models.join(name);
+        commit(staging, &to)?;
+        Ok(("copied", to))
     }
+}
 
-    /// Returns the options for labelling the backlog, from the settings.
-    pub fn backlog_options(&self) -> classify::Options {
-        let set = &self.settings().classify;
-        Options {
-            lease: Duration::from_secs(set.lease_secs),
-            max_attempts: set.max_attempts,
-            limit: None,
-            retry_failed: false,
-            watch: false,
-            make_current: MakeCurrent::IfNone,
-            settings: RunSettings::default(),
+/// Returns the alternative to downloading a library.
+fn manual_hint(library: Library) -> &'static str {
+    match library {
+        Library::OnnxRuntime => "set `onnxruntime.library` to a library that you have",
+        Library::OpenVino => "set `openvino.library` to a library that you have",
+    }
+}
+
+const UV: &str = "pip install --quiet";
+const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
+/// Lets any Python's pip download the wheel for `CPython` 3.12.
+const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
+
+/// Programs that can download wheels, with the arguments before and after the common ones.
+const INSTALLERS: [(&str, &str, &str); 3] = [
+    ("uv", UV, ""),
+    ("python3", PIP, ANY_PYTHON),
+    ("python", PIP, ANY_PYTHON),
+];
+
+fn has_pip(program: &str) -> bool {
+    let mut command = Command::new(program);
+    if program != "uv" {
+        command.args(["-m", "pip"]);
+    }
+    let output = command.arg("--version").stdin(Stdio::null()).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Creates an empty folder next to the target. Dropping it deletes it.
+fn staging_folder(folder: &Path, name: &str) -> Result<TempDir, CliError> {
+    let created = tempfile::Builder::new()
+        .prefix(&format!(".{name}."))
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir_in(folder);
+    created.map_err(CliError::writing(folder))
+}
+
+/// Renames a staging folder into place. The previous folder is moved away first, and restored on failure.
+fn commit(staging: TempDir, place: &Path) -> Result<(), CliError> {
+    // A rename cannot replace a folder that is not empty.
+    let old = staging.path().with_extension("old");
+    let had = place.exists();
+    let moved = || {
+        if had {
+            fs::rename(place, &old)?;
+        }
+        fs::rename(staging.path(), place).inspect_err(|_| {
+            let _ = fs::rename(&old, place);
+        })?;
+        if had {
+            fs::remove_dir_all(&old)
+        } else {
+            Ok(())
+        }
+    };
+    moved().map_err(CliError::writing(place))?;
+    // It has been renamed, so there is nothing to delete.
+    let _ = staging.keep();
+    Ok(())
+}
+
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    move |error| {
+        CliError::Message(
+            Exit::Partial,
+            format!("cannot read `{}`: {error}", path.display()),
+        )
+    }
+}
+
+/// Copies a folder recursively: models from the Hugging Face hub have an `onnx` subfolder.
+fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
+    fs::create_dir_all(to).map_err(CliError::writing(to))?;
+    for entry in fs::read_dir(from).map_err(reading(from))? {
+        let entry = entry.map_err(reading(from))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_files(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(CliError::writing(&target))?;
         }
     }
-}
-
-impl RunFlags {
-    /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
-    /// kept until [`Self::write`].
-    pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
-        let Some(path) = &self.run_json else {
-            return Ok(());
-        };
-        setup.check_not_database(path)?;
-        let opened = File::options().append(true).create(true).open(path);
-        opened.map(drop).map_err(|error| {
-            let path = path.display();
-            CliError::Usage(format!(
-                "cannot write `{path}`: {error}; correct --run-json"
-            ))
-        })
-    }
-
-    /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
-    pub fn write(&self, context: &Context) -> Result<(), CliError> {
-        let Some(path) = &self.run_json else {
-            return Ok(());
-        };
-        let text = match context.records().as_slice() {
-            [one] => format!("{:#}\n", json!(one)),
-            several => format!("{:#}\n", json!(several)),
-        };
-        let written = match atomic_file::write(path, &text, IfExists::Replace) {
-            // The file may be writable although its folder is not.
-            Err(error) if !atomic_file::is_full(&error) => std::fs::write(path, text),
-            written => written,
-        };
-        written.map_err(CliError::writing(path))
-    }
-}
-
-/// Parses a flag or setting that is one of a few words.
-pub fn parse_word<T>(what: &str, text: &str) -> Result<T, CliError>
-where
-    T: FromStr,
-    T::Err: Display,
-{
-    let wrong = |error: T::Err| CliError::Usage(format!("{what}: {error}"));
-    text.parse().map_err(wrong)
-}
-
-/// Converts an environment variable to text. Returns `None` if it is not UTF-8.
-fn utf8_variable(
-    (name, value): (std::ffi::OsString, std::ffi::OsString),
-) -> Option<(String, String)> {
-    Some((name.into_string().ok()?, value.into_string().ok()?))
-}
-
-/// Runs blocking work on another thread, so that signals are still handled.
-pub async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
-) -> Result<T, CliError> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    // The error can only be a panic, because nothing aborts the task. A panic is a bug, so it is propagated.
-    ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    Ok(())
 }

@@ -1,0 +1,437 @@
+//! The context of a command: the effective settings, and the store, pipeline, sources and models created from them.
+
+mod model;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
+use super::{CliError, Global};
+use crate::atomic_file::{self, IfExists};
+use crate::classify::{self, MakeCurrent, Options};
+use crate::collect::ReadOptions;
+use crate::config::{self, Loaded, Origin, Settings};
+use crate::metrics::Metrics;
+use crate::pipeline::Context;
+use crate::pipeline_file::Pipeline;
+use crate::telemetry::{self, LogFormat};
+use topicmill_core::clock::{SharedClock, SystemClock};
+use topicmill_core::record::RunSettings;
+use topicmill_core::{LabelSet, Listing, Mode, SourceKind};
+use topicmill_http::{ClientSettings, Timeouts};
+use topicmill_score::onnx::library;
+use topicmill_sources::SourceSettings;
+use topicmill_sources::arctic_shift::ArcticShiftSettings;
+use topicmill_sources::open::sample;
+use topicmill_sources::reddit::{Reddit, RedditSettings};
+use topicmill_store::worker_name;
+use topicmill_store::{Access, Address, Store};
+
+/// The value of `collect.listing` for a listing that depends on what is stored.
+const AUTO_LISTING: &str = "auto";
+
+/// Settings and resources that every command shares.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub loaded: Loaded,
+    pub clock: SharedClock,
+    pub log_format: LogFormat,
+    /// Cancelled by the first signal.
+    pub stop: CancellationToken,
+    /// The scheduled run that the command belongs to.
+    pub scheduled_run: Option<i64>,
+    /// The metrics of this process.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Flags of commands that read a pipeline file.
+#[derive(Debug, Clone, Args)]
+pub struct PipelineFlags {
+    /// Read topics and labels from a pipeline file
+    ///
+    /// The default is the setting `pipeline`, or else the sixteen built-in topics.
+    #[arg(long, value_name = "FILE")]
+    pub pipeline: Option<PathBuf>,
+}
+
+/// Flags of commands that record a run.
+#[derive(Debug, Clone, Args)]
+pub struct RunFlags {
+    /// Also write the run record to FILE, as JSON
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
+    pub run_json: Option<PathBuf>,
+}
+
+/// Flags of commands that label stored posts.
+#[derive(Debug, Clone, Args)]
+pub struct CurrentFlags {
+    /// Make this run's label set the current one, which the views show
+    ///
+    /// By default, this happens only if there is no current label set yet.
+    #[arg(long)]
+    make_current: bool,
+}
+
+impl CurrentFlags {
+    /// Returns the condition for a run to change the current label set.
+    pub fn make_current(&self) -> MakeCurrent {
+        if self.make_current {
+            MakeCurrent::Always
+        } else {
+            MakeCurrent::IfNone
+        }
+    }
+}
+
+impl Setup {
+    /// Reads the settings and starts logging.
+    pub fn load(global: &Global) -> Result<Self, CliError> {
+        let (url, format) = (global.database.clone(), global.log_format.clone());
+        let flags = [("database.url", url), ("log.format", format)];
+        let flags = flags
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        let flags: Vec<_> = flags.collect();
+        let loaded = config::load(
+            global.config.as_deref(),
+            // `vars` would panic on a variable that is not UTF-8.
+            std::env::vars_os().filter_map(utf8_variable),
+            &flags,
+        )?;
+        // These settings run code, so they are not accepted from an untrusted file in the current folder.
+        for key in ["onnxruntime.library", "openvino.library"] {
+            if let Some((_, Origin::File(path))) = loaded.values.get(key)
+                && global.config.is_none()
+                && let Some(why) = library::untrusted_reason(path)
+            {
+                let path = path.display();
+                return Err(CliError::Usage(format!(
+                    "refusing `{key}` from `{path}`: {why}; if you trust the file, pass it with `--config {path}`"
+                )));
+            }
+        }
+        let lease_secs = loaded.settings.classify.lease_secs;
+        if !(3..=86_400).contains(&lease_secs) {
+            let text =
+                format!("classify.lease_secs is {lease_secs}: set it to a number from 3 to 86400");
+            return Err(CliError::Usage(text));
+        }
+        let set = &loaded.settings;
+        for (key, number) in [
+            ("collect.page_cap", set.collect.page_cap),
+            ("classify.max_attempts", set.classify.max_attempts),
+        ] {
+            if number == 0 {
+                let text = format!("{key} is 0: set it to 1 or more");
+                return Err(CliError::Usage(text));
+            }
+        }
+        let format = match loaded.settings.log.format.as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => {
+                return Err(CliError::Usage(format!(
+                    "log.format `{other}` is neither `text` nor `json`"
+                )));
+            }
+        };
+        let verbosity = if global.quiet {
+            -1
+        } else {
+            i8::try_from(global.verbose).unwrap_or(i8::MAX)
+        };
+        telemetry::init(format, verbosity);
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let metrics = Arc::<Metrics>::default();
+        Ok(Self {
+            metrics,
+            loaded,
+            clock: SystemClock::shared(),
+            log_format: format,
+            stop: CancellationToken::new(),
+            scheduled_run: None,
+        })
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.loaded.settings
+    }
+
+    pub async fn store(&self, access: Access) -> Result<Store, CliError> {
+        let url = self.settings().database.url.reveal();
+        Ok(Store::open_cancellable(url, access, &self.stop).await?)
+    }
+
+    /// Returns an error if `output` is the database file.
+    pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
+        let address = Address::parse(self.settings().database.url.reveal());
+        if address.is_ok_and(|address| address.includes(output)) {
+            let output = output.display();
+            return Err(CliError::Usage(format!(
+                "cannot write `{output}`: it is the database itself; choose a different file"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Creates the context that a run's stages share.
+    pub fn context(&self, store: Store) -> Context {
+        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        let mut context = Context::new(store, clock, stop, worker_name());
+        context.scheduled_run = self.scheduled_run;
+        context.metrics = Arc::clone(&self.metrics);
+        context
+    }
+
+    /// Loads the pipeline file from the flags, from the settings, or the built-in one, in this order.
+    pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
+        let loaded = self.load_pipeline(self.pipeline_path(flags));
+        loaded.map_err(|error| match error {
+            // The file was not set by a flag, so name the setting that it comes from.
+            CliError::Pipeline(error) if flags.pipeline.is_none() => {
+                let origin = &self.loaded.values["pipeline"].1;
+                CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
+            }
+            error => error,
+        })
+    }
+
+    /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
+    pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
+        let set = Some(self.settings().pipeline.as_path());
+        let set = set.filter(|path| !path.as_os_str().is_empty());
+        flags.pipeline.as_deref().or(set)
+    }
+
+    /// Logs which pipeline file later runs use by default, if this run made the labels of a different one current.
+    pub fn log_default_pipeline(&self, flags: &PipelineFlags, make_current: MakeCurrent) {
+        let no_flags = PipelineFlags { pipeline: None };
+        let default = self.pipeline_path(&no_flags);
+        let Some(file) = flags
+            .pipeline
+            .as_deref()
+            .filter(|_| make_current == MakeCurrent::Always)
+        else {
+            return;
+        };
+        let real = |path: &Path| path.canonicalize().ok();
+        if default.is_some_and(|default| real(default) == real(file)) {
+            return;
+        }
+        let default = default.map_or_else(
+            || "the built-in topics".to_owned(),
+            |default| format!("`{}`", default.display()),
+        );
+        tracing::info!(
+            "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
+             settings to `{}`",
+            real(file).unwrap_or_else(|| file.to_owned()).display()
+        );
+    }
+
+    /// Loads a pipeline file; without a path, the built-in one.
+    pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
+        let collect = &self.settings().collect;
+        let follows = collect.listing == AUTO_LISTING;
+        let listing = if follows {
+            Listing::Hot
+        } else {
+            parse_word::<Listing>("collect.listing", &collect.listing)?
+        };
+        let limit = collect.limit;
+        if !(1..=1000).contains(&limit) {
+            let text = format!(
+                "collect.limit is {limit}: set it to a number from 1 to 1000, the most that Reddit lists"
+            );
+            return Err(CliError::Usage(text));
+        }
+        let mut pipeline = Pipeline::load(path, listing, limit)?;
+        for topic in &mut pipeline.topics {
+            topic.is_default_listing &= follows;
+        }
+        Ok(pipeline)
+    }
+
+    pub fn reddit(&self) -> Result<Reddit, CliError> {
+        let (settings, clock) = (self.reddit_settings(), self.clock.clone());
+        Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
+    }
+
+    /// Returns the client that looks up posts by id.
+    pub async fn reddit_lookup(&self, source: SourceKind) -> Result<Reddit, CliError> {
+        match source {
+            SourceKind::Reddit => self.reddit(),
+            SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
+            other => Err(CliError::Usage(format!(
+                "`{other}` cannot look up posts by id: use `--source reddit` or `--source sample`"
+            ))),
+        }
+    }
+
+    /// Converts the settings in `[reddit]`.
+    pub fn reddit_settings(&self) -> RedditSettings {
+        let set = &self.settings().reddit;
+        RedditSettings {
+            auth_url: set.auth_url.clone(),
+            api_url: set.api_url.clone(),
+            client_id: set.client_id.clone(),
+            client_secret: set.client_secret.reveal().to_owned(),
+            username: set.username.clone(),
+            password: set.password.reveal().to_owned(),
+            client: ClientSettings {
+                user_agent: set.user_agent.clone(),
+                requests_per_minute: set.requests_per_minute,
+                wait_budget: Duration::from_secs(set.wait_budget_secs),
+                tries: set.tries,
+                timeouts: Timeouts {
+                    connect: Duration::from_secs(set.connect_timeout_secs),
+                    read: Duration::from_secs(set.read_timeout_secs),
+                    total: Duration::from_secs(set.total_timeout_secs),
+                },
+            },
+        }
+    }
+
+    /// Returns the concurrency, overlap and page cap of `collect`.
+    pub fn read_options(&self) -> ReadOptions {
+        let set = &self.settings().collect;
+        ReadOptions {
+            concurrency: set.concurrency,
+            overlap: Duration::from_secs(set.overlap_secs),
+            page_cap: set.page_cap,
+            time_range: None,
+        }
+    }
+
+    /// Converts the settings for every source.
+    pub fn source_settings(&self) -> SourceSettings {
+        let set = &self.settings().arctic_shift;
+        let reddit = self.reddit_settings();
+        SourceSettings {
+            arctic_shift: ArcticShiftSettings {
+                api_url: set.api_url.clone(),
+                client: ClientSettings {
+                    requests_per_minute: set.requests_per_minute,
+                    wait_budget: Duration::from_secs(set.wait_budget_secs),
+                    ..reddit.client.clone()
+                },
+            },
+            reddit,
+        }
+    }
+
+    /// Returns the label set of a pipeline in the mode from the flag or the setting. A classifier's own labels replace
+    /// those of the pipeline, unless they are the same.
+    pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
+        let classifier = self.classifier(flags);
+        if let Some((name, head)) = &classifier {
+            set = model::classifier_label_set(name, head, set);
+        }
+        let mode = flags
+            .mode
+            .as_deref()
+            .unwrap_or(&self.settings().classify.mode);
+        if !mode.is_empty() {
+            let mode = parse_word::<Mode>("mode", mode)?;
+            if set.fitted.is_some() && mode != set.mode {
+                return Err(CliError::Usage(format!(
+                    "the label set `{}` was fitted in mode {}, and mode {mode} is set: leave the mode out",
+                    set.name, set.mode
+                )));
+            }
+            set.mode = mode;
+        }
+        if set.mode == Mode::Raw && classifier.is_none() {
+            return Err(CliError::Usage(
+                "mode raw returns the logits of a classifier, but the model is not a classifier: use single or multi"
+                    .into(),
+            ));
+        }
+        Ok(set)
+    }
+
+    /// Returns the options for labelling the backlog, from the settings.
+    pub fn backlog_options(&self) -> classify::Options {
+        let set = &self.settings().classify;
+        Options {
+            lease: Duration::from_secs(set.lease_secs),
+            max_attempts: set.max_attempts,
+            limit: None,
+            retry_failed: false,
+            watch: false,
+            make_current: MakeCurrent::IfNone,
+            settings: RunSettings::default(),
+        }
+    }
+}
+
+impl RunFlags {
+    /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
+    /// kept until [`Self::write`].
+    pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
+        let Some(path) = &self.run_json else {
+            return Ok(());
+        };
+        setup.check_not_database(path)?;
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map(drop).map_err(|error| {
+            let path = path.display();
+            CliError::Usage(format!(
+                "cannot write `{path}`: {error}; correct --run-json"
+            ))
+        })
+    }
+
+    /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
+    pub fn write(&self, context: &Context) -> Result<(), CliError> {
+        let Some(path) = &self.run_json else {
+            return Ok(());
+        };
+        let text = match context.records().as_slice() {
+            [one] => format!("{:#}\n", json!(one)),
+            several => format!("{:#}\n", json!(several)),
+        };
+        let written = match atomic_file::write(path, &text, IfExists::Replace) {
+            // The file may be writable although its folder is not.
+            Err(error) if !atomic_file::is_full(&error) => std::fs::write(path, text),
+            written => written,
+        };
+        written.map_err(CliError::writing(path))
+    }
+}
+
+/// Parses a flag or setting that is one of a few words.
+pub fn parse_word<T>(what: &str, text: &str) -> Result<T, CliError>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let wrong = |error: T::Err| CliError::Usage(format!("{what}: {error}"));
+    text.parse().map_err(wrong)
+}
+
+/// Converts an environment variable to text. Returns `None` if it is not UTF-8.
+fn utf8_variable(
+    (name, value): (std::ffi::OsString, std::ffi::OsString),
+) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, value.into_string().ok()?))
+}
+
+/// Runs blocking work on another thread, so that signals are still handled.
+pub async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+) -> Result<T, CliError> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    // The error can only be a panic, because nothing aborts the task. A panic is a bug, so it is propagated.
+    ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
