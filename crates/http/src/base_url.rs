@@ -6,17 +6,25 @@ use reqwest::Url;
 
 use topicmill_core::redact_url;
 
-/// A rejected base URL with its secrets redacted, and the reason.
-pub type InvalidUrl = (String, String);
+/// A rejected base URL.
+#[derive(Debug, thiserror::Error)]
+#[error("`{redacted}`: {reason}")]
+pub struct InvalidUrl {
+    redacted: String,
+    reason: String,
+}
 
 /// Parses a base URL: `https`, or plain `http` to this machine.
 ///
 /// `danger` is inserted into the error about plain `http`, such as `"would send the secret unencrypted, and "`.
 ///
 /// # Errors
-/// The redacted URL, and the reason for its rejection.
+/// Returns [`InvalidUrl`].
 pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
-    let reject = |reason: &str| (redact_url(text), reason.to_owned());
+    let reject = |reason: &str| InvalidUrl {
+        redacted: redact_url(text),
+        reason: reason.to_owned(),
+    };
     let url = Url::parse(text).map_err(|error| reject(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(reject("it contains a user name or password"));
@@ -77,15 +85,17 @@ mod tests {
         ] {
             assert!(base_url(bad, "").is_err(), "{bad}");
         }
-        let (_, reason) = base_url("http://10.0.0.1", "would be read, and ").unwrap_err();
+        let reject = |url: &str| {
+            base_url(url, "would be read, and ")
+                .unwrap_err()
+                .to_string()
+        };
+        let plain = reject("http://10.0.0.1");
         assert!(
-            reason.contains("would be read, and is only allowed"),
-            "{reason}"
+            plain.contains("would be read, and is only allowed"),
+            "{plain}"
         );
-        let (url, reason) = base_url("https://me:hunter2@a.example", "").unwrap_err();
-        assert!(
-            !format!("{url} {reason}").contains("hunter2"),
-            "{url} {reason}"
-        );
+        let secret = reject("https://me:hunter2@a.example");
+        assert!(!secret.contains("hunter2"), "{secret}");
     }
 }

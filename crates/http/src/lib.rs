@@ -17,7 +17,7 @@ pub mod response;
 pub mod shared_quota;
 mod traffic;
 
-pub use base_url::{append_path, base_url, is_loopback};
+pub use base_url::{InvalidUrl, append_path, base_url, is_loopback};
 pub use client::{ClientSettings, HttpError, PoliteClient, Site, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
 pub use response::{HttpResponse, ResponseClass, retry_after};

@@ -60,13 +60,10 @@ impl ArcticShift {
     /// # Errors
     /// Returns an error for an invalid setting; the message names it and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
-        let mut search_url =
-            topicmill_http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
-                let usual = "the default is `https://arctic-shift.photon-reddit.com`";
-                SourceError::Setting(format!(
-                    "`arctic_shift.api_url` is `{url}`: {reason}; {usual}"
-                ))
-            })?;
+        let mut search_url = topicmill_http::base_url(&settings.api_url, "").map_err(|error| {
+            let usual = "the default is `https://arctic-shift.photon-reddit.com`";
+            SourceError::Setting(format!("`arctic_shift.api_url` is {error}; {usual}"))
+        })?;
         let mut client = settings.client.clone();
         if client.requests_per_minute == 0 {
             let setting = "arctic_shift.requests_per_minute";

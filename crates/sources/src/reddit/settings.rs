@@ -79,9 +79,8 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
     let danger = "would send the secret and the token unencrypted, and ";
     let usual = "the defaults are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
-    topicmill_http::base_url(text, danger).map_err(|(url, reason)| {
-        SourceError::Setting(format!("`{setting}` is `{url}`: {reason}; {usual}"))
-    })
+    topicmill_http::base_url(text, danger)
+        .map_err(|error| SourceError::Setting(format!("`{setting}` is {error}; {usual}")))
 }
 
 /// Checks a user agent against the format that Reddit requires.
