@@ -34,7 +34,7 @@
 //! - `config`: the settings. `pipeline_file`: parses topics, labels and schedules.
 //! - `pipeline`: runs the stages and records each run. `schedule`: scheduled runs, each executed once across machines.
 //! - `collect`: fetches posts into the store. `purge`: deletes posts. `worker`: the context of a stage.
-//! - `classify`: claims, scores and writes the backlog. `files`: scores files without a database.
+//! - `classify`: claims, scores and writes the backlog. `score_files`: scores files without a database.
 //! - `engines`: opens engines from settings. `hub`: downloads model folders. `gpu`: checks that a
 //!   model is on its GPU.
 //! - `export`: writes labelled posts as a data set. `report_files`: writes a report as files. `backup`: copies a SQLite
@@ -78,7 +78,6 @@ pub mod collect;
 pub mod config;
 pub mod engines;
 pub mod export;
-pub mod files;
 pub mod gpu;
 pub mod hub;
 pub mod metrics;
@@ -88,5 +87,6 @@ pub mod purge;
 pub mod report_files;
 pub mod run;
 pub mod schedule;
+pub mod score_files;
 pub mod status;
 pub mod telemetry;

@@ -1,4 +1,4 @@
-//! The context of a command: the effective settings, and the store, pipeline, sources and models created from them.
+//! Holds what every command shares: the effective settings, and the store, pipeline, sources and models created from them.
 
 mod model;
 
@@ -40,7 +40,7 @@ const AUTO_LISTING: &str = "auto";
 
 /// Settings and resources that every command shares.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct App {
     pub loaded: Loaded,
     pub clock: SharedClock,
     pub log_format: LogFormat,
@@ -91,7 +91,7 @@ impl CurrentFlags {
     }
 }
 
-impl Setup {
+impl App {
     /// Reads the settings and starts logging.
     pub fn load(global: &Global) -> Result<Self, CliError> {
         let (url, format) = (global.database.clone(), global.log_format.clone());
@@ -378,11 +378,11 @@ impl Setup {
 impl RunFlags {
     /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
     /// kept until [`Self::write`].
-    pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
+    pub fn check(&self, app: &App) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
-        setup.check_not_database(path)?;
+        app.check_not_database(path)?;
         let opened = File::options().append(true).create(true).open(path);
         opened.map(drop).map_err(|error| {
             let path = path.display();

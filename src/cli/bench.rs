@@ -9,8 +9,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::app::{App, ModelFlags, PipelineFlags, run_blocking};
 use super::output::Printout;
-use super::setup::{ModelFlags, PipelineFlags, Setup, run_blocking};
 use super::{CliError, Exit, OutputFormat, output};
 use crate::engines::{ModelChoice, OpenedModel};
 use crate::gpu::memory_used_mib;
@@ -101,17 +101,17 @@ struct BatchSize {
 }
 
 impl Bench {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let texts = match &self.texts {
             Some(path) => read_texts(path, self.posts as usize)?,
-            None => stored_texts(setup, self.posts).await?,
+            None => stored_texts(app, self.posts).await?,
         };
         let workload = Workload {
-            choice: setup.model_choice(&self.model)?,
-            set: setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?,
+            choice: app.model_choice(&self.model)?,
+            set: app.label_set(&self.model, app.pipeline(&self.pipeline)?.label_set)?,
             texts,
-            clock: setup.clock.clone(),
-            stop: setup.stop.clone(),
+            clock: app.clock.clone(),
+            stop: app.stop.clone(),
         };
         run_blocking(move || workload.run(self.format)).await
     }
@@ -363,14 +363,14 @@ fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
 }
 
 /// Reads up to `most` distinct texts of stored posts, at random.
-async fn stored_texts(setup: &Setup, most: u32) -> Result<Vec<String>, CliError> {
+async fn stored_texts(app: &App, most: u32) -> Result<Vec<String>, CliError> {
     // Without a label set, no text counts as labelled.
     let any = ExistingTarget {
         model: None,
         label_set: None,
         hypotheses: Vec::new(),
     };
-    let store = setup.store(Access::ReadOnly).await?;
+    let store = app.store(Access::ReadOnly).await?;
     let sample = store.labels().estimate_work(&any, most).await?.sample;
     store.close().await?;
     if sample.is_empty() {

@@ -3,9 +3,9 @@
 use clap::Args;
 use serde_json::json;
 
+use super::app::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::metrics::MetricsFlags;
-use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
-use super::{CliError, Exit, OutputFormat, Setup, backlog, output};
+use super::{App, CliError, Exit, OutputFormat, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
 use topicmill_core::labels::hypothesis::Pass;
@@ -64,32 +64,32 @@ pub enum Select {
 }
 
 impl Classify {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        let pipeline = setup.pipeline(&self.pipeline)?;
-        let set = setup.label_set(&self.model, pipeline.label_set)?;
+        let pipeline = app.pipeline(&self.pipeline)?;
+        let set = app.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
-            let models = setup.models(&self.model)?;
-            let store = setup.store(Access::ReadOnly).await?;
+            let models = app.models(&self.model)?;
+            let store = app.store(Access::ReadOnly).await?;
             let (folder, asked) = (models.large.folder(), self.current.make_current());
             let set = backlog::fitted_or_given(&store, folder, &set, asked).await?;
             let pass = Pass::of(&folder.kind, &set);
-            let (missing, cost) = classify::dry_run(&store, &setup.clock, models, &set).await?;
+            let (missing, cost) = classify::dry_run(&store, &app.clock, models, &set).await?;
             output::print_wrapped_table(&table(pass, &missing, &cost), self.format)?;
             return Ok(Exit::Done);
         }
-        let mut engines = setup.engines(&self.model)?;
-        setup.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
+        let mut engines = app.engines(&self.model)?;
+        app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
             watch: self.watch,
             make_current: self.current.make_current(),
-            ..setup.backlog_options()
+            ..app.backlog_options()
         };
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Existing).await?);
-        let metrics = self.metrics.start(setup).await?;
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Existing).await?);
+        let metrics = self.metrics.start(app).await?;
         let labelled = backlog::label(&context, engines, &set, &options).await;
         if let Some(metrics) = metrics {
             metrics.close().await;
@@ -97,7 +97,7 @@ impl Classify {
         self.record.write(&context)?;
         context.store.close().await?;
         if matches!(labelled, Ok(Exit::Done)) {
-            setup.log_default_pipeline(&self.pipeline, self.current.make_current());
+            app.log_default_pipeline(&self.pipeline, self.current.make_current());
         }
         labelled
     }

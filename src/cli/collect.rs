@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::setup::{PipelineFlags, RunFlags, Setup};
+use super::app::{App, PipelineFlags, RunFlags};
 use super::time_range::parse_range;
 use super::{CliError, Exit, collect_summary};
 use crate::collect::{ReadOptions, TimeRange};
@@ -58,12 +58,12 @@ pub struct CollectFlags {
 }
 
 impl Collect {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let pipeline = setup.pipeline(&self.pipeline)?;
-        let collector = Collector::prepare(setup, &pipeline, &self.flags).await?;
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Create).await?);
-        let collected = collector.run(setup, &context).await;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let pipeline = app.pipeline(&self.pipeline)?;
+        let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Create).await?);
+        let collected = collector.run(app, &context).await;
         self.record.write(&context)?;
         context.store.close().await?;
         collected
@@ -80,7 +80,7 @@ pub struct Collector {
 impl Collector {
     /// Checks the flags and opens the source. No request is sent yet.
     pub async fn prepare(
-        setup: &Setup,
+        app: &App,
         pipeline: &Pipeline,
         flags: &CollectFlags,
     ) -> Result<Self, CliError> {
@@ -102,11 +102,11 @@ impl Collector {
         let time_range = parse_range(
             flags.since.as_deref(),
             flags.until.as_deref(),
-            setup.clock.now(),
+            app.clock.now(),
         )?;
         check_time_range(kind, listing, time_range)?;
         let source =
-            topicmill_sources::open(kind, setup.source_settings(), setup.clock.clone()).await?;
+            topicmill_sources::open(kind, app.source_settings(), app.clock.clone()).await?;
         check_order(kind, listing, &pipeline)?;
         let topics = pipeline.reads();
         Ok(Self {
@@ -117,13 +117,13 @@ impl Collector {
     }
 
     /// Collects posts with a progress bar, logs a summary, and returns the exit code.
-    pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
+    pub async fn run(&self, app: &App, context: &Context) -> Result<Exit, CliError> {
         let topics = &self.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
-        let store_author = setup.settings().collect.store_author;
+        let store_author = app.settings().collect.store_author;
         let options = ReadOptions {
             time_range: self.time_range,
-            ..setup.read_options()
+            ..app.read_options()
         };
         let collected = context
             .collect(&*self.source, topics, options, store_author, &|n| {

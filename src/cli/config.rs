@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::config::is_secret;
 use topicmill_core::redact_url;
 
@@ -27,7 +27,7 @@ pub enum Config {
 }
 
 impl Config {
-    pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub fn run(self, app: &App) -> Result<Exit, CliError> {
         let Self::Show { origin, format } = self;
         let shown = |key: &str, value: &str| match key {
             _ if value.is_empty() => String::new(),
@@ -37,7 +37,7 @@ impl Config {
         };
         let columns = ["setting", "value"].into_iter();
         let columns = columns.chain(origin.then_some("origin"));
-        let rows = setup.loaded.values.iter().map(|(key, (value, from))| {
+        let rows = app.loaded.values.iter().map(|(key, (value, from))| {
             let shown = shown(key, value);
             if origin {
                 json!([key, shown, from.to_string()])

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::pipeline::WRITTEN_BY;
 use topicmill_store::{Access, Info, Table};
 
@@ -93,10 +93,10 @@ pub enum Db {
 }
 
 impl Db {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
             Self::Create | Self::Migrate => {
-                let store = setup.store(Access::Create).await?;
+                let store = app.store(Access::Create).await?;
                 let Info {
                     url,
                     server,
@@ -107,13 +107,13 @@ impl Db {
                 store.close().await?;
             }
             Self::Backup { file, overwrite } => {
-                return maintenance::backup(setup, &file, overwrite).await;
+                return maintenance::backup(app, &file, overwrite).await;
             }
             Self::Copy { from, to, format } => return maintenance::copy(&from, &to, format).await,
-            Self::Check { format } => return maintenance::check(setup, format).await,
-            Self::Vacuum => return vacuum(setup).await,
+            Self::Check { format } => return maintenance::check(app, format).await,
+            Self::Vacuum => return vacuum(app).await,
             Self::Info { format } => {
-                let store = setup.store(Access::ReadOnly).await?;
+                let store = app.store(Access::ReadOnly).await?;
                 let written_by = store.meta(WRITTEN_BY).await?;
                 let table = info_table(&store.info().await?, written_by.as_deref());
                 output::print_wrapped_table(&table, format)?;
@@ -123,8 +123,8 @@ impl Db {
     }
 }
 
-async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
-    let store = setup.store(Access::Existing).await?;
+async fn vacuum(app: &App) -> Result<Exit, CliError> {
+    let store = app.store(Access::Existing).await?;
     let rewritten = store.purging().rewrite().await?;
     store.close().await?;
     if let Some(remedy) = rewritten.remedy() {

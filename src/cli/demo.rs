@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
 use super::report::database_name;
-use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
 use topicmill_core::{SourceKind, redact_url};
@@ -26,16 +26,16 @@ pub struct Demo {
 }
 
 impl Demo {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let named = setup.loaded.values["database.url"].1 == Origin::Flag;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let named = app.loaded.values["database.url"].1 == Origin::Flag;
         let url = if named {
-            setup.settings().database.url.reveal()
+            app.settings().database.url.reveal()
         } else {
             DEMO_DATABASE
         };
-        let pipeline = setup.load_pipeline(None)?;
-        let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
-        let engines = setup.engines(&self.model)?;
+        let pipeline = app.load_pipeline(None)?;
+        let set = app.label_set(&self.model, pipeline.label_set.clone())?;
+        let engines = app.engines(&self.model)?;
         let flags = CollectFlags {
             source: SourceKind::Sample,
             topics: Vec::new(),
@@ -44,16 +44,15 @@ impl Demo {
             since: None,
             until: None,
         };
-        let collector = Collector::prepare(setup, &pipeline, &flags).await?;
-        let context =
-            setup.context(Store::open_cancellable(url, Access::Create, &setup.stop).await?);
+        let collector = Collector::prepare(app, &pipeline, &flags).await?;
+        let context = app.context(Store::open_cancellable(url, Access::Create, &app.stop).await?);
 
-        let collected = collector.run(setup, &context).await?;
-        if collected != Exit::Done || setup.stop.is_cancelled() {
+        let collected = collector.run(app, &context).await?;
+        if collected != Exit::Done || app.stop.is_cancelled() {
             return Ok(collected);
         }
-        let labelled = backlog::label(&context, engines, &set, &setup.backlog_options()).await?;
-        if setup.stop.is_cancelled() {
+        let labelled = backlog::label(&context, engines, &set, &app.backlog_options()).await?;
+        if app.stop.is_cancelled() {
             return Ok(labelled);
         }
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
@@ -61,7 +60,7 @@ impl Demo {
         let table = context.store.query(query).await?;
         let total = total(&table);
         let table = output::with_bars(&table, "agreement");
-        let report = write_report(setup, &context.store, url).await?;
+        let report = write_report(app, &context.store, url).await?;
         context.store.close().await?;
         output::print(&output::aligned_table(&table))?;
         output::print(&total)?;
@@ -86,17 +85,13 @@ fn total(table: &Table) -> String {
 
 /// Writes the report next to the database and returns its path. If the report cannot be written, for example because a
 /// different file has this name, logs a warning and returns `None`.
-async fn write_report(
-    setup: &Setup,
-    store: &Store,
-    url: &str,
-) -> Result<Option<PathBuf>, CliError> {
+async fn write_report(app: &App, store: &Store, url: &str) -> Result<Option<PathBuf>, CliError> {
     let database = match Address::parse(url)? {
         Address::File(path) => path,
         Address::Server => PathBuf::new(),
     };
     let path = database.with_file_name("report.html");
-    let now = setup.clock.now().into();
+    let now = app.clock.now().into();
     let options = ReportOptions::all_posts(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);
     match crate::report_files::write_page(&path, &page, false) {

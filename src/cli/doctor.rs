@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::setup::{ModelFlags, PipelineFlags};
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::app::{ModelFlags, PipelineFlags};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{SourceKind, Stage};
@@ -53,15 +53,15 @@ struct Finding {
 }
 
 impl Doctor {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let mut findings = vec![library(setup), model(setup), pipeline(setup)];
-        findings.extend(database(setup).await);
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let mut findings = vec![library(app), model(app), pipeline(app)];
+        findings.extend(database(app).await);
         // Listed before the model, because it may be the engine that runs the model.
-        if let Some(openvino) = openvino(setup) {
+        if let Some(openvino) = openvino(app) {
             findings.insert(1, openvino);
         }
         if self.source.traits().needs_key {
-            findings.push(credentials(setup, self.offline).await);
+            findings.push(credentials(app, self.offline).await);
         }
         let rows = findings.iter();
         let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
@@ -95,8 +95,8 @@ fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Finding {
     }
 }
 
-fn library(setup: &Setup) -> Finding {
-    let found = load_runtime(setup.library().as_deref())
+fn library(app: &App) -> Finding {
+    let found = load_runtime(app.library().as_deref())
         .map_err(CliError::from)
         .map(|runtime| {
             let cuda = if runtime.has_cuda() {
@@ -111,10 +111,10 @@ fn library(setup: &Setup) -> Finding {
 }
 
 /// Checks OpenVINO, if it is installed or the settings require it.
-fn openvino(setup: &Setup) -> Option<Finding> {
-    let set = &setup.settings().classify;
+fn openvino(app: &App) -> Option<Finding> {
+    let set = &app.settings().classify;
     let wanted = set.engine == EngineName::OpenVino.as_str() || set.precision == "bf16";
-    let found = load_openvino(setup.openvino().as_deref());
+    let found = load_openvino(app.openvino().as_deref());
     if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
         return None;
     }
@@ -140,10 +140,10 @@ fn library_origin(by: FoundBy, setting: &str) -> String {
     }
 }
 
-fn model(setup: &Setup) -> Finding {
+fn model(app: &App) -> Finding {
     // Open a session, because only that shows that the graph is intact.
     let flags = ModelFlags::default();
-    let found = setup
+    let found = app
         .model_choice(&flags)
         .and_then(|choice| Ok(choice.open_one(choice.devices[0])?));
     finding(
@@ -164,13 +164,13 @@ fn model(setup: &Setup) -> Finding {
     )
 }
 
-fn pipeline(setup: &Setup) -> Finding {
+fn pipeline(app: &App) -> Finding {
     let flags = PipelineFlags { pipeline: None };
-    let found = setup.pipeline(&flags).map(|pipeline| {
-        let file = setup.pipeline_path(&flags).map_or_else(
+    let found = app.pipeline(&flags).map(|pipeline| {
+        let file = app.pipeline_path(&flags).map_or_else(
             || "built in".to_owned(),
             |path| {
-                let origin = &setup.loaded.values["pipeline"].1;
+                let origin = &app.loaded.values["pipeline"].1;
                 format!("{}, as set in {origin}", path.display())
             },
         );
@@ -183,8 +183,8 @@ fn pipeline(setup: &Setup) -> Finding {
 }
 
 /// Checks the database, and says what limited its latest runs.
-async fn database(setup: &Setup) -> Vec<Finding> {
-    let url = setup.settings().database.url.reveal();
+async fn database(app: &App) -> Vec<Finding> {
+    let url = app.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
         // SQLite returns the same error for a missing file and for an unreadable one.
         Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
@@ -237,14 +237,14 @@ fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 
-async fn credentials(setup: &Setup, offline: bool) -> Finding {
+async fn credentials(app: &App, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
-    if setup.settings().reddit.client_id.is_empty() {
+    if app.settings().reddit.client_id.is_empty() {
         let detail = "set client_id, client_secret and user_agent in [reddit], see docs/collect.md; \
                       `collect --source arctic-shift` needs no credentials";
         return missing(WHAT, Some(Exit::Policy), detail.into());
     }
-    let reddit = match setup.reddit() {
+    let reddit = match app.reddit() {
         Ok(reddit) => reddit,
         Err(error) => return finding(WHAT, Err(error)),
     };
@@ -253,17 +253,17 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
     }
     // As `collect` would, request a token and then a subreddit: here, the first of the built-in topics.
     let response = async {
-        let subreddit = &setup.load_pipeline(None)?.topics[0].subreddits[0];
+        let subreddit = &app.load_pipeline(None)?.topics[0].subreddits[0];
         Ok(reddit.check_credentials(subreddit).await?)
     };
     let response: Result<Credentials, CliError> = response.await;
     finding(
         WHAT,
-        response.map(|credentials| describe_credentials(&credentials, setup)),
+        response.map(|credentials| describe_credentials(&credentials, app)),
     )
 }
 
-fn describe_credentials(credentials: &Credentials, setup: &Setup) -> String {
+fn describe_credentials(credentials: &Credentials, app: &App) -> String {
     let who = if credentials.account {
         "the account of reddit.username"
     } else {
@@ -272,7 +272,7 @@ fn describe_credentials(credentials: &Credentials, setup: &Setup) -> String {
     let quota = match credentials.quota {
         None => "the API reports no quota".to_owned(),
         Some(quota) => {
-            let until = quota.resets_at.as_datetime() - setup.clock.now();
+            let until = quota.resets_at.as_datetime() - app.clock.now();
             format!(
                 "quota: {:.0} of {:.0} requests left for the next {} s",
                 quota.remaining,

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 
 use super::output::thousands;
-use super::{CliError, Exit, Setup};
+use super::{App, CliError, Exit};
 use crate::telemetry::Progress;
 use topicmill_store::{DropTarget, Store};
 
@@ -26,7 +26,7 @@ pub struct DropFlags {
 ///
 /// Rows are deleted in batches, so a signal can leave the drop unfinished; running the command again continues it.
 pub async fn run(
-    setup: &Setup,
+    app: &App,
     store: &Store,
     what: DropTarget,
     name: &str,
@@ -35,7 +35,7 @@ pub async fn run(
 ) -> Result<Exit, CliError> {
     let dependents = store
         .labels()
-        .dependents(what, setup.clock.now().into())
+        .dependents(what, app.clock.now().into())
         .await?;
     if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
@@ -71,7 +71,7 @@ pub async fn run(
     }
     let bar = Progress::counter("drop", "rows");
     loop {
-        if setup.stop.is_cancelled() {
+        if app.stop.is_cancelled() {
             return Ok(warn_partial(name));
         }
         match store.labels().drop_labels(what).await? {
@@ -85,7 +85,7 @@ pub async fn run(
     };
     if model.is_some() || !hypotheses.is_empty() {
         for first in 0..=u8::MAX {
-            if setup.stop.is_cancelled() {
+            if app.stop.is_cancelled() {
                 return Ok(warn_partial(name));
             }
             bar.add(store.labels().drop_logits(model, hypotheses, first).await?);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::labels::{no_labels_yet, selected_labels};
 use super::time_range::parse_times;
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
 use topicmill_core::Mode;
@@ -115,7 +115,7 @@ enum ExportFormat {
 }
 
 impl Export {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
                 "an export cannot go to stdout: use a file or a folder instead of `-`; `topicmill sql --format csv` \
@@ -123,9 +123,9 @@ impl Export {
                     .into(),
             ));
         }
-        setup.check_not_database(&self.out)?;
+        app.check_not_database(&self.out)?;
         if matches!(self.format, Some(ExportFormat::LabelStudio)) {
-            return self.export_tasks(setup).await;
+            return self.export_tasks(app).await;
         }
         if self.limit.is_some() || self.random_share.is_some() {
             return Err(CliError::Usage(
@@ -139,9 +139,9 @@ impl Export {
             let usage = "--bom and --safe-csv need CSV: leave them out, or add --format csv";
             return Err(CliError::Usage(usage.to_owned()));
         }
-        let store = setup.store(Access::ReadOnly).await?;
-        let subject = self.subject(setup, &store).await?;
-        let filters = self.filters(setup, &subject)?;
+        let store = app.store(Access::ReadOnly).await?;
+        let subject = self.subject(app, &store).await?;
+        let filters = self.filters(app, &subject)?;
         let destination = Destination {
             path: self.out.clone(),
             format,
@@ -153,16 +153,16 @@ impl Export {
         let reconciled_at = if format.is_some() {
             None
         } else {
-            let attempts = setup.settings().classify.max_attempts;
+            let attempts = app.settings().classify.max_attempts;
             let state = store
                 .status()
-                .labelling_state(attempts, setup.clock.now().into());
+                .labelling_state(attempts, app.clock.now().into());
             state.await?.reconciled_at
         };
         let terms = Terms {
-            allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
+            allow_superuser: self.allow_superuser || app.settings().database.allow_superuser,
             reconciled_at,
-            stop: setup.stop.clone(),
+            stop: app.stop.clone(),
         };
         let progress = Progress::counter("export", "posts");
         let on_rows = move |rows| progress.add(rows);
@@ -213,9 +213,9 @@ impl Export {
         })
     }
 
-    async fn subject(&self, setup: &Setup, store: &Store) -> Result<Subject, CliError> {
+    async fn subject(&self, app: &App, store: &Store) -> Result<Subject, CliError> {
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
-        let found = selected_labels(setup, store, word, model).await?;
+        let found = selected_labels(app, store, word, model).await?;
         let (target, set) = found.ok_or_else(no_labels_yet)?;
         if self.vectors && !store.computed().has_vectors(target.model).await? {
             return Err(CliError::Usage(
@@ -232,7 +232,7 @@ impl Export {
         })
     }
 
-    fn filters(&self, setup: &Setup, subject: &Subject) -> Result<Filters, CliError> {
+    fn filters(&self, app: &App, subject: &Subject) -> Result<Filters, CliError> {
         let labels = &subject.set.labels;
         let mut slugs = Vec::new();
         for word in &self.label {
@@ -256,7 +256,7 @@ impl Export {
                 "--min-score {score} is not a score: use a number from 0 to 1"
             )));
         }
-        let now = setup.clock.now();
+        let now = app.clock.now();
         let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
         if let (Some(since), Some(until)) = (since, until)
             && since >= until

@@ -11,7 +11,7 @@ use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextErro
 use crate::atomic_file::is_full;
 use crate::classify::BacklogError;
 use crate::engines::EnginesError;
-use crate::files::FilesError;
+use crate::score_files::FilesError;
 
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
 
+use super::app::{App, PipelineFlags, RunFlags};
 use super::purge::read_ids;
-use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::collect::RefillPlan;
 use crate::pipeline::ImportOrder;
@@ -114,10 +114,10 @@ impl ImportFormat {
 }
 
 impl Import {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let pipeline = setup.pipeline(&self.pipeline)?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let pipeline = app.pipeline(&self.pipeline)?;
         if self.format == Some(ImportFormat::Ids) {
-            return self.refill(setup, &pipeline.topics).await;
+            return self.refill(app, &pipeline.topics).await;
         }
         if self.refresh || self.source.is_some() {
             let text = "--refresh and --source need --format ids";
@@ -139,14 +139,14 @@ impl Import {
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
         }
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Create).await?);
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Create).await?);
         let order = ImportOrder {
             files: &self.files,
             reading: &reading,
             topics: &pipeline.topics,
             topics_from_subreddits: self.topics_from_subreddits,
-            store_author: setup.settings().collect.store_author,
+            store_author: app.settings().collect.store_author,
             again: self.again,
         };
         let bar = Progress::bytes("import", bytes);
@@ -161,7 +161,7 @@ impl Import {
     }
 
     /// Looks up the posts whose ids are in the files and stores them.
-    async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
+    async fn refill(self, app: &App, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
             || self.topics_from_subreddits
             || self.all_subreddits
@@ -179,9 +179,9 @@ impl Import {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let source = self.source.unwrap_or(SourceKind::Reddit);
-        let reddit = setup.reddit_lookup(source).await?;
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Create).await?);
+        let reddit = app.reddit_lookup(source).await?;
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
         let progress = |n| bar.add(n);
         let plan = RefillPlan {
@@ -190,7 +190,7 @@ impl Import {
             topics,
             progress: &progress,
         };
-        let store_author = setup.settings().collect.store_author;
+        let store_author = app.settings().collect.store_author;
         let refilled = context.refill(&plan, &reddit, store_author).await;
         drop(bar);
         self.record.write(&context)?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::{CliError, Setup};
+use super::{App, CliError};
 use crate::metrics::{self, Listening};
 use topicmill_store::Access;
 
@@ -27,15 +27,15 @@ impl MetricsFlags {
     }
 
     /// Serves metrics until the result is dropped. The database must exist.
-    pub async fn start(&self, setup: &Setup) -> Result<Option<Listening>, CliError> {
+    pub async fn start(&self, app: &App) -> Result<Option<Listening>, CliError> {
         let Some(listen) = &self.metrics_listen else {
             return Ok(None);
         };
         let listen = parse_address(listen)?;
         // A separate store, so that a scrape never blocks the work.
-        let store = setup.store(Access::ReadOnly).await?;
-        let (metrics, clock) = (setup.metrics.clone(), setup.clock.clone());
-        let most = setup.settings().classify.max_attempts;
+        let store = app.store(Access::ReadOnly).await?;
+        let (metrics, clock) = (app.metrics.clone(), app.clock.clone());
+        let most = app.settings().classify.max_attempts;
         let listening = metrics::serve(listen, metrics, store, clock, most).await?;
         tracing::info!("serving metrics at http://{}/metrics", listening.address);
         Ok(Some(listening))

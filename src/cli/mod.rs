@@ -2,8 +2,9 @@
 //!
 //! Data goes to stdout, everything else to stderr. A command parses flags, calls the other modules, prepares and prints
 //! the result, and returns an exit code (`error`). What several commands need (settings, store,
-//! pipeline, model) is created in `setup`.
+//! pipeline, model) is created in `app`.
 
+mod app;
 mod backlog;
 mod bench;
 mod classify;
@@ -19,7 +20,6 @@ mod error;
 mod export;
 mod hints;
 mod import;
-mod install;
 mod labels;
 mod metrics;
 mod model;
@@ -45,9 +45,9 @@ use std::panic::AssertUnwindSafe;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::app::App;
 pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
-use self::setup::Setup;
 use crate::telemetry::LogFormat;
 use topicmill_core::redact_url;
 use topicmill_store::is_cancelled;
@@ -137,7 +137,7 @@ enum Command {
     /// Check the installation, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Install ONNX Runtime and the default model
-    Setup(install::Install),
+    Setup(setup::Setup),
     /// Create, upgrade, back up, check, copy or inspect the database
     #[command(subcommand)]
     Db(db::Db),
@@ -235,24 +235,24 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     if let Command::Completions(command) = cli.command {
         return command.run();
     }
-    let setup = Setup::load(&cli.global)?;
-    *log_format = setup.log_format;
+    let app = App::load(&cli.global)?;
+    *log_format = app.log_format;
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| {
         CliError::Message(Exit::Partial, format!("cannot start the runtime: {error}"))
     })?;
     let exit = runtime.block_on(async {
-        let signals = signals::watch(&setup.stop, &setup.clock);
+        let signals = signals::watch(&app.stop, &app.clock);
         let ended = if cli.command.drains() {
             tokio::select! {
-                ended = dispatch(cli.command, &setup) => ended,
-                never = signals.mark_responsive(&setup.stop) => match never {},
+                ended = dispatch(cli.command, &app) => ended,
+                never = signals.mark_responsive(&app.stop) => match never {},
             }
         } else {
             // Nothing to finish: drop the command.
             tokio::select! {
-                ended = dispatch(cli.command, &setup) => ended,
-                () = setup.stop.cancelled() => Ok(Exit::Done),
+                ended = dispatch(cli.command, &app) => ended,
+                () = app.stop.cancelled() => Ok(Exit::Done),
             }
         };
         match (ended, signals.exit()) {
@@ -270,28 +270,28 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     exit
 }
 
-async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
+async fn dispatch(command: Command, app: &App) -> Result<Exit, CliError> {
     match command {
-        Command::Demo(command) => command.run(setup).await,
-        Command::Collect(command) => command.run(setup).await,
-        Command::Import(command) => command.run(setup).await,
-        Command::Classify(command) => command.run(setup).await,
-        Command::Labels(command) => command.run(setup).await,
-        Command::Score(command) => command.run(setup).await,
-        Command::Bench(command) => command.run(setup).await,
-        Command::Run(command) => command.run(setup).await,
-        Command::Schedule(command) => command.run(setup).await,
-        Command::Purge(command) => command.run(setup).await,
-        Command::Sql(command) => command.run(setup).await,
-        Command::Export(command) => command.run(setup).await,
-        Command::Report(command) => command.run(setup).await,
-        Command::Serve(command) => command.run(setup).await,
-        Command::Status(command) => command.run(setup).await,
-        Command::Model(command) => command.run(setup).await,
-        Command::Doctor(command) => command.run(setup).await,
-        Command::Setup(command) => command.run(setup).await,
-        Command::Db(command) => command.run(setup).await,
-        Command::Config(command) => command.run(setup),
+        Command::Demo(command) => command.run(app).await,
+        Command::Collect(command) => command.run(app).await,
+        Command::Import(command) => command.run(app).await,
+        Command::Classify(command) => command.run(app).await,
+        Command::Labels(command) => command.run(app).await,
+        Command::Score(command) => command.run(app).await,
+        Command::Bench(command) => command.run(app).await,
+        Command::Run(command) => command.run(app).await,
+        Command::Schedule(command) => command.run(app).await,
+        Command::Purge(command) => command.run(app).await,
+        Command::Sql(command) => command.run(app).await,
+        Command::Export(command) => command.run(app).await,
+        Command::Report(command) => command.run(app).await,
+        Command::Serve(command) => command.run(app).await,
+        Command::Status(command) => command.run(app).await,
+        Command::Model(command) => command.run(app).await,
+        Command::Doctor(command) => command.run(app).await,
+        Command::Setup(command) => command.run(app).await,
+        Command::Db(command) => command.run(app).await,
+        Command::Config(command) => command.run(app),
         Command::Completions(_) => unreachable!("handled before the settings are loaded"),
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::drop_labels::{self, DropFlags};
 use super::labels::{model_display_name, named_model};
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use crate::hub::{Hub, PullError};
 use topicmill_score::ModelFolder;
@@ -78,24 +78,24 @@ pub struct Pull {
 }
 
 impl Model {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
             Self::List { format } => {
-                output::print_table(&model_table(setup), format)?;
+                output::print_table(&model_table(app), format)?;
                 Ok(Exit::Done)
             }
             Self::Info(info) => info.run(),
-            Self::Verify(verify) => verify.run(setup).await,
-            Self::Pull(pull) => pull.run(setup).await,
+            Self::Verify(verify) => verify.run(app).await,
+            Self::Pull(pull) => pull.run(app).await,
             Self::Drop { model, flags } => {
-                let store = setup.store(Access::Existing).await?;
+                let store = app.store(Access::Existing).await?;
                 let models = store.labels().models().await?;
                 let (id, row) = named_model(&models, &model)?;
                 let (what, name) = (
                     DropTarget::Model(*id),
                     format!("the model {}", model_display_name(row)),
                 );
-                let ended = drop_labels::run(setup, &store, what, &name, &[], &flags).await;
+                let ended = drop_labels::run(app, &store, what, &name, &[], &flags).await;
                 store.close().await?;
                 ended
             }
@@ -104,8 +104,8 @@ impl Model {
 }
 
 /// Lists the model folders, one row each.
-fn model_table(setup: &Setup) -> Table {
-    let used = find_model(&setup.settings().classify.model);
+fn model_table(app: &App) -> Table {
+    let used = find_model(&app.settings().classify.model);
     let mut places = vec![PathBuf::from(MODELS_FOLDER)];
     places.extend(used.parent().map(Path::to_owned));
     let mut folders: Vec<PathBuf> = places
@@ -155,14 +155,14 @@ fn model_table(setup: &Setup) -> Table {
 }
 
 impl Pull {
-    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    async fn run(self, app: &App) -> Result<Exit, CliError> {
         let name = self.repo.rsplit('/').next().unwrap_or_default();
         let to = self
             .to
             .unwrap_or_else(|| Path::new(MODELS_FOLDER).join(name));
         let precision = self.precision.filter(|precision| precision != "auto");
         let endpoint = text_variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
-        let hub = Hub::new(&endpoint, token(), setup.clock.clone())?;
+        let hub = Hub::new(&endpoint, token(), app.clock.clone())?;
         hub.pull(&self.repo, &self.revision, precision.as_deref(), &to)
             .await?;
         drop(hub);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::setup::{RunFlags, Setup};
+use super::app::{App, RunFlags};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan};
 use crate::telemetry::Progress;
@@ -104,9 +104,9 @@ pub struct Purge {
 }
 
 impl Purge {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let ids = self.ids.as_deref().map(read_ids).transpose()?;
-        let hours = setup.settings().collect.retention_hours;
+        let hours = app.settings().collect.retention_hours;
         let retention = self.retention.map(|given| given.unwrap_or(hours));
         if retention == Some(0) {
             let why = "collect.retention_hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
@@ -125,10 +125,10 @@ impl Purge {
         };
         let reddit = match plan.check {
             None => None,
-            Some(_) => Some(setup.reddit_lookup(self.source).await?),
+            Some(_) => Some(app.reddit_lookup(self.source).await?),
         };
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Existing).await?);
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
         let on_checked = |posts| bar.add(posts);
         let purged = context.purge(&plan, reddit.as_ref(), &on_checked).await;

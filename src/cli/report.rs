@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::labels::selected_labels;
 use super::time_range::parse_times;
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, Report as Numbers, ReportOptions};
 use topicmill_store::Access;
@@ -57,18 +57,18 @@ pub struct Report {
 }
 
 impl Report {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let now = setup.clock.now();
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let now = app.clock.now();
         let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
         if since.is_some_and(|since| since >= until.unwrap_or(now.into())) {
             let usage = "--since is not before --until, or not in the past, so no post can match";
             return Err(CliError::Usage(usage.to_owned()));
         }
-        setup.check_not_database(&self.out)?;
-        let store = setup.store(Access::ReadOnly).await?;
+        app.check_not_database(&self.out)?;
+        let store = app.store(Access::ReadOnly).await?;
         let options = ReportOptions {
             subject: selected_labels(
-                setup,
+                app,
                 &store,
                 self.label_set.as_deref(),
                 self.model.as_deref(),
@@ -76,12 +76,12 @@ impl Report {
             .await?,
             since,
             until,
-            database: database_name(setup.settings().database.url.reveal()),
+            database: database_name(app.settings().database.url.reveal()),
             now: now.into(),
         };
         let numbers = report::gather(&store, &options).await?;
         store.close().await?;
-        if setup.stop.is_cancelled() {
+        if app.stop.is_cancelled() {
             return Ok(Exit::Done);
         }
         let page = report::render_page(&numbers);

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
+use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::collect::{CollectFlags, Collector};
-use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit, backlog};
 use crate::classify::Options;
 use topicmill_store::Access;
@@ -28,25 +28,25 @@ pub struct Run {
 }
 
 impl Run {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let pipeline = setup.pipeline(&self.pipeline)?;
-        let collector = Collector::prepare(setup, &pipeline, &self.flags).await?;
-        let set = setup.label_set(&self.model, pipeline.label_set)?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let pipeline = app.pipeline(&self.pipeline)?;
+        let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
+        let set = app.label_set(&self.model, pipeline.label_set)?;
         // Load the model first, so that an error does not appear only after an hour of collecting.
-        let mut engines = setup.engines(&self.model)?;
-        setup.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
-        self.record.check(setup)?;
-        let context = setup.context(setup.store(Access::Create).await?);
+        let mut engines = app.engines(&self.model)?;
+        app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
+        self.record.check(app)?;
+        let context = app.context(app.store(Access::Create).await?);
         let both = async {
-            let collected = collector.run(setup, &context).await;
+            let collected = collector.run(app, &context).await;
             let of_database = |error: &CliError| error.exit() == Exit::Database;
-            if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
+            if app.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
             }
             // Label the whole backlog, even if some topics failed.
             let options = Options {
                 make_current: self.current.make_current(),
-                ..setup.backlog_options()
+                ..app.backlog_options()
             };
             let labelled = backlog::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
@@ -58,7 +58,7 @@ impl Run {
         self.record.write(&context)?;
         context.store.close().await?;
         if matches!(exit, Ok(Exit::Done)) {
-            setup.log_default_pipeline(&self.pipeline, self.current.make_current());
+            app.log_default_pipeline(&self.pipeline, self.current.make_current());
         }
         exit
     }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::app::{App, ModelFlags, PipelineFlags, SmallFlags, run_blocking};
 use super::backlog::warn_about_identical_labels;
-use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, run_blocking};
 use super::signals::BLOCKED_TIMEOUT;
 use super::{CliError, Exit};
-use crate::files::{
+use crate::pipeline_file::background;
+use crate::score_files::{
     self, FileJob, FilesError, Reading, ScoredRows, WINDOW_ROWS, Writing, score_files,
 };
-use crate::pipeline_file::background;
 use crate::telemetry::Progress;
 use topicmill_core::{Label, LabelSet, Mode};
 use topicmill_score::LabelerError;
@@ -140,8 +140,8 @@ fn delimiter(given: &str) -> Result<u8, String> {
 }
 
 impl Score {
-    pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
-        let set = setup.label_set(&self.model, self.label_set(setup)?)?;
+    pub async fn run(mut self, app: &App) -> Result<Exit, CliError> {
+        let set = app.label_set(&self.model, self.label_set(app)?)?;
         let output = self.files.pop().expect("clap requires two or more files");
         let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
         if stdin.count() > 1 {
@@ -149,7 +149,7 @@ impl Score {
         }
         let mut inputs = Vec::new();
         for path in &self.files {
-            inputs.extend(files::expand_paths(path)?);
+            inputs.extend(score_files::expand_paths(path)?);
         }
         let job = FileJob {
             inputs,
@@ -169,14 +169,14 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        setup.check_not_database(&job.output)?;
+        app.check_not_database(&job.output)?;
         // Reject unreadable files before loading the model.
-        files::check(&job)?;
-        let mut models = setup.models(&self.model)?;
+        score_files::check(&job)?;
+        let mut models = app.models(&self.model)?;
         warn_about_identical_labels(models.large.folder(), &set);
         let one = std::slice::from_mut(&mut models);
-        setup.add_small_model(one, &self.small, &self.model, &set)?;
-        let (of_thread, stop) = (job.clone(), setup.stop.clone());
+        app.add_small_model(one, &self.small, &self.model, &set)?;
+        let (of_thread, stop) = (job.clone(), app.stop.clone());
         let scoring = run_blocking(move || {
             let bar = Progress::counter("score", "texts");
             let mut shown = 0;
@@ -194,8 +194,8 @@ impl Score {
             ))
         });
         let blocked = async {
-            setup.stop.cancelled().await;
-            setup.clock.sleep(BLOCKED_TIMEOUT).await;
+            app.stop.cancelled().await;
+            app.clock.sleep(BLOCKED_TIMEOUT).await;
         };
         let scored = tokio::select! {
             scored = scoring => scored?,
@@ -208,15 +208,15 @@ impl Score {
         run_blocking(move || finish(&job, scored)).await
     }
 
-    fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
-        if let Some((model, head)) = setup.classifier(&self.model)
+    fn label_set(&self, app: &App) -> Result<LabelSet, CliError> {
+        if let Some((model, head)) = app.classifier(&self.model)
             && !self.labels.is_empty()
         {
             let own = head.label_list() + head.nli_advice();
             return Err(LabelerError::OwnLabels { model, own }.into());
         }
         if self.labels.is_empty() {
-            return Ok(setup.pipeline(&self.pipeline)?.label_set);
+            return Ok(app.pipeline(&self.pipeline)?.label_set);
         }
         let label = |text: &String| Label {
             slug: text.clone(),

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::labels::{FitLabels, FitVerdict, login};
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
-use super::{CliError, Exit, Setup};
+use super::{App, CliError, Exit};
 use crate::config::readable_by_others;
 use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
 use topicmill_review::calibrate::Proportion;
@@ -57,8 +57,8 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let settings = setup.settings();
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let settings = app.settings();
         let listen = self.listen.as_deref().unwrap_or(&settings.serve.listen);
         let listen = parse_address(listen)?;
         let token = match &self.token_file {
@@ -67,7 +67,7 @@ impl Serve {
                 Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
             }
         };
-        let review = self.review_options(setup).await?;
+        let review = self.review_options(app).await?;
         let options = ServeOptions {
             review,
             listen,
@@ -75,12 +75,12 @@ impl Serve {
             database: database_name(settings.database.url.reveal()),
         };
         let store = tokio::select! {
-            store = setup.store(Access::ReadOnly) => store?,
-            () = setup.stop.cancelled() => return Ok(Exit::Done),
+            store = app.store(Access::ReadOnly) => store?,
+            () = app.stop.cancelled() => return Ok(Exit::Done),
         };
-        let clock = Arc::clone(&setup.clock);
-        let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
-        let metrics = self.metrics.start(setup).await?;
+        let clock = Arc::clone(&app.clock);
+        let server = Server::bind(options, store, clock, app.stop.clone()).await?;
+        let metrics = self.metrics.start(app).await?;
         tracing::info!(
             "open {} in a browser; press Ctrl-C to stop the server",
             server.url()
@@ -93,7 +93,7 @@ impl Serve {
     }
 
     /// Returns the options of the review page, with a connection that can write.
-    async fn review_options(&self, setup: &Setup) -> Result<Option<ReviewOptions>, CliError> {
+    async fn review_options(&self, app: &App) -> Result<Option<ReviewOptions>, CliError> {
         if !self.review {
             return Ok(None);
         }
@@ -105,17 +105,17 @@ impl Serve {
         }
         let annotator = self.annotator.clone().or_else(login);
         Ok(Some(ReviewOptions {
-            store: setup.store(Access::Existing).await?,
+            store: app.store(Access::Existing).await?,
             annotator: annotator.unwrap_or_else(|| "someone".to_owned()),
             random_share: self.random_share,
-            fitter: Some(Arc::new(ReviewFitter(setup.clone()))),
+            fitter: Some(Arc::new(ReviewFitter(app.clone()))),
         }))
     }
 }
 
 /// Runs `labels fit --make-current` for the review page, on a separate database connection.
 #[derive(Debug)]
-struct ReviewFitter(Setup);
+struct ReviewFitter(App);
 
 impl Fitter for ReviewFitter {
     fn fit(&self) -> FitOutcome {
@@ -130,11 +130,11 @@ impl Fitter for ReviewFitter {
 
 impl ReviewFitter {
     async fn run(&self) -> Result<FitOutcome, CliError> {
-        let setup = &self.0;
-        let context = setup.context(setup.store(Access::Existing).await?);
+        let app = &self.0;
+        let context = app.context(app.store(Access::Existing).await?);
         let command = FitLabels::default();
-        let fit = command.fit(setup, &context.store).await?;
-        let verdict = command.apply(setup, &context, &fit).await;
+        let fit = command.fit(app, &context.store).await?;
+        let verdict = command.apply(app, &context, &fit).await;
         context.store.close().await?;
         let (answers, name) = (fit.fitted.answers, &fit.fitted.set.name);
         let (before, after) = (&fit.fitted.before.accuracy, &fit.fitted.held_out.accuracy);

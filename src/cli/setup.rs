@@ -14,8 +14,8 @@ use clap::Args;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::setup::{DEFAULT_MODEL, run_blocking};
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::app::{DEFAULT_MODEL, run_blocking};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
 use topicmill_score::onnx::library::{
@@ -46,7 +46,7 @@ const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
 to the program, for all users (to /usr/lib/topicmill if the program is /usr/bin/topicmill). It downloads ONNX Runtime \
 with `uv` or `pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
-pub struct Install {
+pub struct Setup {
     /// Copy the default model from DIR, such as one in a clone of the repository
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -69,10 +69,10 @@ pub struct Install {
     format: OutputFormat,
 }
 
-impl Install {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+impl Setup {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let [libraries, models] = self.target_folders()?;
-        let (library, openvino, format) = (setup.library(), setup.openvino(), self.format);
+        let (library, openvino, format) = (app.library(), app.openvino(), self.format);
         let done = run_blocking(move || {
             let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
             let mut done = vec![("ONNX Runtime", runtime)];

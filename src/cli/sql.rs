@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::sanitize;
 use topicmill_store::analysis;
 use topicmill_store::{Access, Part, QueryEnd, QueryRequest};
@@ -65,7 +65,7 @@ pub struct Sql {
 }
 
 impl Sql {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         if self.list {
             output::print_wrapped_table(&analysis::list(), self.format)?;
             return Ok(Exit::Done);
@@ -76,32 +76,32 @@ impl Sql {
             return Ok(Exit::Done);
         }
         let stopped_for_long = async {
-            setup.stop.cancelled().await;
-            setup.clock.sleep(GRACE).await;
+            app.stop.cancelled().await;
+            app.clock.sleep(GRACE).await;
         };
         tokio::select! {
             // A stopped query cleans up by itself.
-            answered = self.run_query(setup) => answered,
+            answered = self.run_query(app) => answered,
             () = stopped_for_long => Ok(Exit::Done),
         }
     }
 
-    async fn run_query(&self, setup: &Setup) -> Result<Exit, CliError> {
-        let Some(sql) = self.statement(setup).await? else {
+    async fn run_query(&self, app: &App) -> Result<Exit, CliError> {
+        let Some(sql) = self.statement(app).await? else {
             return Ok(Exit::Done);
         };
         let store = tokio::select! {
-            store = setup.store(Access::ReadOnly) => store?,
-            () = setup.stop.cancelled() => return Ok(Exit::Done),
+            store = app.store(Access::ReadOnly) => store?,
+            () = app.stop.cancelled() => return Ok(Exit::Done),
         };
         let timeout = self.timeout.map(Duration::from_secs);
-        let stop = setup.stop.child_token();
+        let stop = app.stop.child_token();
         let request = QueryRequest {
             sql,
             limit: self.limit,
             timeout,
             receive_timeout: Some(READER_TIMEOUT),
-            allow_superuser: self.allow_superuser || setup.settings().database.allow_superuser,
+            allow_superuser: self.allow_superuser || app.settings().database.allow_superuser,
             stop: stop.clone(),
         };
         let (into, parts) = topicmill_store::part_channel();
@@ -111,7 +111,7 @@ impl Sql {
         let mut running = pin!(store.run_query(request, into));
         let (answer, is_late) = tokio::select! {
             answer = &mut running => (answer, false),
-            () = setup.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
+            () = app.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
                 // Cancel from the client: the server's own `timeout` ends only queries whose clients are gone.
                 stop.cancel();
                 (running.await, true)
@@ -119,9 +119,9 @@ impl Sql {
         };
         let rows = tokio::select! {
             rows = writing => rows.expect("the writer does not panic")?,
-            () = setup.stop.cancelled() => return Ok(Exit::Done),
+            () = app.stop.cancelled() => return Ok(Exit::Done),
             // If the reader is slower than this, the remaining rows are dropped.
-            () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
+            () = app.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
         let answer = answer?;
         if is_late {
@@ -140,7 +140,7 @@ impl Sql {
     }
 
     /// Returns the statement to run, or `None` if a signal arrived while reading stdin.
-    async fn statement(&self, setup: &Setup) -> Result<Option<String>, CliError> {
+    async fn statement(&self, app: &App) -> Result<Option<String>, CliError> {
         match (self.query.as_deref(), &self.named) {
             (Some("-"), _) => {
                 // On another thread, so that signals are handled while stdin is idle.
@@ -148,7 +148,7 @@ impl Sql {
                     tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
                 let text = tokio::select! {
                     text = read => text.unwrap_or_else(|error| Err(error.into())),
-                    () = setup.stop.cancelled() => return Ok(None),
+                    () = app.stop.cancelled() => return Ok(None),
                 };
                 text.map(Some).map_err(|error| {
                     CliError::Usage(format!("cannot read the query from stdin: {error}"))

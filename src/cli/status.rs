@@ -8,8 +8,8 @@ use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::setup::{ModelFlags, PipelineFlags};
-use super::{CliError, Exit, OutputFormat, Setup, output};
+use super::app::{ModelFlags, PipelineFlags};
+use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use crate::status::{Limits, Problem, StatusReport};
 use topicmill_core::parse_duration;
@@ -51,22 +51,22 @@ pub struct Status {
 }
 
 impl Status {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         if self.check {
             let status = tokio::select! {
-                status = self.read(setup) => status?,
-                () = setup.clock.sleep(CHECK_TIMEOUT) => return Err(StoreError::NotResponding.into()),
+                status = self.read(app) => status?,
+                () = app.clock.sleep(CHECK_TIMEOUT) => return Err(StoreError::NotResponding.into()),
             };
             return self.check(&status);
         }
-        let status = self.read(setup).await?;
+        let status = self.read(app).await?;
         match self.format {
             OutputFormat::Json | OutputFormat::Ndjson => {
                 output::print_json(&as_json(&status), self.format)?;
             }
             OutputFormat::Csv => output::print_table(&backlog(&status.backlog), self.format)?,
             OutputFormat::Table => {
-                let url = topicmill_core::redact_url(setup.settings().database.url.reveal());
+                let url = topicmill_core::redact_url(app.settings().database.url.reveal());
                 output::print(&render::render(&status, &url))?;
             }
         }
@@ -79,20 +79,20 @@ impl Status {
         Ok(Exit::Done)
     }
 
-    async fn read(&self, setup: &Setup) -> Result<StatusReport, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
-        let attempts = setup.settings().classify.max_attempts;
+    async fn read(&self, app: &App) -> Result<StatusReport, CliError> {
+        let store = app.store(Access::ReadOnly).await?;
+        let attempts = app.settings().classify.max_attempts;
         let me = topicmill_store::worker_name();
-        let now = setup.clock.now();
+        let now = app.clock.now();
         let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
         let flags = PipelineFlags { pipeline: None };
-        let file = setup.pipeline_path(&flags);
+        let file = app.pipeline_path(&flags);
         if let Some(file) = file
-            && let Ok(pipeline) = setup.pipeline(&flags)
+            && let Ok(pipeline) = app.pipeline(&flags)
         {
             status.compare_with(&pipeline, file, &store).await?;
         }
-        status.labels_current = labels_current(setup, &store, &status.backlog).await?;
+        status.labels_current = labels_current(app, &store, &status.backlog).await?;
         Ok(status)
     }
 
@@ -126,16 +126,16 @@ impl Status {
 /// Returns true if `classify` without flags labels with the current model and label set, or if there are none yet.
 /// Returns false if that is unknown, because the settings or the current label set are invalid.
 async fn labels_current(
-    setup: &Setup,
+    app: &App,
     store: &Store,
     backlog: &LabellingState,
 ) -> Result<bool, CliError> {
     let Some(target) = store.labels().current_target().await? else {
         return Ok(true);
     };
-    let pipeline = setup.pipeline(&PipelineFlags { pipeline: None });
+    let pipeline = app.pipeline(&PipelineFlags { pipeline: None });
     let set =
-        pipeline.and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
+        pipeline.and_then(|pipeline| app.label_set(&ModelFlags::default(), pipeline.label_set));
     let current = match store.labels().label_set(target.label_set).await {
         Err(StoreError::Corrupt { .. }) => return Ok(false),
         current => current?,
@@ -143,7 +143,7 @@ async fn labels_current(
     // `classify` uses the fit of a label set.
     let base = current.fitted.as_ref().map(|fitted| fitted.base.clone());
     let is_current = set.is_ok_and(|set| set.hash() == current.hash() || base == Some(set.hash()));
-    let model = folder::model_name(&find_model(&setup.settings().classify.model));
+    let model = folder::model_name(&find_model(&app.settings().classify.model));
     Ok(is_current && backlog.model.as_ref() == Some(&model))
 }
 

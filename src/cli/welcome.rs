@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 
-use super::{Global, Setup};
+use super::{App, Global};
 use topicmill_store::Address;
 
 /// Ways to begin.
@@ -24,8 +24,8 @@ pub(super) fn text(error: &clap::Error) -> Option<&'static str> {
     if !is_bare {
         return None;
     }
-    let setup = Setup::load(&Global::default()).ok()?;
-    match Address::parse(setup.settings().database.url.reveal()) {
+    let app = App::load(&Global::default()).ok()?;
+    match Address::parse(app.settings().database.url.reveal()) {
         Ok(Address::File(path)) if !path.exists() => Some(TEXT),
         _ => None,
     }

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use topicmill::files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
+use topicmill::score_files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
 use topicmill_core::examples::set;
 use topicmill_score::scripted::{ScriptedEngine, nli_folder};
 use topicmill_score::{Labeler, Models, Shortlist};

@@ -9,7 +9,7 @@ use topicmill_score::engine::devices;
 use topicmill_score::folder;
 use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models};
 
-use super::{Setup, parse_word};
+use super::{App, parse_word};
 use crate::cli::CliError;
 use crate::config::WORKERS;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
@@ -134,7 +134,7 @@ fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
         .ok_or_else(|| LabelerError::OwnLabels { model, own }.into())
 }
 
-impl Setup {
+impl App {
     /// Returns the model and how to run it, from flags and settings.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;

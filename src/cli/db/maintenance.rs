@@ -4,20 +4,20 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use crate::backup;
 use crate::telemetry::Progress;
 use topicmill_core::redact_url;
 use topicmill_store::checking::Finding;
 use topicmill_store::{Access, Address, Store, StoreError};
 
-pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
+pub async fn backup(app: &App, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
     let store = tokio::select! {
-        store = setup.store(Access::AnySchema) => store?,
-        () = setup.stop.cancelled() => return Ok(Exit::Done),
+        store = app.store(Access::AnySchema) => store?,
+        () = app.stop.cancelled() => return Ok(Exit::Done),
     };
-    let address = Address::parse(setup.settings().database.url.reveal())?;
-    let copied = backup::backup(&store, &address, file, overwrite, &setup.stop).await;
+    let address = Address::parse(app.settings().database.url.reveal())?;
+    let copied = backup::backup(&store, &address, file, overwrite, &app.stop).await;
     store.close().await?;
     if copied? {
         tracing::info!(file = %file.display(), "wrote a copy of the database");
@@ -27,8 +27,8 @@ pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-pub async fn check(setup: &Setup, format: OutputFormat) -> Result<Exit, CliError> {
-    let store = setup.store(Access::ReadOnly).await?;
+pub async fn check(app: &App, format: OutputFormat) -> Result<Exit, CliError> {
+    let store = app.store(Access::ReadOnly).await?;
     let bar = Progress::counter("check", "");
     let found = store.check(&|what| bar.note(what)).await?;
     drop(bar);

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::Export;
 use crate::atomic_file::{self, IfExists};
-use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::export::Subject;
 use topicmill_core::{Fullname, SampleReason};
 use topicmill_review::label_studio::Tasks;
@@ -23,10 +23,10 @@ const DEFAULT_TASKS: u32 = 200;
 const DEFAULT_RANDOM_SHARE: f64 = 0.2;
 
 impl Export {
-    pub(super) async fn export_tasks(&self, setup: &Setup) -> Result<Exit, CliError> {
+    pub(super) async fn export_tasks(&self, app: &App) -> Result<Exit, CliError> {
         self.check_task_flags()?;
-        let store = setup.store(Access::ReadOnly).await?;
-        let subject = self.subject(setup, &store).await?;
+        let store = app.store(Access::ReadOnly).await?;
+        let subject = self.subject(app, &store).await?;
         let posts = self.select_posts(&store, &subject).await?;
         let models = store.labels().models().await?;
         let model = models.iter().find(|(id, _)| *id == subject.target.model);

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use toml_edit::{DocumentMut, value};
 
-use super::super::setup::PipelineFlags;
-use super::super::{CliError, Exit, OutputFormat, Setup};
+use super::super::app::PipelineFlags;
+use super::super::{App, CliError, Exit, OutputFormat};
 use super::figures::quality_table;
 use super::{
     NamedSet, Printout, Rescoring, WhichModel, find_stored_model, settings_json, short_hash,
@@ -66,7 +66,7 @@ pub struct Calibrate {
 }
 
 impl Calibrate {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let wanted = self.target_precision;
         if !(wanted > 0.0 && wanted <= 1.0) {
             let text = format!(
@@ -81,18 +81,18 @@ impl Calibrate {
                     path.display()
                 )));
             }
-            setup.check_not_database(path)?;
+            app.check_not_database(path)?;
         }
         let file = self.file();
-        let of_file = self.which.label_set(setup, file.pipeline.as_deref())?;
-        let text = match setup.pipeline_path(&file) {
+        let of_file = self.which.label_set(app, file.pipeline.as_deref())?;
+        let text = match app.pipeline_path(&file) {
             None => SIXTEEN_TOPICS.to_owned(),
             Some(path) => read_text(path)?,
         };
-        let store = setup.store(Access::ReadOnly).await?;
-        let set = self.label_set(setup, &store, &of_file).await?;
-        self.check_classifier(setup, &set)?;
-        let rows = self.rows(setup, &store, &set).await?;
+        let store = app.store(Access::ReadOnly).await?;
+        let set = self.label_set(app, &store, &of_file).await?;
+        self.check_classifier(app, &set)?;
+        let rows = self.rows(app, &store, &set).await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
@@ -140,7 +140,7 @@ impl Calibrate {
         if let Some(background) = &mut new.background {
             background.weight = weight_after(background.weight, fitted.shift);
         }
-        self.write(&text, setup.pipeline_path(&file), &new)?;
+        self.write(&text, app.pipeline_path(&file), &new)?;
         Ok(Exit::Done)
     }
 
@@ -155,14 +155,14 @@ impl Calibrate {
     /// Returns the label set that --label-set names. `of_file` is the label set of the pipeline file that --out copies.
     async fn label_set(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
         of_file: &LabelSet,
     ) -> Result<LabelSet, CliError> {
         let set = if self.file().pipeline.is_some() {
             of_file.clone()
         } else {
-            let named = NamedSet::find(setup, &self.which, store, &self.label_set).await?;
+            let named = NamedSet::find(app, &self.which, store, &self.label_set).await?;
             named.set
         };
         if set.fitted.is_some() {
@@ -189,8 +189,8 @@ impl Calibrate {
 
     /// Rejects a classifier that cannot be calibrated: one with raw logits or, with --out, one whose labels differ from
     /// the labels in the pipeline file.
-    fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
-        let Some((model, head)) = setup.classifier(&self.which.flags()) else {
+    fn check_classifier(&self, app: &App, set: &LabelSet) -> Result<(), CliError> {
+        let Some((model, head)) = app.classifier(&self.which.flags()) else {
             return Ok(());
         };
         if set.mode == Mode::Raw {
@@ -199,7 +199,7 @@ impl Calibrate {
                  single or multi if the logits can be converted"
             )));
         }
-        let file = setup.pipeline(&self.file())?.label_set;
+        let file = app.pipeline(&self.file())?.label_set;
         if self.out.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but its labels differ from the labels of the classifier \
@@ -213,13 +213,13 @@ impl Calibrate {
     /// Returns the gold posts, with the stored output of the model for them.
     async fn rows(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
         set: &LabelSet,
     ) -> Result<Vec<GoldEvidence>, CliError> {
-        let folder = self.which.folder(setup)?;
+        let folder = self.which.folder(app)?;
         let rescoring = Rescoring {
-            setup,
+            app,
             store,
             flags: &self.which.flags(),
             model: find_stored_model(store, &folder).await?,

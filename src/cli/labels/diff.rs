@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::output::key_value_table;
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
@@ -41,13 +41,13 @@ pub struct Diff {
 }
 
 impl Diff {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
-        let a = Side::find(setup, &store, split_model(&self.a), false).await?;
-        let b = Side::find(setup, &store, split_model(&self.b), false).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::ReadOnly).await?;
+        let a = Side::find(app, &store, split_model(&self.a), false).await?;
+        let b = Side::find(app, &store, split_model(&self.b), false).await?;
         let mut found = compare_sets(&a, &b);
         add_cost(&store, &b, &mut found).await?;
-        self.moves(setup, &store, [&a, &b], &mut found).await?;
+        self.moves(app, &store, [&a, &b], &mut found).await?;
         store.close().await?;
         found.print(self.format)?;
         Ok(Exit::Done)
@@ -55,20 +55,20 @@ impl Diff {
 
     async fn moves(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
         [a, b]: [&Side; 2],
         found: &mut Printout,
     ) -> Result<(), CliError> {
-        let of_a = (a.target(), a.known(setup, store).await?);
-        let of_b = (b.target(), b.known(setup, store).await?);
+        let of_a = (a.target(), a.known(app, store).await?);
+        let of_b = (b.target(), b.known(app, store).await?);
         let labels = [of_a, of_b];
         let labels = labels.map(|(stored, known)| LabelSource {
             stored,
             rescorer: known,
         });
         let bar = Progress::counter("diff", "posts");
-        let stop = || setup.stop.is_cancelled();
+        let stop = || app.stop.is_cancelled();
         let compared = compare(store, &labels, self.limit, &stop, &|n| bar.add(n)).await?;
         drop(bar);
         let lacking = compared.unlabelled;

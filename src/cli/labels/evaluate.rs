@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::figures::{estimate, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
@@ -71,7 +71,7 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         if self.label_set.len() > 2 || self.model.len() > 2 {
             return Err(CliError::Usage(
                 "only two label sets or models can be compared: use --label-set and --model at most twice".into(),
@@ -85,8 +85,8 @@ impl Evaluate {
                 .into(),
             ));
         }
-        let store = setup.store(Access::ReadOnly).await?;
-        let sides = self.sides(setup, &store, places).await?;
+        let store = app.store(Access::ReadOnly).await?;
+        let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let labels = GoldLabels::read(&store, &self.gold, &sets).await?;
         let is_sample = labels.is_sample();
@@ -97,7 +97,7 @@ impl Evaluate {
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {
-            let Some(labelling) = self.labelling(setup, &store, side, &posts).await? else {
+            let Some(labelling) = self.labelling(app, &store, side, &posts).await? else {
                 return Ok(Exit::Partial);
             };
             labellings.push(labelling);
@@ -139,18 +139,13 @@ impl Evaluate {
     }
 
     /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
-    async fn sides(
-        &self,
-        setup: &Setup,
-        store: &Store,
-        places: usize,
-    ) -> Result<Vec<Side>, CliError> {
+    async fn sides(&self, app: &App, store: &Store, places: usize) -> Result<Vec<Side>, CliError> {
         let mut sides = Vec::new();
         for place in 0..places {
             let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
             let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let model = argument(&self.model);
-            sides.push(Side::find(setup, store, (&set, model.as_deref()), self.compute).await?);
+            sides.push(Side::find(app, store, (&set, model.as_deref()), self.compute).await?);
         }
         Ok(sides)
     }
@@ -159,16 +154,16 @@ impl Evaluate {
     /// computes labels for the posts that have none. Returns `None` if stopped by a signal.
     async fn labelling<'a>(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
         side: &'a Side,
         posts: &[Fullname],
     ) -> Result<Option<Labelling<'a>>, CliError> {
         let made = if self.compute {
-            side.computed(setup, store, posts).await?
+            side.computed(app, store, posts).await?
         } else if side.target().is_some() {
             Some(HashMap::new())
-        } else if let Some(known) = side.known(setup, store).await? {
+        } else if let Some(known) = side.known(app, store).await? {
             tracing::info!(
                 version = short_hash(&side.set.hash()),
                 "no labels of this label set are stored: computing them from stored logits, without storing them"

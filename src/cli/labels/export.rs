@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::output;
-use super::super::{CliError, Exit, Setup};
+use super::super::{App, CliError, Exit};
 use super::new::{shell_path, toml_string};
 use super::{NamedSet, STDOUT, short_hash, write_file};
 use crate::atomic_file::IfExists;
@@ -33,13 +33,13 @@ pub struct Export {
 }
 
 impl Export {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let to_stdout = self.file == Path::new(STDOUT);
         if !to_stdout {
-            setup.check_not_database(&self.file)?;
+            app.check_not_database(&self.file)?;
         }
-        let store = setup.store(Access::ReadOnly).await?;
-        let NamedSet { set, .. } = NamedSet::stored(setup, &store, &self.label_set).await?;
+        let store = app.store(Access::ReadOnly).await?;
+        let NamedSet { set, .. } = NamedSet::stored(app, &store, &self.label_set).await?;
         let text = heading(&store, &set).await? + &label_file::write(&set);
         store.close().await?;
         // A stored label set may contain text that a pipeline file cannot express.

@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::setup::{ModelFlags, run_blocking};
-use super::super::{CliError, Exit, OutputFormat, Setup, backlog};
+use super::super::app::{ModelFlags, run_blocking};
+use super::super::{App, CliError, Exit, OutputFormat, backlog};
 use super::figures::quality_table;
 use super::{NamedSet, Printout, Rescoring, WhichModel, find_stored_model, short_hash};
 use crate::pipeline::Context;
@@ -96,11 +96,11 @@ impl Default for FitLabels {
 }
 
 impl FitLabels {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let context = setup.context(setup.store(Access::Existing).await?);
-        let fit = self.fit(setup, &context.store).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let context = app.context(app.store(Access::Existing).await?);
+        let fit = self.fit(app, &context.store).await?;
         printout(&fit.base, &fit.fitted).print(self.format)?;
-        let verdict = self.apply(setup, &context, &fit).await?;
+        let verdict = self.apply(app, &context, &fit).await?;
         context.store.close().await?;
         Ok(match verdict {
             FitVerdict::NoGain | FitVerdict::MissesTarget => Exit::Partial,
@@ -112,7 +112,7 @@ impl FitLabels {
     /// Fits the label set; stores nothing.
     pub(in crate::cli) async fn fit(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
         let target = self.target()?;
@@ -123,8 +123,8 @@ impl FitLabels {
             ));
         }
         let former = store.labels().current_target().await?;
-        let (base, former_target) = self.base(setup, store).await?;
-        let folder = setup.model_choice(&self.model)?.folder()?;
+        let (base, former_target) = self.base(app, store).await?;
+        let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
         let gold = GoldLabels::read(store, &self.gold, &[&base]).await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
@@ -132,7 +132,7 @@ impl FitLabels {
         let people = gold.annotators.clone();
         let gold = gold.resolve(&[&base], self.others_out_of_scope)?;
         let rescoring = Rescoring {
-            setup,
+            app,
             store,
             flags: &self.model,
             folder: &folder,
@@ -140,7 +140,7 @@ impl FitLabels {
             set: &base,
         };
         let texts = rescoring.gold_texts(gold, random.as_ref(), 1).await?;
-        let now = setup.clock.now();
+        let now = app.clock.now();
         let provenance = Provenance {
             by: people.into_iter().collect(),
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
@@ -170,7 +170,7 @@ impl FitLabels {
     /// current and labels all posts with it.
     pub(in crate::cli) async fn apply(
         &self,
-        setup: &Setup,
+        app: &App,
         context: &Context,
         fit: &LabelSetFit,
     ) -> Result<FitVerdict, CliError> {
@@ -182,7 +182,7 @@ impl FitLabels {
             ..
         } = fit;
         let store = &context.store;
-        let now = setup.clock.now();
+        let now = app.clock.now();
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
@@ -232,7 +232,7 @@ impl FitLabels {
             label_set,
         };
         // Open the model before the label set becomes current: a failure later would leave it current without labels.
-        let (of_thread, flags) = (setup.clone(), self.model.clone());
+        let (of_thread, flags) = (app.clone(), self.model.clone());
         let engines = run_blocking(move || of_thread.engines(&flags)).await?;
         if !labels.replace_current(*former, target).await? {
             return Err(CliError::Message(
@@ -247,7 +247,7 @@ impl FitLabels {
             ));
         }
         // This is quick, because texts with a stored vector need no inference.
-        let options = setup.backlog_options();
+        let options = app.backlog_options();
         let labelled = backlog::label(context, engines, &fitted.set, &options).await?;
         Ok(FitVerdict::Current(labelled))
     }
@@ -267,11 +267,11 @@ impl FitLabels {
     /// base.
     async fn base(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
     ) -> Result<(LabelSet, Option<FitTarget>), CliError> {
         let which = WhichModel::default();
-        let NamedSet { set, .. } = NamedSet::find(setup, &which, store, &self.label_set).await?;
+        let NamedSet { set, .. } = NamedSet::find(app, &which, store, &self.label_set).await?;
         let Some(fitted) = &set.fitted else {
             let target = match self.label_set.as_str() {
                 "current" => earlier_target(store, &set).await?,

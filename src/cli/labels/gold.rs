@@ -5,7 +5,7 @@ mod list;
 
 use clap::{Args, Subcommand};
 
-use super::super::{CliError, Exit, Setup};
+use super::super::{App, CliError, Exit};
 use topicmill_core::{Fullname, FullnameError};
 use topicmill_store::{Access, ForgottenGold};
 
@@ -41,19 +41,19 @@ pub struct Remove {
 }
 
 impl GoldCommand {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
-            Self::Import(command) => command.run(setup).await,
-            Self::List(command) => command.run(setup).await,
-            Self::Export(command) => command.run(setup).await,
-            Self::Remove(command) => command.run(setup).await,
+            Self::Import(command) => command.run(app).await,
+            Self::List(command) => command.run(app).await,
+            Self::Export(command) => command.run(app).await,
+            Self::Remove(command) => command.run(app).await,
         }
     }
 }
 
 impl Remove {
-    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::Existing).await?;
+    async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::Existing).await?;
         let post = self.post.as_deref().map(str::parse).transpose();
         let post: Option<Fullname> = post.map_err(|error: FullnameError| {
             CliError::Usage(format!("cannot remove a gold label: {error}"))

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
 use topicmill_core::LabelSet;
@@ -49,8 +49,8 @@ const COLUMNS: [&str; 8] = [
 ];
 
 impl List {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::ReadOnly).await?;
         let rows = stored_label_sets(&store, self.format == OutputFormat::Table).await?;
         output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
@@ -105,13 +105,13 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
 }
 
 impl Use {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::Existing).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::Existing).await?;
         let which = WhichModel {
             model: None,
             mode: self.mode.clone(),
         };
-        let named = NamedSet::find(setup, &which, &store, &self.set).await?;
+        let named = NamedSet::find(app, &which, &store, &self.set).await?;
         let version = short_hash(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
         let none = || no_such_labels(&set, &self.set, &version);
@@ -196,7 +196,7 @@ async fn model_with_labels(
 
 /// Returns the labels for `export` and `report`: the labels of the named label set, or else the current ones, if any.
 pub(in crate::cli) async fn selected_labels(
-    setup: &Setup,
+    app: &App,
     store: &Store,
     word: Option<&str>,
     model: Option<&str>,
@@ -208,7 +208,7 @@ pub(in crate::cli) async fn selected_labels(
             None => None,
         });
     };
-    let named = NamedSet::stored(setup, store, word).await?;
+    let named = NamedSet::stored(app, store, word).await?;
     let none = || {
         CliError::Usage(format!(
             "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline \

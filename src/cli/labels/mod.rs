@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::app::{App, ModelFlags, PipelineFlags};
 use super::drop_labels::{self, DropFlags};
 pub(super) use super::output::Printout;
-use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{BacklogError, model_row};
@@ -119,27 +119,27 @@ fn write_file(
 }
 
 impl Labels {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
-            Self::New(command) => command.run(setup).await,
-            Self::Validate(command) => command.run(setup),
-            Self::Diff(command) => command.run(setup).await,
-            Self::Calibrate(command) => command.run(setup).await,
-            Self::Evaluate(command) => command.run(setup).await,
-            Self::Fit(command) => command.run(setup).await,
-            Self::Gold(command) => command.run(setup).await,
-            Self::List(command) => command.run(setup).await,
-            Self::Use(command) => command.run(setup).await,
-            Self::Export(command) => command.run(setup).await,
-            Self::Drop { set, flags } => drop_set(setup, &set, &flags).await,
+            Self::New(command) => command.run(app).await,
+            Self::Validate(command) => command.run(app),
+            Self::Diff(command) => command.run(app).await,
+            Self::Calibrate(command) => command.run(app).await,
+            Self::Evaluate(command) => command.run(app).await,
+            Self::Fit(command) => command.run(app).await,
+            Self::Gold(command) => command.run(app).await,
+            Self::List(command) => command.run(app).await,
+            Self::Use(command) => command.run(app).await,
+            Self::Export(command) => command.run(app).await,
+            Self::Drop { set, flags } => drop_set(app, &set, &flags).await,
         }
     }
 }
 
-async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
-    let store = setup.store(Access::Existing).await?;
+async fn drop_set(app: &App, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
+    let store = app.store(Access::Existing).await?;
     // Find only the version: the label set itself may be damaged, so it is not read.
-    let named = NamedVersion::find(setup, &WhichModel::default(), &store, word).await?;
+    let named = NamedVersion::find(app, &WhichModel::default(), &store, word).await?;
     let name = format!("the label set {}", named.display());
     let Some(id) = named.stored else {
         return Err(CliError::Usage(format!(
@@ -148,7 +148,7 @@ async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, 
     };
     let hypotheses = hypotheses::used_only_by(&store, id).await?;
     let what = DropTarget::LabelSet(id);
-    let ended = drop_labels::run(setup, &store, what, &name, &hypotheses, flags).await;
+    let ended = drop_labels::run(app, &store, what, &name, &hypotheses, flags).await;
     store.close().await?;
     ended
 }
@@ -158,16 +158,16 @@ impl WhichModel {
         ModelFlags::new(self.model.clone(), self.mode.clone())
     }
 
-    fn folder(&self, setup: &Setup) -> Result<ModelFolder, CliError> {
-        Ok(setup.model_choice(&self.flags())?.folder()?)
+    fn folder(&self, app: &App) -> Result<ModelFolder, CliError> {
+        Ok(app.model_choice(&self.flags())?.folder()?)
     }
 
     /// Returns the label set of a pipeline file, in the mode of the flag or setting.
-    fn label_set(&self, setup: &Setup, file: Option<&Path>) -> Result<LabelSet, CliError> {
+    fn label_set(&self, app: &App, file: Option<&Path>) -> Result<LabelSet, CliError> {
         let flags = PipelineFlags {
             pipeline: file.map(Path::to_owned),
         };
-        setup.label_set(&self.flags(), setup.pipeline(&flags)?.label_set)
+        app.label_set(&self.flags(), app.pipeline(&flags)?.label_set)
     }
 }
 
@@ -192,7 +192,7 @@ struct NamedVersion {
 impl NamedVersion {
     /// Resolves a pipeline file, `current`, or the name or version prefix of a stored label set, in this order.
     async fn find(
-        setup: &Setup,
+        app: &App,
         which: &WhichModel,
         store: &Store,
         word: &str,
@@ -200,7 +200,7 @@ impl NamedVersion {
         let rows = store.labels().label_sets().await?;
         let path = Path::new(word);
         if path.is_file() {
-            let set = which.label_set(setup, Some(path))?;
+            let set = which.label_set(app, Some(path))?;
             let hash = set.hash();
             let stored = rows.iter().find(|row| row.hash == hash);
             return Ok(Self {
@@ -252,20 +252,20 @@ impl NamedVersion {
 
 impl NamedSet {
     /// Like [`NamedSet::find`], with the model and mode of the settings.
-    pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
-        Self::find(setup, &WhichModel::default(), store, word).await
+    pub async fn stored(app: &App, store: &Store, word: &str) -> Result<Self, CliError> {
+        Self::find(app, &WhichModel::default(), store, word).await
     }
 
     /// Reads the label set that [`NamedVersion::find`] finds.
     async fn find(
-        setup: &Setup,
+        app: &App,
         which: &WhichModel,
         store: &Store,
         word: &str,
     ) -> Result<Self, CliError> {
         let NamedVersion {
             stored, of_file, ..
-        } = NamedVersion::find(setup, which, store, word).await?;
+        } = NamedVersion::find(app, which, store, word).await?;
         let set = match (of_file, stored) {
             (Some(set), _) => set,
             (None, Some(id)) => store.labels().label_set(id).await?,
@@ -347,7 +347,7 @@ async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option
 
 /// A stored model and a label set, whose labels can be computed without inference.
 struct Rescoring<'s, 'a> {
-    setup: &'s Setup,
+    app: &'s App,
     store: &'s Store,
     flags: &'s ModelFlags,
     folder: &'a ModelFolder,
@@ -388,7 +388,7 @@ impl<'a> Rescoring<'_, 'a> {
         if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
             return Ok(None);
         }
-        let mut models = self.setup.models(self.flags)?;
+        let mut models = self.app.models(self.flags)?;
         let prepared = models.large.prepare_with_known(self.set, &known);
         let prepared = prepared.map_err(BacklogError::from)?;
         Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::output;
-use super::super::{CliError, Exit, Setup};
+use super::super::{App, CliError, Exit};
 use super::{NamedSet, STDOUT, write_file};
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
@@ -34,9 +34,9 @@ pub struct New {
 }
 
 impl New {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let set = match &self.from {
-            Some(word) => load_stored(setup, word, self.name()).await?,
+            Some(word) => load_stored(app, word, self.name()).await?,
             None => self.label_set()?,
         };
         let examples = self.from.is_none() && self.words.is_empty();
@@ -111,9 +111,9 @@ pub(super) fn shell_path(file: &Path) -> String {
 
 /// Loads a stored label set and renames it. Its fit is left out, because the new file is a starting point for different
 /// labels.
-async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
-    let store = setup.store(Access::ReadOnly).await?;
-    let found = NamedSet::stored(setup, &store, word).await?;
+async fn load_stored(app: &App, word: &str, name: String) -> Result<LabelSet, CliError> {
+    let store = app.store(Access::ReadOnly).await?;
+    let found = NamedSet::stored(app, &store, word).await?;
     store.close().await?;
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {

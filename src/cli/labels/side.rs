@@ -10,7 +10,7 @@ use super::{
 };
 use crate::classify::BacklogError;
 use crate::cli::CliError;
-use crate::cli::setup::{ModelFlags, Setup};
+use crate::cli::app::{App, ModelFlags};
 use crate::telemetry::Progress;
 use topicmill_core::reddit::post_text;
 use topicmill_core::{Fullname, LabelSet};
@@ -39,7 +39,7 @@ impl Side {
     /// default is the model of the current labels; if that has no labels of this label set, or with `computes`, it is
     /// the model from the settings.
     pub async fn find(
-        setup: &Setup,
+        app: &App,
         store: &Store,
         (set, model): (&str, Option<&str>),
         computes: bool,
@@ -49,7 +49,7 @@ impl Side {
             model: path.clone(),
             mode: None,
         };
-        let NamedSet { set, stored } = NamedSet::find(setup, &which, store, set).await?;
+        let NamedSet { set, stored } = NamedSet::find(app, &which, store, set).await?;
         let mut side = Self {
             set,
             stored,
@@ -76,7 +76,7 @@ impl Side {
             }
             None => None,
         };
-        let folder = setup
+        let folder = app
             .model_choice(&side.flags())
             .and_then(|choice| Ok(choice.folder()?));
         if own.is_none() {
@@ -106,16 +106,12 @@ impl Side {
     }
 
     /// Returns the stored logits and vectors that yield labels without inference.
-    pub async fn known(
-        &self,
-        setup: &Setup,
-        store: &Store,
-    ) -> Result<Option<Rescorer<'_>>, CliError> {
+    pub async fn known(&self, app: &App, store: &Store) -> Result<Option<Rescorer<'_>>, CliError> {
         let Some(folder) = &self.folder else {
             return Ok(None);
         };
         let rescoring = Rescoring {
-            setup,
+            app,
             store,
             flags: &self.flags(),
             folder,
@@ -129,14 +125,14 @@ impl Side {
     /// empty map if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
         &self,
-        setup: &Setup,
+        app: &App,
         store: &Store,
         posts: &[Fullname],
     ) -> Result<Option<HashMap<Fullname, Prediction>>, CliError> {
         if self.folder.is_none() {
             return Ok(Some(HashMap::new()));
         }
-        let mut made = match self.known(setup, store).await? {
+        let mut made = match self.known(app, store).await? {
             Some(known) => known.labels_of_posts(store, posts).await?,
             None => HashMap::new(),
         };
@@ -154,13 +150,13 @@ impl Side {
             return Ok(Some(made));
         }
         let bar = Progress::start("gold", "posts", wanted.len() as u64);
-        let mut labeler = setup.models(&self.flags())?.large;
+        let mut labeler = app.models(&self.flags())?.large;
         for names in wanted.chunks(WINDOW) {
             let names: Vec<&Fullname> = names.iter().collect();
             let posts = store.posts().post_texts(&names).await?;
             let text = |post: &StoredText| post_text(&post.title, &post.body);
             let texts: Vec<String> = posts.iter().map(text).collect();
-            let (set, stop) = (self.set.clone(), setup.stop.clone());
+            let (set, stop) = (self.set.clone(), app.stop.clone());
             // Inference blocks its thread, and must not block the signal handler.
             let scored = tokio::task::spawn_blocking(move || {
                 let stop = || stop.is_cancelled();

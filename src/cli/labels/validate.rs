@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use serde_json::json;
 
-use super::super::setup::PipelineFlags;
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::app::PipelineFlags;
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::{Printout, WhichModel, settings, settings_json};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{Label, LabelSet, ModelKind, Topic};
@@ -29,10 +29,10 @@ pub struct Validate {
 }
 
 impl Validate {
-    pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let pipeline = setup.pipeline(&self.pipeline)?;
-        let set = setup.label_set(&self.which.flags(), pipeline.label_set)?;
-        let folder = match self.which.folder(setup) {
+    pub fn run(self, app: &App) -> Result<Exit, CliError> {
+        let pipeline = app.pipeline(&self.pipeline)?;
+        let set = app.label_set(&self.which.flags(), pipeline.label_set)?;
+        let folder = match self.which.folder(app) {
             Err(error) if self.which.model.is_none() => {
                 tracing::warn!(
                     "the lengths of the labels were not checked, because there is no model: {error}"

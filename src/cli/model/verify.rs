@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::setup::{parse_word, run_blocking};
-use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use super::super::app::{parse_word, run_blocking};
+use super::super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::folder::Processor;
 use topicmill_score::folder::hashes::file_hash;
@@ -47,11 +47,11 @@ const COLUMNS: [&str; 8] = [
 type Row = (Value, bool);
 
 impl Verify {
-    pub(super) async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub(super) async fn run(self, app: &App) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
         let options = EngineOptions {
-            engine: parse_word("classify.engine", &setup.settings().classify.engine)?,
-            ..setup.engine_options()
+            engine: parse_word("classify.engine", &app.settings().classify.engine)?,
+            ..app.engine_options()
         };
         let rows = run_blocking(move || verify(&folder, &options)).await?;
         let (rows, wrong): (Vec<Value>, Vec<bool>) = rows.into_iter().unzip();

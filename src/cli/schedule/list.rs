@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::entries;
-use crate::cli::setup::PipelineFlags;
-use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
+use crate::cli::app::PipelineFlags;
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::schedule::{Entry, OverdueSchedule, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus};
 use topicmill_store::{Access, ScheduleState, ScheduledRunRow};
@@ -23,10 +23,10 @@ pub struct List {
 }
 
 impl List {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let entries = entries(setup, &self.pipeline)?;
-        let store = setup.store(Access::ReadOnly).await?;
-        let now = setup.clock.now();
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let entries = entries(app, &self.pipeline)?;
+        let store = app.store(Access::ReadOnly).await?;
+        let now = app.clock.now();
         let until = (now + MAX_CLOCK_SETBACK).into();
         let last = store.schedules().last_scheduled_runs(until).await?;
         let mut rows = Vec::with_capacity(entries.len());

@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use self::list::List;
 use self::run::Run;
-use super::setup::{PipelineFlags, Setup};
+use super::app::{App, PipelineFlags};
 use super::{CliError, Exit};
 use crate::schedule::Entry;
 
@@ -28,17 +28,17 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
-            Self::Run(command) => command.run(setup).await,
-            Self::List(command) => command.run(setup).await,
+            Self::Run(command) => command.run(app).await,
+            Self::List(command) => command.run(app).await,
         }
     }
 }
 
 /// Returns the schedules of the pipeline file, after checking each stage.
-fn entries(setup: &Setup, pipeline: &PipelineFlags) -> Result<Vec<Entry>, CliError> {
-    let entries = setup.pipeline(pipeline)?.schedules;
+fn entries(app: &App, pipeline: &PipelineFlags) -> Result<Vec<Entry>, CliError> {
+    let entries = app.pipeline(pipeline)?.schedules;
     if entries.is_empty() {
         return Err(CliError::Usage(
             "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/schedule.md \

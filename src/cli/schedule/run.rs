@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{entries, stage};
+use crate::cli::app::{App, PipelineFlags};
 use crate::cli::metrics::MetricsFlags;
-use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
 use crate::schedule::{Ended, Entry, Scheduler, StageOrder, record_followed};
@@ -28,24 +28,24 @@ pub struct Run {
 }
 
 impl Run {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        let followed = entries(setup, &self.pipeline)?;
-        let stages = self.stage_setup(setup)?;
-        let store = setup.store(Access::Create).await?;
-        let metrics = self.metrics.start(setup).await?;
+        let followed = entries(app, &self.pipeline)?;
+        let stages = self.stage_setup(app)?;
+        let store = app.store(Access::Create).await?;
+        let metrics = self.metrics.start(app).await?;
         if !self.once {
-            if let Some(file) = setup.pipeline_path(&self.pipeline) {
+            if let Some(file) = app.pipeline_path(&self.pipeline) {
                 record_followed(&store, file, &followed).await?;
             }
-            log_schedules(setup, &followed);
+            log_schedules(app, &followed);
         }
-        let lease = Duration::from_secs(setup.settings().classify.lease_secs);
-        let clock = setup.clock.clone();
+        let lease = Duration::from_secs(app.settings().classify.lease_secs);
+        let clock = app.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease, followed);
         let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
-        let ended = scheduler.run(self.once, &setup.stop, &work).await?;
-        if self.once && ended == Ended::default() && !setup.stop.is_cancelled() {
+        let ended = scheduler.run(self.once, &app.stop, &work).await?;
+        if self.once && ended == Ended::default() && !app.stop.is_cancelled() {
             tracing::info!("nothing is due");
         }
         if let Some(metrics) = metrics {
@@ -56,8 +56,8 @@ impl Run {
     }
 
     /// Returns the settings for stages, with this command's pipeline file as the default.
-    fn stage_setup(&self, setup: &Setup) -> Result<Setup, CliError> {
-        let mut loaded = setup.loaded.clone();
+    fn stage_setup(&self, app: &App) -> Result<App, CliError> {
+        let mut loaded = app.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
             let path = std::path::absolute(path).map_err(|error| {
                 CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
@@ -68,16 +68,16 @@ impl Run {
                 .insert("pipeline".into(), (shown, Origin::Flag));
             loaded.settings.pipeline = path;
         }
-        Ok(Setup {
+        Ok(App {
             loaded,
-            ..setup.clone()
+            ..app.clone()
         })
     }
 }
 
-fn log_schedules(setup: &Setup, entries: &[Entry]) {
+fn log_schedules(app: &App, entries: &[Entry]) {
     for entry in entries {
-        let next = entry.timetable.after(setup.clock.now());
+        let next = entry.timetable.after(app.clock.now());
         let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
         let next = next.map(|next| next.format("%Y-%m-%d %H:%M %Z").to_string());
         tracing::info!(schedule = %entry.name, cron = entry.timetable.line(), next, "following a schedule");

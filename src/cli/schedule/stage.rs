@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use futures_util::FutureExt;
 
 use crate::cli::{
-    CliError, Exit, Setup, classify, collect, db, export, import, output, purge, report, run,
+    App, CliError, Exit, classify, collect, db, export, import, output, purge, report, run,
 };
 use crate::schedule::{StageEnd, StageOrder};
 use topicmill_core::ScheduledRunStatus;
@@ -64,11 +64,11 @@ fn parse_stage(words: &[String]) -> Result<Stage, String> {
 }
 
 /// Runs a stage to its end, or until it is cancelled.
-pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
-    let setup = Setup {
+pub async fn run(app: &App, order: StageOrder<'_>) -> StageEnd {
+    let app = App {
         stop: order.stop.clone(),
         scheduled_run: Some(order.scheduled_run),
-        ..setup.clone()
+        ..app.clone()
     };
     let stage = match parse_stage(order.words) {
         Ok(stage) => stage,
@@ -76,7 +76,7 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
     };
     // Unwind safe: nothing in memory is used after a panic.
     let is_check = matches!(stage, Stage::Db(_));
-    match AssertUnwindSafe(stage.run(&setup)).catch_unwind().await {
+    match AssertUnwindSafe(stage.run(&app)).catch_unwind().await {
         // For a check, exit code 1 means a problem in the database, not a partial success.
         Ok(Ok(Exit::Partial)) if is_check && !order.stop.is_cancelled() => failed(
             Exit::Partial,
@@ -89,7 +89,7 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
             failed(Exit::TryAgain, error.to_string())
         }
         Ok(Err(error)) => {
-            output::print_error(&error, setup.log_format);
+            output::print_error(&error, app.log_format);
             failed(error.exit(), error.to_string())
         }
         Err(_) => {
@@ -103,22 +103,22 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
 }
 
 impl Stage {
-    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
-            Self::Collect(command) => command.run(setup).await,
-            Self::Import(command) => command.run(setup).await,
-            Self::Classify(command) => command.run(setup).await,
-            Self::Run(command) => command.run(setup).await,
-            Self::Purge(command) => command.run(setup).await,
-            Self::Export(command) => command.run(setup).await,
+            Self::Collect(command) => command.run(app).await,
+            Self::Import(command) => command.run(app).await,
+            Self::Classify(command) => command.run(app).await,
+            Self::Run(command) => command.run(app).await,
+            Self::Purge(command) => command.run(app).await,
+            Self::Export(command) => command.run(app).await,
             // These commands have no work in progress to finish.
             Self::Report(command) => tokio::select! {
-                exit = command.run(setup) => exit,
-                () = setup.stop.cancelled() => Ok(Exit::Partial),
+                exit = command.run(app) => exit,
+                () = app.stop.cancelled() => Ok(Exit::Partial),
             },
             Self::Db(command) => tokio::select! {
-                exit = command.run(setup) => exit,
-                () = setup.stop.cancelled() => Ok(Exit::Partial),
+                exit = command.run(app) => exit,
+                () = app.stop.cancelled() => Ok(Exit::Partial),
             },
         }
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
-use crate::cli::{CliError, Exit, OutputFormat, Setup};
+use crate::cli::{App, CliError, Exit, OutputFormat};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
@@ -73,7 +73,7 @@ struct ParsedRows {
 }
 
 impl Import {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
             for row in rows
@@ -89,12 +89,12 @@ impl Import {
         if rows.is_empty() {
             return Err(GoldError::Empty.into());
         }
-        let store = setup.store(Access::Existing).await?;
-        let set = NamedSet::stored(setup, &store, &self.label_set).await?;
+        let store = app.store(Access::Existing).await?;
+        let set = NamedSet::stored(app, &store, &self.label_set).await?;
         let who = self.annotator.clone().or_else(login);
         let who = who.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
-        let parsed = parse_rows(&store, rows, &set, &who, setup.clock.now().into()).await?;
+        let parsed = parse_rows(&store, rows, &set, &who, app.clock.now().into()).await?;
         if !parsed.twice.is_empty() || !self.skip_unknown {
             self.report_problems(&store, &parsed, &set).await?;
         }

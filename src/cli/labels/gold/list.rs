@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::{NONE, Printout};
 use crate::cli::output::key_value_table;
-use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_review::gold::{self, Consensus};
 use topicmill_store::{Access, StoredGold, Table};
 
@@ -35,8 +35,8 @@ pub struct Export {
 }
 
 impl Export {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::ReadOnly).await?;
         let rows = store.gold().answers().await?.into_iter().map(|one| {
             let it = one.answer;
             json!([
@@ -58,8 +58,8 @@ impl Export {
 }
 
 impl List {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+        let store = app.store(Access::ReadOnly).await?;
         let answers = store.gold().answers().await?;
         if answers.is_empty() && self.format == OutputFormat::Table {
             let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file \
