@@ -15,6 +15,7 @@ use topicmill_core::reddit::post_text;
 use topicmill_core::score::evidence;
 use topicmill_core::{LabelVector, Listing, Mode, ModelKind, PairLogits, Scores, TextVector};
 use topicmill_score::batch::Batch;
+use topicmill_score::text::Sequence;
 use topicmill_score::{Device, Engine, EngineOptions, Labeler, OnnxEngine};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -44,8 +45,10 @@ fn main() -> Outcome<()> {
     let texts = texts(&posts)?;
     let mut vectors = Vec::with_capacity(texts.len());
     for texts in encoder.encode(&texts)?.chunks(BATCH) {
-        let rows: Vec<_> = texts.iter().map(|text| encoder.single(text)).collect();
-        let found = engine.infer(&Batch::new(&rows, encoder.pad_id()))?;
+        let rows = texts.iter().map(|text| encoder.single(text));
+        let width = rows.clone().map(Sequence::tokens).max().unwrap_or(0);
+        let rows = rows.map(Sequence::ids);
+        let found = engine.infer(&Batch::new(rows, width, encoder.pad_id()))?;
         vectors.extend((0..found.rows).map(|row| found.row(row).to_vec()));
     }
     let exact: Vec<Vec<f64>> = vectors.iter().map(|raw| unit(raw)).collect();

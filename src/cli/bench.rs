@@ -20,9 +20,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::reddit::post_text;
 use topicmill_score::batch::BatchRow;
 use topicmill_score::engine::EngineError;
-use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::openvino::load_openvino;
-use topicmill_score::text::EncodedText;
 use topicmill_score::{Device, EngineName, Labeler, LabelerError, ModelFolder};
 use topicmill_store::{Access, ExistingTarget};
 
@@ -94,7 +92,6 @@ struct Precision {
 struct BatchSize {
     by: &'static str,
     size: usize,
-    batches: Vec<Vec<BatchRow>>,
     /// The fastest pass; `None` if memory runs out.
     seconds: Option<f64>,
     peak_mib: Option<u64>,
@@ -213,7 +210,7 @@ impl Workload {
         let OpenedModel { mut labeler, .. } = self.choice.open_one(device)?;
         let prepared = labeler.prepare(&self.set)?;
         let stopped = || self.stop.is_cancelled();
-        let Some(results) = labeler.score_all(&prepared, &self.texts, &stopped)? else {
+        let Some(results) = labeler.score_all(&prepared, &self.texts, &[], &stopped)? else {
             return Ok(None);
         };
         let labels = results.into_iter().map(|result| {
@@ -221,12 +218,14 @@ impl Workload {
             (!scores.abstained).then_some(scores.best)
         });
         let texts = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
-        let encoded = labeler.encoder().encode(texts);
-        let encoded = encoded.map_err(LabelerError::Tokenize)?;
-        let mut sizes = sizes(&labeler, &prepared, &encoded);
+        let encoder = labeler.encoder();
+        let texts = encoder.encode(texts).map_err(LabelerError::Tokenize)?;
+        let rows = prepared.rows(&encoder, &texts, |_, _| true);
+        let (mut sizes, batches): (Vec<BatchSize>, Vec<_>) =
+            sizes(&labeler, &rows).into_iter().unzip();
         let bar = Progress::start("bench", "passes", (sizes.len() * PASSES) as u64);
         for pass in 0..PASSES {
-            for size in &mut sizes {
+            for (size, batches) in sizes.iter_mut().zip(&batches) {
                 if pass == 0 {
                     // A new session, so that memory of the previous size is not counted.
                     labeler.restart().map_err(LabelerError::Engine)?;
@@ -235,7 +234,7 @@ impl Workload {
                     continue;
                 }
                 let began = self.clock.elapsed();
-                let fits = size.compute(&mut labeler, &prepared, &encoded, &self.stop)?;
+                let fits = compute(&mut labeler, batches, &self.stop)?;
                 let seconds = self.clock.elapsed().saturating_sub(began).as_secs_f64();
                 if self.stop.is_cancelled() {
                     return Ok(None);
@@ -260,52 +259,49 @@ impl Workload {
 }
 
 /// Plans the batches of each size; a model whose scores depend on the batch has only one.
-fn sizes(labeler: &Labeler, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchSize> {
-    let rows = labeler.rows(prepared, texts);
-    let size = |by, size, batches| BatchSize {
-        by,
-        size,
-        batches,
-        seconds: None,
-        peak_mib: None,
+fn sizes<'a>(labeler: &Labeler, rows: &[BatchRow<'a>]) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
+    let size = |by, size, batches| {
+        let size = BatchSize {
+            by,
+            size,
+            seconds: None,
+            peak_mib: None,
+        };
+        (size, batches)
     };
-    let by_tokens = |tokens| size("tokens", tokens, labeler.plan(rows.clone(), tokens));
+    let by_tokens = |tokens| size("tokens", tokens, labeler.plan(rows.to_vec(), tokens));
     if labeler.folder().depends_on_batch() {
         return vec![by_tokens(labeler.batch_tokens())];
     }
-    let mut by_label = rows.clone();
+    let mut by_label = rows.to_vec();
     by_label.sort_by_key(|row| (row.label, row.text));
     let by_posts = POSTS.map(|posts| {
         let of_label = by_label.chunk_by(|a, b| a.label == b.label);
         let batches = of_label.flat_map(|rows| rows.chunks(posts));
-        size("posts", posts, batches.map(<[BatchRow]>::to_vec).collect())
+        size("posts", posts, batches.map(<[_]>::to_vec).collect())
     });
     by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
 }
 
-impl BatchSize {
-    /// Computes the batches until a signal. Returns false if memory runs out.
-    fn compute(
-        &self,
-        labeler: &mut Labeler,
-        prepared: &PreparedLabels,
-        texts: &[EncodedText],
-        stop: &CancellationToken,
-    ) -> Result<bool, CliError> {
-        for batch in &self.batches {
-            match labeler.compute_batch(prepared, texts, batch) {
-                Ok(()) if stop.is_cancelled() => break,
-                Ok(()) => {}
-                Err(EngineError::OutOfMemory { .. }) => {
-                    // A session keeps its memory after running out, so the next size would fail too.
-                    labeler.restart().map_err(LabelerError::Engine)?;
-                    return Ok(false);
-                }
-                Err(error) => return Err(LabelerError::Engine(error).into()),
+/// Computes batches until a signal. Returns false if memory runs out.
+fn compute(
+    labeler: &mut Labeler,
+    batches: &[Vec<BatchRow<'_>>],
+    stop: &CancellationToken,
+) -> Result<bool, CliError> {
+    for batch in batches {
+        match labeler.compute_batch(batch) {
+            Ok(()) if stop.is_cancelled() => break,
+            Ok(()) => {}
+            Err(EngineError::OutOfMemory { .. }) => {
+                // A session keeps its memory after running out, so the next size would fail too.
+                labeler.restart().map_err(LabelerError::Engine)?;
+                return Ok(false);
             }
+            Err(error) => return Err(LabelerError::Engine(error).into()),
         }
-        Ok(true)
     }
+    Ok(true)
 }
 
 impl Precision {
@@ -428,7 +424,6 @@ mod tests {
                 .map(|((by, size), seconds)| BatchSize {
                     by,
                     size,
-                    batches: Vec::new(),
                     seconds: (seconds > 0.0).then_some(seconds),
                     peak_mib: None,
                 })

@@ -24,7 +24,7 @@ fn own_labels(folder: &ModelFolder) -> LabelSet {
 
 fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
     let prepared = labeler.prepare(set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
     let results = results.expect("scoring is not cancelled").into_iter();
     results.map(Result::unwrap).collect()
 }
@@ -58,7 +58,7 @@ fn tried(dir: &Path) -> Result<Vec<f64>, String> {
     let mut labeler = Labeler::load(folder, Box::new(engine), 1_000).unwrap();
     let prepared = labeler.prepare(&set).map_err(|error| error.to_string())?;
     let texts = ["a text".to_owned(), "another text".to_owned()];
-    let results = labeler.score_all(&prepared, &texts, &|| false);
+    let results = labeler.score_all(&prepared, &texts, &[], &|| false);
     let mut results = results.map_err(|error| error.to_string())?.unwrap();
     let result = results.remove(0).map_err(|error| error.to_string())?;
     Ok(result.scores.scores)

@@ -65,7 +65,7 @@ fn scored(
     let mut labeler = Labeler::load(folder, Box::new(engine), 400).unwrap();
     let set = builders::label_set(&["politics", "climate change", "food"]);
     let prepared = labeler.prepare(&set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
     let results = results.expect("scoring is not cancelled").into_iter();
     let results = results.map(Result::unwrap).collect();
     let shapes = shapes.lock().unwrap().clone();

@@ -59,7 +59,7 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
 
 fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
     let prepared = labeler.prepare(set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
     let results = results.expect("scoring is not cancelled").into_iter();
     results.map(Result::unwrap).collect()
 }

@@ -31,14 +31,21 @@ pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
 }
 
 /// One row to compute: a text, or a pair of a text and a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BatchRow {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchRow<'a> {
     /// Index of the text.
     pub text: usize,
     /// Index of the label; 0 for a model that reads texts alone.
     pub label: usize,
-    /// Number of tokens, special tokens included.
-    pub len: usize,
+    /// Its tokens.
+    pub sequence: Sequence<'a>,
+}
+
+impl BatchRow<'_> {
+    /// Returns the number of tokens, special tokens included.
+    pub fn tokens(&self) -> usize {
+        self.sequence.tokens()
+    }
 }
 
 /// Constraint on the rows that may share a batch.
@@ -143,12 +150,12 @@ impl Shapes {
 
 /// Groups rows, longest first, into batches of at most `budget` padded tokens. A row longer than the budget gets its
 /// own batch. The result does not depend on the order of the input.
-pub fn plan(
-    mut rows: Vec<BatchRow>,
+pub fn plan<'a>(
+    mut rows: Vec<BatchRow<'a>>,
     budget: usize,
     grouping: Grouping,
     shapes: Shapes,
-) -> Vec<Vec<BatchRow>> {
+) -> Vec<Vec<BatchRow<'a>>> {
     rows.sort_unstable_by(|a, b| {
         let text = if grouping == Grouping::ByText {
             a.text.cmp(&b.text)
@@ -157,17 +164,17 @@ pub fn plan(
         };
         // Longest first: the memory of attention grows with the square of the length, so a budget that is too large
         // fails at once. Ties are sorted by index, to make the result independent of the input order.
-        text.then(b.len.cmp(&a.len))
+        text.then(b.tokens().cmp(&a.tokens()))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });
-    let mut batches: Vec<Vec<BatchRow>> = Vec::new();
+    let mut batches: Vec<Vec<BatchRow<'a>>> = Vec::new();
     for row in rows {
         match batches.last_mut() {
             // The first row of a batch is its longest.
             Some(batch)
-                if batch.len() < shapes.max_rows(shapes.width(batch[0].len), budget)
+                if batch.len() < shapes.max_rows(shapes.width(batch[0].tokens()), budget)
                     && (grouping == Grouping::Mixed || batch[0].text == row.text)
-                    && shapes.may_share(batch[0].len, row.len) =>
+                    && shapes.may_share(batch[0].tokens(), row.tokens()) =>
             {
                 batch.push(row);
             }
@@ -191,25 +198,27 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Pads sequences to the longest and lays them out row by row.
-    pub fn new(sequences: &[Sequence], pad_id: u32) -> Self {
-        let width = sequences.iter().map(|s| s.ids.len()).max().unwrap_or(0);
-        let size = width * sequences.len();
+    /// Lays out rows of token ids and type ids, padded to `width`, which is at least the length of the longest row.
+    pub fn new<R: IntoIterator<Item = (u32, u32)>>(
+        rows: impl IntoIterator<Item = R>,
+        width: usize,
+        pad_id: u32,
+    ) -> Self {
         let mut batch = Self {
-            ids: Vec::with_capacity(size),
-            type_ids: Vec::with_capacity(size),
-            lens: sequences.iter().map(|s| s.ids.len()).collect(),
+            ids: Vec::new(),
+            type_ids: Vec::new(),
+            lens: Vec::new(),
             width,
         };
-        for (row, sequence) in sequences.iter().enumerate() {
-            batch
-                .ids
-                .extend(sequence.ids.iter().map(|id| i64::from(*id)));
-            batch.ids.resize((row + 1) * width, i64::from(pad_id));
-            batch
-                .type_ids
-                .extend(sequence.type_ids.iter().map(|id| i64::from(*id)));
-            batch.type_ids.resize((row + 1) * width, 0);
+        for row in rows {
+            let start = batch.ids.len();
+            for (id, type_id) in row {
+                batch.ids.push(id.into());
+                batch.type_ids.push(type_id.into());
+            }
+            batch.lens.push(batch.ids.len() - start);
+            batch.ids.resize(start + width, pad_id.into());
+            batch.type_ids.resize(start + width, 0);
         }
         batch
     }
@@ -240,8 +249,13 @@ mod tests {
         move |below| random.usize(..below)
     }
 
+    fn sequence(len: usize) -> Sequence<'static> {
+        static IDS: [u32; 512] = [0; 512];
+        Sequence::without_specials(&IDS[..len])
+    }
+
     /// Row lengths distributed as on Reddit: a third are short titles, the rest bodies with a long tail, cut at 512.
-    fn rows(texts: usize, labels: usize, seed: u64) -> Vec<BatchRow> {
+    fn rows(texts: usize, labels: usize, seed: u64) -> Vec<BatchRow<'static>> {
         let mut next = numbers(seed);
         (0..texts)
             .flat_map(|text| {
@@ -253,7 +267,7 @@ mod tests {
                 (0..labels).map(move |label| BatchRow {
                     text,
                     label,
-                    len: (premise + 8 + label % 5).min(512),
+                    sequence: sequence((premise + 8 + label % 5).min(512)),
                 })
             })
             .collect()
@@ -267,11 +281,11 @@ mod tests {
             for grouping in [Grouping::Mixed, Grouping::ByText] {
                 let budget = 1 + next(5000);
                 let batches = plan(rows.clone(), budget, grouping, Shapes::Any);
-                let mut seen: Vec<BatchRow> = batches.iter().flatten().copied().collect();
+                let mut seen: Vec<BatchRow<'_>> = batches.iter().flatten().copied().collect();
                 seen.sort_by_key(|row| (row.text, row.label));
                 assert_eq!(seen, rows);
                 for batch in &batches {
-                    let width = batch.iter().map(|row| row.len).max().unwrap();
+                    let width = batch.iter().map(BatchRow::tokens).max().unwrap();
                     assert!(batch.len() == 1 || width * batch.len() <= budget);
                     assert!(
                         grouping == Grouping::Mixed
@@ -292,14 +306,14 @@ mod tests {
         for seed in 0..20 {
             let mut rows = rows(40, 3, seed);
             for row in &mut rows {
-                row.len = row.len.min(window);
+                row.sequence = sequence(row.tokens().min(window));
             }
             let batches = plan(rows.clone(), 900, Grouping::Mixed, shapes);
             assert_eq!(batches.iter().flatten().count(), rows.len());
             for batch in &batches {
-                let width = shapes.width(batch[0].len);
+                let width = shapes.width(batch[0].tokens());
                 assert!(width == window || width.is_multiple_of(STEP), "{width}");
-                assert!(batch.iter().all(|row| shapes.width(row.len) == width));
+                assert!(batch.iter().all(|row| shapes.width(row.tokens()) == width));
                 assert!(batch.len() == 1 || width * batch.len() <= 900);
             }
         }
@@ -316,13 +330,13 @@ mod tests {
             let batches = plan(rows.clone(), budget, Grouping::Mixed, FEW);
             assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), rows.len());
             for batch in &batches {
-                let (width, rows) = (FEW.width(batch[0].len), FEW.rows(batch.len()));
-                assert!(width >= batch[0].len && rows >= batch.len());
+                let (width, rows) = (FEW.width(batch[0].tokens()), FEW.rows(batch.len()));
+                assert!(width >= batch[0].tokens() && rows >= batch.len());
                 assert!(width * rows <= budget, "{rows} × {width}");
                 seen.insert((rows, width));
                 padded += width * rows;
             }
-            real += rows.iter().map(|row| row.len).sum::<usize>();
+            real += rows.iter().map(BatchRow::tokens).sum::<usize>();
         }
         assert!(seen.len() <= 40, "{} shapes", seen.len());
         let ratio = padded as f64 / real as f64;

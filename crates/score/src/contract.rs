@@ -163,19 +163,14 @@ fn mask(batch: &Batch, masked: f32) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Sequence;
 
     fn batch() -> Batch {
-        let row = |ids: &[u32], type_ids: &[u32]| Sequence {
-            ids: ids.to_vec(),
-            type_ids: type_ids.to_vec(),
-        };
         let rows = [
-            row(&[5, 6, 2], &[0, 1, 1]),
-            row(&[7], &[0]),
-            row(&[8, 9], &[0, 0]),
+            vec![(5, 0), (6, 1), (2, 1)],
+            vec![(7, 0)],
+            vec![(8, 0), (9, 0)],
         ];
-        Batch::new(&rows, 1)
+        Batch::new(rows, 3, 1)
     }
 
     #[test]

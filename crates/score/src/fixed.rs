@@ -92,17 +92,10 @@ fn part(batch: &Batch, first: usize, real: usize, rows: usize, width: usize, pad
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Sequence;
 
     fn batch(lengths: &[usize]) -> Batch {
-        let rows: Vec<Sequence> = lengths
-            .iter()
-            .map(|len| Sequence {
-                ids: (1..).take(*len).collect(),
-                type_ids: vec![1; *len],
-            })
-            .collect();
-        Batch::new(&rows, 9)
+        let rows = lengths.iter().map(|len| (1..).take(*len).map(|id| (id, 1)));
+        Batch::new(rows, *lengths.iter().max().unwrap(), 9)
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! reporting an error. A manifest therefore contains the original model's logits for a few texts, and every graph is
 //! checked against them when it is loaded.
 
+use std::iter;
+
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
 use super::folder::ModelFolder;
-use super::text::Sequence;
 use crate::folder::manifest::{GraphSpec, Vector};
 use topicmill_core::score::{entailment_probability, evidence};
 use topicmill_core::{Mode, ModelKind, PairLogits};
@@ -55,7 +56,14 @@ pub(crate) fn check_batch(
     vectors: &[Vector],
 ) -> Result<MaxErrors, EngineError> {
     let (kind, pad_id) = (&folder.kind, spec.contract.pad_id);
-    let batch = Batch::new(&vectors.iter().map(sequence).collect::<Vec<_>>(), pad_id);
+    let width = vectors.iter().map(|vector| vector.input_ids.len()).max();
+    let rows = vectors.iter().map(|vector| {
+        // Models without type ids have none in the manifest.
+        let type_ids = vector.token_type_ids.iter().copied();
+        let ids = vector.input_ids.iter().copied();
+        ids.zip(type_ids.chain(iter::repeat(0)))
+    });
+    let batch = Batch::new(rows, width.unwrap_or(0), pad_id);
     let found = (folder.fixed).compute(&batch, pad_id, &mut |part| engine.infer(part))?;
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
@@ -117,18 +125,6 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
         products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     };
     (sum(a, b) / (sum(a, a) * sum(b, b)).sqrt()) as f32
-}
-
-fn sequence(vector: &Vector) -> Sequence {
-    let type_ids = if vector.token_type_ids.is_empty() {
-        vec![0; vector.input_ids.len()]
-    } else {
-        vector.token_type_ids.clone()
-    };
-    Sequence {
-        ids: vector.input_ids.clone(),
-        type_ids,
-    }
 }
 
 /// Returns the absolute difference, infinite for NaN.

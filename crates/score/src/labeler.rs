@@ -18,9 +18,9 @@ pub use self::prepare::fits_window;
 use self::prepared::Labels;
 pub use self::prepared::PreparedLabels;
 pub use self::prompt::prompt;
-use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
+use super::batch::{self, BatchRow, Grouping, Shapes};
 use super::engine::{Engine, EngineError};
-use super::text::{EncodedText, Encoder, Sequence};
+use super::text::{EncodedText, Encoder};
 use crate::folder::ModelFolder;
 use topicmill_core::record::ComputeStats;
 use topicmill_core::{ModelKind, PairLogits, Scores, TextVector};
@@ -140,40 +140,8 @@ impl Labeler {
         self.engine.restart()
     }
 
-    /// Returns every row needed to score texts, in the order of the texts.
-    pub fn rows(&self, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchRow> {
-        self.rows_of(prepared, texts, |_, _| true)
-    }
-
-    /// Returns the texts' rows for the wanted labels. `is_wanted` receives the indices of the text and the label.
-    fn rows_of(
-        &self,
-        prepared: &PreparedLabels,
-        texts: &[EncodedText],
-        is_wanted: impl Fn(usize, usize) -> bool,
-    ) -> Vec<BatchRow> {
-        let mut rows = Vec::new();
-        for (text, ids) in texts.iter().enumerate() {
-            let mut owners = prepared.owners.iter();
-            let mut add = |label, len| rows.push(BatchRow { text, label, len });
-            match &prepared.labels {
-                Labels::Hypotheses(hypotheses) => {
-                    for (label, (hypothesis, owner)) in hypotheses.iter().zip(owners).enumerate() {
-                        if is_wanted(text, *owner) {
-                            add(label, self.encoder.pair_len(ids, hypothesis));
-                        }
-                    }
-                }
-                _ if !owners.any(|owner| is_wanted(text, *owner)) => {}
-                Labels::Prompt(prompt) => add(0, self.encoder.prompted_len(ids, prompt)),
-                Labels::Vectors(_) | Labels::Classes(_) => add(0, self.encoder.single_len(ids)),
-            }
-        }
-        rows
-    }
-
     /// Groups rows into batches, as [`score`](Self::score) would within this budget.
-    pub fn plan(&self, rows: Vec<BatchRow>, batch_tokens: usize) -> Vec<Vec<BatchRow>> {
+    pub fn plan<'a>(&self, rows: Vec<BatchRow<'a>>, batch_tokens: usize) -> Vec<Vec<BatchRow<'a>>> {
         let grouping = if self.folder.depends_on_batch() {
             Grouping::ByText
         } else {
@@ -211,16 +179,8 @@ impl Labeler {
     ///
     /// # Errors
     /// See [`EngineError`].
-    pub fn compute_batch(
-        &mut self,
-        prepared: &PreparedLabels,
-        texts: &[EncodedText],
-        rows: &[BatchRow],
-    ) -> Result<(), EngineError> {
-        let sequence = |row: &BatchRow| prepared.sequence(&self.encoder, texts, *row);
-        let sequences: Vec<Sequence> = rows.iter().map(sequence).collect();
-        self.infer(&Batch::new(&sequences, self.encoder.pad_id()))
-            .map(drop)
+    pub fn compute_batch(&mut self, rows: &[BatchRow<'_>]) -> Result<(), EngineError> {
+        self.infer(rows.iter().map(|row| row.sequence)).map(drop)
     }
 
     /// Returns the model folder.
@@ -275,18 +235,21 @@ impl Labeler {
             return Ok(Completion::Done);
         }
         let is_wanted = |text, place| pair_state(pairs, text, place) == PairState::Wanted;
-        let rows = self.rows_of(prepared, texts, is_wanted);
+        let encoder = self.encoder();
+        let rows = prepared.rows(&encoder, texts, is_wanted);
         let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
-        let sequence = |encoder: &Encoder, row| prepared.sequence(encoder, texts, row);
-        let ended = self.compute(rows, &sequence, stop, &mut |row, computed| {
+        let ended = self.compute(rows, stop, &mut |row, computed| {
             let logits = match computed {
                 Ok(logits) => logits,
                 Err(error) => return done(row.text, Err(error)),
             };
             if let Labels::Hypotheses(_) = prepared.labels {
                 let of_text = &mut pending[row.text];
-                let all = prepared.owners.len();
-                if of_text.add(row.label, logits, all) == missing[row.text] {
+                // Rows arrive in any order, because batches are planned by length.
+                of_text.raw.resize(prepared.owners.len(), Vec::new());
+                of_text.raw[row.label] = logits.to_vec();
+                of_text.found += 1;
+                if of_text.found == missing[row.text] {
                     let raw = std::mem::take(&mut of_text.raw);
                     done(row.text, Ok(finish(row.text, raw, None)));
                 }
@@ -299,24 +262,12 @@ impl Labeler {
         Ok(ended)
     }
 
-    /// Scores plain texts. Returns their results in order, or `None` if `stop` cancelled the scoring.
+    /// Scores plain texts, with some pairs known. Returns their results in order, or `None` if `stop` cancelled the
+    /// scoring. A text without a wanted pair is not tokenised. `pairs` may be empty.
     ///
     /// # Errors
     /// The errors of [`score`](Self::score), and [`LabelerError::Tokenize`].
     pub fn score_all(
-        &mut self,
-        prepared: &PreparedLabels,
-        texts: &[String],
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<Result<TextResult, TextError>>>, LabelerError> {
-        self.score_with_known(prepared, texts, &[], stop)
-    }
-
-    /// Scores plain texts with some pairs known. A text without a wanted pair is not tokenised. `pairs` may be empty.
-    ///
-    /// # Errors
-    /// The errors of [`score_all`](Self::score_all).
-    pub fn score_with_known(
         &mut self,
         prepared: &PreparedLabels,
         texts: &[String],
@@ -364,10 +315,9 @@ impl Labeler {
                 .get(label)
                 .is_none_or(|pair| *pair == PairState::Wanted)
         };
-        let rows = self.rows_of(prepared, std::slice::from_ref(text), |_, place| {
-            missing(place)
-        });
-        rows.iter().map(|row| row.len).sum::<usize>() as f64
+        let text = std::slice::from_ref(text);
+        let rows = prepared.rows(&self.encoder, text, |_, place| missing(place));
+        rows.iter().map(BatchRow::tokens).sum::<usize>() as f64
     }
 }
 
@@ -378,17 +328,6 @@ struct Pending {
     found: usize,
 }
 
-impl Pending {
-    /// Adds a row and returns the number of rows so far.
-    fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
-        // Rows arrive in any order, because batches are planned by length.
-        self.raw.resize(labels, Vec::new());
-        self.raw[label] = logits.to_vec();
-        self.found += 1;
-        self.found
-    }
-}
-
 /// Splits the output of a text's only row into one entry per label; for an embedding model, also returns the vector.
 fn split_row(
     prepared: &PreparedLabels,
@@ -397,7 +336,12 @@ fn split_row(
     match &prepared.labels {
         Labels::Vectors(labels) => {
             let vector = TextVector::quantize(raw);
-            let cosines = vector.cosines(labels).ok_or_else(|| width_mismatch(raw))?;
+            let cosines = vector.cosines(labels).ok_or_else(|| {
+                TextError::Engine(EngineError::Shape(format!(
+                    "the vector of a text has {} numbers, but that of a label has another length",
+                    raw.len()
+                )))
+            })?;
             Ok((
                 cosines.into_iter().map(|cosine| vec![cosine]).collect(),
                 Some(vector),
@@ -417,14 +361,6 @@ fn split_row(
         )))),
         Labels::Hypotheses(_) => unreachable!("a text has a row for each hypothesis"),
     }
-}
-
-/// Reports a text vector that differs in length from the label vectors.
-fn width_mismatch(raw: &[f32]) -> TextError {
-    TextError::Engine(EngineError::Shape(format!(
-        "the vector of a text has {} numbers, but that of a label has another length",
-        raw.len()
-    )))
 }
 
 #[cfg(test)]

@@ -91,9 +91,7 @@ impl Shortlist {
         known: &[Pairs],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<LabelOrder, TextError>>>, LabelerError> {
-        let results = self
-            .labeler
-            .score_with_known(prepared, texts, known, stop)?;
+        let results = self.labeler.score_all(prepared, texts, known, stop)?;
         let kind = &self.labeler.folder().kind;
         let order = |result: TextResult| {
             let logits: Vec<_> = result.logits.into_iter().flatten().collect();

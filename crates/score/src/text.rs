@@ -75,13 +75,54 @@ impl EncodedText {
     }
 }
 
-/// Token ids of one row, with type ids of the same length.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sequence {
-    /// Token ids, special tokens included.
-    pub ids: Vec<u32>,
-    /// Type ids: 0 for the first text and 1 for the second, for models that read them.
-    pub type_ids: Vec<u32>,
+/// The tokens of one row: one or two texts, with special tokens around them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sequence<'a> {
+    pattern: &'a Pattern,
+    first: &'a [u32],
+    second: &'a [u32],
+}
+
+impl<'a> Sequence<'a> {
+    /// Returns the number of tokens, special tokens included.
+    pub fn tokens(self) -> usize {
+        self.pattern.specials() + self.first.len() + self.second.len()
+    }
+
+    /// Returns the token ids, each with its type id: 0 for the first text and 1 for the second, for models that read
+    /// type ids.
+    pub fn ids(self) -> impl Iterator<Item = (u32, u32)> + 'a {
+        let Self {
+            pattern,
+            first,
+            second,
+        } = self;
+        let plain = |ids: &'a [u32], type_id| ids.iter().map(move |id| (*id, type_id));
+        let prefix = pattern.prefix.iter().copied();
+        prefix
+            .chain(plain(first, pattern.first))
+            .chain(pattern.middle.iter().copied())
+            .chain(plain(second, pattern.second))
+            .chain(pattern.suffix.iter().copied())
+    }
+}
+
+#[cfg(test)]
+impl<'a> Sequence<'a> {
+    pub(crate) fn without_specials(ids: &'a [u32]) -> Self {
+        static NONE: Pattern = Pattern {
+            prefix: Specials::new(),
+            first: 0,
+            middle: Specials::new(),
+            second: 0,
+            suffix: Specials::new(),
+        };
+        Self {
+            pattern: &NONE,
+            first: ids,
+            second: &[],
+        }
+    }
 }
 
 /// Consecutive special tokens with their type ids.
@@ -95,7 +136,7 @@ struct Pattern {
     first: u32,
     /// Tokens between the texts of a pair; empty for a single text.
     middle: Specials,
-    /// Type id of the second text.
+    /// Type id of the second text; for a single text, of its second part.
     second: u32,
     suffix: Specials,
 }
@@ -129,7 +170,7 @@ impl Pattern {
         let (middle, second, rest) = match at(1) {
             Some((start, _)) if start < end => return None,
             Some((start, rest)) => (specials(end, start), types[start], rest),
-            None => (Specials::new(), 0, end),
+            None => (Specials::new(), types[start], end),
         };
         let pattern = Self {
             prefix: specials(0, start),
@@ -141,31 +182,6 @@ impl Pattern {
         // The tokens of each text must be contiguous.
         let texts = sequences.iter().flatten().count();
         (pattern.specials() + texts == ids.len()).then_some(pattern)
-    }
-
-    fn splice(&self, first: &[u32], second: &[u32]) -> Sequence {
-        let len = self.specials() + first.len() + second.len();
-        let mut sequence = Sequence {
-            ids: Vec::with_capacity(len),
-            type_ids: Vec::with_capacity(len),
-        };
-        let plain = |ids: &[u32], type_id| {
-            ids.iter()
-                .map(move |id| (*id, type_id))
-                .collect::<Specials>()
-        };
-        let parts = [
-            &self.prefix,
-            &plain(first, self.first),
-            &self.middle,
-            &plain(second, self.second),
-            &self.suffix,
-        ];
-        for (id, type_id) in parts.into_iter().flatten() {
-            sequence.ids.push(*id);
-            sequence.type_ids.push(*type_id);
-        }
-        sequence
     }
 }
 
@@ -195,16 +211,20 @@ impl Encoder {
         }
         for vector in model.spec.iter().flat_map(|spec| &spec.vectors) {
             let premise = encoder.encode_whole(&encoder.with_task_prompt(&vector.premise))?;
-            let Sequence { ids, type_ids } = match model.kind {
+            let of_labels;
+            let sequence = match model.kind {
                 ModelKind::Nli(_) => {
-                    encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
+                    of_labels = encoder.encode_whole(&vector.hypothesis)?;
+                    encoder.pair(&premise, &of_labels)
                 }
                 ModelKind::Gliclass(_) => {
                     let labels = vector.labels.iter().map(String::as_str);
-                    encoder.prompted(&premise, &encoder.encode_labels(labels)?)
+                    of_labels = encoder.encode_labels(labels)?;
+                    encoder.prompted(&premise, &of_labels)
                 }
                 ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&premise),
             };
+            let (ids, type_ids): (Vec<u32>, Vec<u32>) = sequence.ids().unzip();
             // Models without type ids have none in the manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {
@@ -286,7 +306,7 @@ impl Encoder {
         }
     }
 
-    /// Returns true if splicing gives the tokenizer's own result on other texts.
+    /// Returns true if joining parts gives the tokenizer's own result on other texts.
     fn agrees_with_tokenizer(&self) -> Result<bool, tokenizers::Error> {
         // Several tokens with punctuation, to detect tokens that are added between words.
         let (a, b) = ("Two words, or three.", "another text");
@@ -295,17 +315,21 @@ impl Encoder {
                 .encode_fast(text, false)
                 .map(|e| e.get_ids().to_vec())
         };
-        let same = |sequence: &Sequence, encoding: &Encoding| {
-            sequence.ids == encoding.get_ids() && sequence.type_ids == encoding.get_type_ids()
+        let (first, second) = (&*ids(a)?, &*ids(b)?);
+        let same = |pattern, second, encoding: &Encoding| {
+            let (ids, type_ids) = (encoding.get_ids(), encoding.get_type_ids());
+            let sequence = Sequence {
+                pattern,
+                first,
+                second,
+            };
+            sequence
+                .ids()
+                .eq(ids.iter().copied().zip(type_ids.iter().copied()))
         };
-        let (first, second) = (ids(a)?, ids(b)?);
-        Ok(same(
-            &self.pair.splice(&first, &second),
-            &self.tokenizer.encode((a, b), true)?,
-        ) && same(
-            &self.single.splice(&first, &[]),
-            &self.tokenizer.encode(a, true)?,
-        ))
+        let pair = self.tokenizer.encode((a, b), true)?;
+        let single = self.tokenizer.encode(a, true)?;
+        Ok(same(&self.pair, second, &pair) && same(&self.single, &[], &single))
     }
 
     /// Returns the token limit of a sequence, special tokens included.
@@ -387,28 +411,27 @@ impl Encoder {
         })
     }
 
-    /// Returns the length of the sequence that [`Encoder::pair`] builds.
-    pub fn pair_len(&self, premise: &EncodedText, hypothesis: &EncodedText) -> usize {
-        self.pair.specials()
-            + premise.len().min(self.premise_room(hypothesis.len()))
-            + hypothesis.len()
-    }
-
     /// Joins a premise and a hypothesis into a sequence; if it is too long, the premise is truncated.
-    pub fn pair(&self, premise: &EncodedText, hypothesis: &EncodedText) -> Sequence {
+    pub fn pair<'a>(
+        &'a self,
+        premise: &'a EncodedText,
+        hypothesis: &'a EncodedText,
+    ) -> Sequence<'a> {
         let keep = premise.len().min(self.premise_room(hypothesis.len()));
-        self.pair.splice(&premise.ids[..keep], &hypothesis.ids)
-    }
-
-    /// Returns the length of the sequence that [`Encoder::single`] builds.
-    pub fn single_len(&self, text: &EncodedText) -> usize {
-        self.single.specials() + text.len().min(self.room())
+        Sequence {
+            pattern: &self.pair,
+            first: &premise.ids[..keep],
+            second: &hypothesis.ids,
+        }
     }
 
     /// Returns a single text as a sequence, truncated to the window.
-    pub fn single(&self, text: &EncodedText) -> Sequence {
-        self.single
-            .splice(&text.ids[..text.len().min(self.room())], &[])
+    pub fn single<'a>(&'a self, text: &'a EncodedText) -> Sequence<'a> {
+        Sequence {
+            pattern: &self.single,
+            first: &text.ids[..text.len().min(self.room())],
+            second: &[],
+        }
     }
 }
 

@@ -38,7 +38,8 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for HookedEngine<
 /// An engine that returns NaN for a text that contains the word `17`.
 pub(super) fn poisoned() -> ScriptedEngine {
     let encoder = labeler(Box::new(ScriptedEngine::default())).encoder();
-    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let text = encoder.encode_whole("17").unwrap();
+    let (word, _) = encoder.single(&text).ids().nth(1).unwrap();
     ScriptedEngine {
         nan_id: i64::from(word),
         ..ScriptedEngine::default()

@@ -162,7 +162,7 @@ impl Side {
                 let stop = || stop.is_cancelled();
                 let scored = labeler
                     .prepare(&set)
-                    .and_then(|prepared| labeler.score_all(&prepared, &texts, &stop));
+                    .and_then(|prepared| labeler.score_all(&prepared, &texts, &[], &stop));
                 (labeler, scored)
             });
             let scored = scored.await;

@@ -124,12 +124,10 @@ pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> ScriptedEngine
     });
     let encoder = topicmill_score::text::Encoder::load(&folder).unwrap();
     let ids = |text: &str| {
-        let ids = encoder.single(&encoder.encode_whole(text).unwrap()).ids;
+        let text = encoder.encode_whole(text).unwrap();
         // Without the special tokens.
-        ids[1..ids.len() - 1]
-            .iter()
-            .map(|id| i64::from(*id))
-            .collect()
+        let ids = encoder.single(&text).ids().skip(1).take(text.len());
+        ids.map(|(id, _)| i64::from(id)).collect()
     };
     let engine = engine(&ids);
     Labeler::load(folder, Box::new(engine), 4_096).unwrap()

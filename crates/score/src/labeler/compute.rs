@@ -5,23 +5,22 @@ use std::collections::{HashSet, VecDeque};
 use super::{Completion, Labeler, TextError};
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{EngineError, Logits};
-use crate::text::{EncodedText, Encoder, Sequence};
+use crate::text::{EncodedText, Sequence};
 use topicmill_core::ModelKind;
 
 /// Callback for the result of each row.
-type OnRow<'a> = dyn FnMut(BatchRow, Result<&[f32], TextError>) + 'a;
+type OnRow<'a> = dyn FnMut(BatchRow<'_>, Result<&[f32], TextError>) + 'a;
 
 impl Labeler {
     /// Computes rows batch by batch. If one row of a text fails, the text is reported once and its other rows are
     /// skipped.
     pub(super) fn compute(
         &mut self,
-        rows: Vec<BatchRow>,
-        sequence: &dyn Fn(&Encoder, BatchRow) -> Sequence,
+        rows: Vec<BatchRow<'_>>,
         stop: &dyn Fn() -> bool,
         done: &mut OnRow<'_>,
     ) -> Result<Completion, EngineError> {
-        let mut queue: VecDeque<Vec<BatchRow>> = self.plan(rows, self.budget).into();
+        let mut queue: VecDeque<Vec<BatchRow<'_>>> = self.plan(rows, self.budget).into();
         let mut failed: HashSet<usize> = HashSet::new();
         while let Some(mut rows) = queue.pop_front() {
             if stop() {
@@ -29,10 +28,10 @@ impl Labeler {
             }
             // Skip texts that were already reported as failed.
             rows.retain(|row| !failed.contains(&row.text));
-            let Some(longest) = rows.iter().map(|row| row.len).max() else {
+            let Some(longest) = rows.iter().map(BatchRow::tokens).max() else {
                 continue;
             };
-            let mut halve = |mut rows: Vec<BatchRow>| {
+            let mut halve = |mut rows: Vec<_>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
                 // Queue both halves at the front: a started text holds memory until its last row, so it should finish
@@ -45,11 +44,7 @@ impl Labeler {
                 halve(rows);
                 continue;
             }
-            let sequences: Vec<Sequence> = rows
-                .iter()
-                .map(|row| sequence(&self.encoder, *row))
-                .collect();
-            let error = match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
+            let error = match self.infer(rows.iter().map(|row| row.sequence)) {
                 Ok(logits) => {
                     let rows = rows.iter().enumerate();
                     rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
@@ -68,7 +63,7 @@ impl Labeler {
                 }
                 failed.insert(row.text);
                 let error = match error {
-                    EngineError::OutOfMemory { .. } => TextError::OutOfMemory(row.len),
+                    EngineError::OutOfMemory { .. } => TextError::OutOfMemory(row.tokens()),
                     EngineError::NotFinite(_) => TextError::NotFinite,
                     other => TextError::Engine(other),
                 };
@@ -117,21 +112,25 @@ impl Labeler {
 
     /// Computes a row without text.
     fn infer_empty(&mut self) -> Result<Logits, EngineError> {
-        let nothing = EncodedText::default();
+        let (encoder, nothing) = (self.encoder(), EncodedText::default());
+        let prompt = encoder.empty_prompt();
         let row = match self.folder.kind {
-            ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
-            ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.encoder.single(&nothing),
-            ModelKind::Gliclass(_) => {
-                let prompt = self.encoder.empty_prompt();
-                self.encoder.prompted(&nothing, &prompt)
-            }
+            ModelKind::Nli(_) => encoder.pair(&nothing, &nothing),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&nothing),
+            ModelKind::Gliclass(_) => encoder.prompted(&nothing, &prompt),
         };
-        self.infer(&Batch::new(&[row], self.encoder.pad_id()))
+        self.infer([row])
     }
 
     /// Computes a batch, padded to a shape that suits the engine, and validates the output.
-    pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+    pub(super) fn infer<'a>(
+        &mut self,
+        rows: impl IntoIterator<Item = Sequence<'a>, IntoIter: Clone>,
+    ) -> Result<Logits, EngineError> {
         let (shapes, pad_id) = (self.shapes(), self.encoder.pad_id());
+        let rows = rows.into_iter();
+        let width = rows.clone().map(Sequence::tokens).max().unwrap_or(0);
+        let batch = &Batch::new(rows.map(Sequence::ids), width, pad_id);
         let shape = shapes.padded_shape(batch, self.folder.fixed);
         let logits = shape.compute(batch, pad_id, &mut |part| self.engine.infer(part))?;
         let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));

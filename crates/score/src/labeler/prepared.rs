@@ -2,7 +2,7 @@
 
 use super::{PairState, TextResult};
 use crate::batch::BatchRow;
-use crate::text::{EncodedText, Encoder, Sequence};
+use crate::text::{EncodedText, Encoder};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::score::Evidence;
 use topicmill_core::{
@@ -87,20 +87,38 @@ impl PreparedLabels {
         }
     }
 
-    /// Returns the token ids of a row.
-    pub(super) fn sequence(
-        &self,
-        encoder: &Encoder,
-        texts: &[EncodedText],
-        row: BatchRow,
-    ) -> Sequence {
-        match &self.labels {
-            Labels::Hypotheses(hypotheses) => {
-                encoder.pair(&texts[row.text], &hypotheses[row.label])
+    /// Returns the rows of texts for the wanted labels, in the order of the texts. `is_wanted` receives the indices of
+    /// the text and the label.
+    pub fn rows<'a>(
+        &'a self,
+        encoder: &'a Encoder,
+        texts: &'a [EncodedText],
+        is_wanted: impl Fn(usize, usize) -> bool,
+    ) -> Vec<BatchRow<'a>> {
+        let mut rows = Vec::new();
+        for (text, ids) in texts.iter().enumerate() {
+            let mut owners = self.owners.iter();
+            let mut add = |label, sequence| {
+                rows.push(BatchRow {
+                    text,
+                    label,
+                    sequence,
+                });
+            };
+            match &self.labels {
+                Labels::Hypotheses(hypotheses) => {
+                    for (label, (hypothesis, owner)) in hypotheses.iter().zip(owners).enumerate() {
+                        if is_wanted(text, *owner) {
+                            add(label, encoder.pair(ids, hypothesis));
+                        }
+                    }
+                }
+                _ if !owners.any(|owner| is_wanted(text, *owner)) => {}
+                Labels::Prompt(prompt) => add(0, encoder.prompted(ids, prompt)),
+                Labels::Vectors(_) | Labels::Classes(_) => add(0, encoder.single(ids)),
             }
-            Labels::Vectors(_) | Labels::Classes(_) => encoder.single(&texts[row.text]),
-            Labels::Prompt(prompt) => encoder.prompted(&texts[row.text], prompt),
         }
+        rows
     }
 
     /// Scores a text by its vector, like [`Labeler::score`]; `None` if the vector is from a different model, or the

@@ -19,7 +19,8 @@ fn texts() -> Vec<String> {
 /// Returns the id of a word's first token.
 fn id_of(word: &str) -> i64 {
     let encoder = labeler(ScriptedEngine::default(), 1).encoder();
-    i64::from(encoder.single(&encoder.encode_whole(word).unwrap()).ids[1])
+    let text = encoder.encode_whole(word).unwrap();
+    i64::from(encoder.single(&text).ids().nth(1).unwrap().0)
 }
 
 fn score(

@@ -74,28 +74,24 @@ impl Labeler {
     ) -> Result<Vec<LabelVector>, LabelerError> {
         let known = |place: usize| known.get(place).and_then(Option::as_ref);
         texts.retain(|(owner, _)| known(owners[*owner]).is_none());
+        let encoder = self.encoder();
         let rows = texts.iter().enumerate();
         let rows = rows
             .map(|(text, (_, ids))| BatchRow {
                 text,
                 label: 0,
-                len: self.encoder.single_len(ids),
+                sequence: encoder.single(ids),
             })
             .collect();
         let mut vectors = vec![Vec::new(); texts.len()];
         let mut failed = None;
-        self.compute(
-            rows,
-            &|encoder, row| encoder.single(&texts[row.text].1),
-            &|| false,
-            &mut |row, computed| match computed {
-                Ok(vector) => {
-                    // Normalized before the mean, so that all texts of a label have equal weight.
-                    vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
-                }
-                Err(source) => failed = Some((row.text, source)),
-            },
-        )?;
+        self.compute(rows, &|| false, &mut |row, computed| match computed {
+            Ok(vector) => {
+                // Normalized before the mean, so that all texts of a label have equal weight.
+                vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
+            }
+            Err(source) => failed = Some((row.text, source)),
+        })?;
         if let Some((text, source)) = failed {
             return Err(LabelerError::Label {
                 label: name(texts[text].0),

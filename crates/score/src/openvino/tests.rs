@@ -10,7 +10,6 @@ use crate::batch::MIN_ROWS;
 use crate::labeler::Labeler;
 use crate::onnx::OnnxEngine;
 use crate::onnx::library::Library;
-use crate::text::Sequence;
 use topicmill_core::examples::set;
 
 const MODELS: [&str; 4] = [
@@ -57,13 +56,10 @@ fn batch(folder: &ModelFolder, lengths: &[usize]) -> Batch {
     let size = |n: usize| u32::try_from(n).unwrap();
     let vocab = size(folder.vocab_size.unwrap_or(1_000));
     let rows = lengths.iter().map(|len| {
-        let ids = (0..size(*len)).map(|i| 5 + (i * 7_919 + size(*len) * 31) % (vocab - 5));
-        Sequence {
-            ids: ids.collect(),
-            type_ids: vec![0; *len],
-        }
+        (0..size(*len)).map(move |i| (5 + (i * 7_919 + size(*len) * 31) % (vocab - 5), 0))
     });
-    Batch::new(&rows.collect::<Vec<_>>(), folder.pad_id.unwrap_or_default())
+    let width = *lengths.iter().max().unwrap();
+    Batch::new(rows, width, folder.pad_id.unwrap_or_default())
 }
 
 fn apart(a: &[f32], b: &[f32]) -> f32 {
@@ -150,7 +146,7 @@ fn a_rounded_score_does_not_depend_on_its_batch() {
         let mut labeler = Labeler::load(folder, Box::new(engine), 700).unwrap();
         let prepared = labeler.prepare(&set).unwrap();
         let mut score = |texts: &[String]| {
-            let scores = labeler.score_all(&prepared, texts, &|| false).unwrap();
+            let scores = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
             let scores = scores.unwrap().into_iter();
             scores.map(|it| it.unwrap().raw).collect::<Vec<_>>()
         };

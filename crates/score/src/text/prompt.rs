@@ -164,24 +164,20 @@ impl Encoder {
         self.prompt_room(prompt.len()) > before_text
     }
 
-    /// Returns the length of the sequence that [`Encoder::prompted`] builds.
-    pub fn prompted_len(&self, text: &EncodedText, prompt: &EncodedText) -> usize {
-        self.single.specials() + prompt.len() + text.len().min(self.prompt_room(prompt.len()))
-    }
-
     /// Joins a text and a prompt into a sequence; if it is too long, the text is truncated.
-    pub fn prompted(&self, text: &EncodedText, prompt: &EncodedText) -> Sequence {
+    pub fn prompted<'a>(&'a self, text: &'a EncodedText, prompt: &'a EncodedText) -> Sequence<'a> {
         let text = &text.ids[..text.len().min(self.prompt_room(prompt.len()))];
-        let first = self
-            .prompt
-            .as_ref()
-            .is_some_and(|one| one.head.prompt_first);
-        let ids = if first {
-            [&prompt.ids, text].concat()
+        let is_first = |one: &Prompt| one.head.prompt_first;
+        let (first, second) = if self.prompt.as_ref().is_some_and(is_first) {
+            (&*prompt.ids, text)
         } else {
-            [text, &prompt.ids].concat()
+            (text, &*prompt.ids)
         };
-        self.single.splice(&ids, &[])
+        Sequence {
+            pattern: &self.single,
+            first,
+            second,
+        }
     }
 }
 
