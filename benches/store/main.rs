@@ -317,7 +317,13 @@ impl Bench {
             let now = self.clock.now().into();
             let claim = store
                 .backlog()
-                .claim(target, &self.claimant(), CrashFilter::Any, WINDOW, now)
+                .claim(
+                    target,
+                    &self.claimant(),
+                    CrashFilter::WithoutCrash,
+                    WINDOW,
+                    now,
+                )
                 .await?;
             let claimed = self.clock.elapsed();
             let hashes: Vec<_> = claim.posts.iter().map(|post| post.text_hash).collect();

@@ -284,12 +284,7 @@ impl Real {
                     .claim(target, &claimant, CrashFilter::WithoutCrash, limit, now)
                     .await
             }
-            (0, _) => {
-                store
-                    .backlog()
-                    .claim(target, &claimant, CrashFilter::Any, limit, now)
-                    .await
-            }
+            (0, _) => Ok(builders::claim(store, target, &claimant, limit, now).await),
             _ => {
                 store
                     .backlog()

@@ -20,8 +20,8 @@ use topicmill_core::{
 };
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claim, Claimant, Classified, CrashFilter, LabellingState, Page, RunId, Store,
-    StoredLabels, Target, Upserted, Written,
+    Access, Claim, Claimant, Classified, LabellingState, Page, RunId, Store, StoredLabels, Target,
+    Upserted, Written,
 };
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -279,9 +279,8 @@ impl Scene {
             max_attempts: 3,
             lease: Duration::from_mins(1),
         };
-        let backlog = self.store().backlog();
-        let claim = backlog.claim(target, &claimant, CrashFilter::Any, 10_000, now);
-        (run, claim.await.unwrap())
+        let claim = builders::claim(self.store(), target, &claimant, 10_000, now);
+        (run, claim.await)
     }
 }
 

@@ -9,8 +9,8 @@ use topicmill_core::{
     AuthorPolicy, LabelSet, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp,
 };
 use topicmill_store::{
-    Access, Checked, Claim, Claimant, Classified, CrashFilter, ImportState, Page, RunId, Store,
-    StoreError, Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
+    Target, Upserted, Written,
 };
 
 use crate::support::builders::{self, at};
@@ -115,11 +115,7 @@ impl Fixture {
             max_attempts: 3,
             lease: LEASE,
         };
-        self.store
-            .backlog()
-            .claim(self.target, &claimant, CrashFilter::Any, limit, at(now))
-            .await
-            .unwrap()
+        builders::claim(&self.store, self.target, &claimant, limit, at(now)).await
     }
 
     fn done(&self, claim: &Claim) -> Vec<Classified> {
@@ -389,10 +385,8 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
         lease: LEASE,
     };
     let backlog = fixture.store.backlog();
-    let claim = async |now| {
-        let claimed = backlog.claim(fixture.target, &claimant, CrashFilter::Any, 2, at(now));
-        claimed.await.unwrap()
-    };
+    let (store, target) = (&fixture.store, fixture.target);
+    let claim = async |now| builders::claim(store, target, &claimant, 2, at(now)).await;
     assert_eq!(claim(0).await.posts.len(), 2);
     let late = LEASE.as_secs().cast_signed() + 600;
     assert!(fixture.claim(2, late).await.posts.is_empty());

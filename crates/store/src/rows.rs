@@ -128,8 +128,6 @@ pub struct Claimant<'a> {
 /// The posts that a claim may include, depending on whether workers have crashed on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashFilter {
-    /// All posts.
-    Any,
     /// Posts on which no worker has crashed.
     WithoutCrash,
     /// Posts on which a worker crashed, or may have crashed.
@@ -153,14 +151,6 @@ pub struct LabelWrite {
 pub struct Claim {
     pub lease: Lease,
     pub posts: Vec<ClaimedPost>,
-}
-
-impl Claim {
-    /// A claim without posts and without a lease.
-    pub(super) const NOTHING: Self = Self {
-        lease: Lease(0),
-        posts: Vec::new(),
-    };
 }
 
 /// Key in `leases`, which is the fencing token: ids increase and are never reused.

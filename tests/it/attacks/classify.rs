@@ -416,7 +416,7 @@ async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
     };
     let now = SystemClock::shared().now().into();
     let backlog = store.backlog();
-    let claim = backlog.claim(target, &claimant, CrashFilter::Any, 5, now);
+    let claim = backlog.claim(target, &claimant, CrashFilter::WithoutCrash, 5, now);
     assert_eq!(claim.await.unwrap().posts.len(), 5);
     // It labels as many posts as requested, then all except the claimed ones, then none.
     for (command, code, posts) in [

@@ -36,7 +36,13 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
     // The claim of a worker with a slow clock does not expire immediately, nor does one that it renews.
     let slow = store
         .backlog()
-        .claim(target, &claimant, CrashFilter::Any, 1, behind.into())
+        .claim(
+            target,
+            &claimant,
+            CrashFilter::WithoutCrash,
+            1,
+            behind.into(),
+        )
         .await
         .unwrap();
     assert!(
@@ -49,7 +55,13 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
     // A worker with a fast clock claims free posts, but not posts that others hold.
     let fast = store
         .backlog()
-        .claim(target, &claimant, CrashFilter::Any, 10, ahead.into())
+        .claim(
+            target,
+            &claimant,
+            CrashFilter::WithoutCrash,
+            10,
+            ahead.into(),
+        )
         .await
         .unwrap();
     assert_eq!((slow.posts.len(), fast.posts.len()), (1, 2));

@@ -266,7 +266,7 @@ impl Scene {
             let claim = again(async || {
                 store
                     .backlog()
-                    .claim(target, &claimant, CrashFilter::Any, 3, at(2026))
+                    .claim(target, &claimant, CrashFilter::WithoutCrash, 3, at(2026))
                     .await
             })
             .await?;

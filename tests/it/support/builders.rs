@@ -4,7 +4,10 @@ use serde_json::json;
 use topicmill_core::{
     AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Scores, SourceKind, TextHash, Timestamp,
 };
-use topicmill_store::{Classified, LabelWrite, Lease, ModelRow, Page, RunId, Store, Target};
+use topicmill_store::{
+    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, Page, RunId, Store,
+    Target,
+};
 
 pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
@@ -90,6 +93,26 @@ pub fn logits(entailment: f32) -> PairLogits {
         entailment,
         contradiction: None,
         neutral: None,
+    }
+}
+
+/// Claims posts on which no worker has crashed, or, if there are none, others.
+pub async fn claim(
+    store: &Store,
+    target: Target,
+    claimant: &Claimant<'_>,
+    limit: u32,
+    now: Timestamp,
+) -> Claim {
+    let claim = async |crashes| {
+        let claim = (store.backlog()).claim(target, claimant, crashes, limit, now);
+        claim.await.unwrap()
+    };
+    let clean = claim(CrashFilter::WithoutCrash).await;
+    if clean.posts.is_empty() {
+        claim(CrashFilter::WithCrash).await
+    } else {
+        clean
     }
 }
 

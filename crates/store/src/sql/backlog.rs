@@ -113,7 +113,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> Result<()> {
         const WHAT: &str = "return failed posts to the backlog";
         let mut tx = self.begin().await?;
-        if !Self::lock_lease(&mut tx, lease_id).await? {
+        if !Self::lock_lease(&mut tx, lease_id, DB::LOCK_KEY).await? {
             return Ok(());
         }
         // Only rows still under this lease, because a purge may have removed a post in the meantime.
@@ -179,7 +179,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn reclaim(&self, lease_id: Lease) -> Result<()> {
         let mut tx = self.begin().await?;
         // If two workers reclaim the lease, the second waits for the lock, and then finds no lease.
-        if Self::find_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
+        if Self::lock_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
             Self::reclaim_lease(&mut tx, lease_id.0).await?;
         }
         tx.commit()

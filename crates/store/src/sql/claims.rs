@@ -1,4 +1,5 @@
-//! Claims posts from the backlog under a lease and reads their stored logits.
+//! Claims posts from the backlog under a lease, and reads stored logits. In: a target. Out: posts with their texts, or
+//! the logits of texts.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,16 +34,6 @@ fn max_window(crashes: i64) -> u32 {
     }
 }
 
-/// The posts that a claim may include.
-struct ClaimFilter {
-    target: Target,
-    /// Number of attempts before a post is parked.
-    max_attempts: u32,
-    /// The allowed numbers of crashes.
-    crashes: Range<i64>,
-    limit: u32,
-}
-
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn claim(
         &self,
@@ -52,74 +43,66 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
         now: Timestamp,
     ) -> Result<Claim> {
-        let most = max_crashes(claimant.max_attempts);
-        let crashes = match crash_filter {
-            CrashFilter::Any => 0..most,
-            CrashFilter::WithoutCrash => 0..1,
-            CrashFilter::WithCrash => 1..most,
-        };
-        let wanted = ClaimFilter {
-            target,
-            max_attempts: claimant.max_attempts,
-            crashes,
-            limit,
-        };
-        loop {
-            // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, or are
-            // parked, the claim is retried. Each round reduces the number of claimable posts, so the loop ends.
-            if let Some(claim) = self.try_claim(&wanted, claimant, now).await? {
-                return Ok(claim);
-            }
-        }
-    }
-
-    /// Claims posts; `None` if all of them turned out to be labelled, or were parked, and there may be more.
-    async fn try_claim(
-        &self,
-        wanted: &ClaimFilter,
-        claimant: &Claimant<'_>,
-        now: Timestamp,
-    ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
-        let mut tx = self.begin().await?;
-        let now = self.database_time(&mut tx, at(now)).await?;
-        // First, so that reclaimed posts can be part of this claim.
-        Self::reclaim_expired(&mut tx, now).await?;
-        let Some(crashes) = Self::fewest_crashes(&mut tx, wanted).await? else {
-            // Committed, because leases may have been reclaimed above.
-            tx.commit().await.context(WHAT)?;
-            return Ok(Some(Claim::NOTHING));
+        let max_attempts = claimant.max_attempts;
+        let allowed_crashes = match crash_filter {
+            CrashFilter::WithoutCrash => 0..1,
+            CrashFilter::WithCrash => 1..max_crashes(max_attempts),
         };
-        // The lease is inserted before its posts, because `backlog.lease_id` refers to it.
-        let lease = Self::begin_lease(&mut tx, claimant, now).await?;
-        let picked = Self::assign_posts(&mut tx, wanted, crashes, lease).await?;
-        let done = Self::drop_labelled(&mut tx, wanted.target, lease).await?;
-        let mut posts = Vec::new();
-        if picked > done {
-            let claimed = Self::claimed_posts(&mut tx, lease).await?;
-            // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have this
-            // hash.
-            let is_valid = |post: &ClaimedPost| TextHash::new(&post.text) == post.text_hash;
-            let (valid, invalid): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_valid);
-            for post in invalid {
-                Self::park(&mut tx, lease, &post.fullname, wanted.max_attempts).await?;
+        // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, or are parked,
+        // the claim is retried. Each round reduces the number of claimable posts, so the loop ends.
+        loop {
+            let mut tx = self.begin().await?;
+            let now = self.database_time(&mut tx, at(now)).await?;
+            // First, so that reclaimed posts can be part of this claim.
+            Self::reclaim_expired(&mut tx, now).await?;
+            let fewest =
+                Self::fewest_crashes(&mut tx, target, max_attempts, &allowed_crashes).await?;
+            let Some(crashes) = fewest else {
+                // Committed, because leases may have been reclaimed above.
+                tx.commit().await.context(WHAT)?;
+                return Ok(Claim {
+                    lease: Lease(0),
+                    posts: Vec::new(),
+                });
+            };
+            // The number of crashes determines how many posts may share a lease.
+            let limit = limit.min(max_window(crashes));
+            // The lease is inserted before its posts, because `backlog.lease_id` refers to it.
+            let lease = Self::begin_lease(&mut tx, claimant, now).await?;
+            let picked =
+                Self::assign_posts(&mut tx, target, max_attempts, crashes, limit, lease).await?;
+            let done = Self::drop_labelled(&mut tx, target, lease).await?;
+            let mut posts = Vec::new();
+            if picked > done {
+                posts = Self::claimed_posts(&mut tx, lease).await?;
+                // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have
+                // this hash.
+                let is_invalid =
+                    |post: &mut ClaimedPost| TextHash::new(&post.text) != post.text_hash;
+                for post in posts.extract_if(.., is_invalid) {
+                    Self::park(&mut tx, lease, &post.fullname, max_attempts).await?;
+                }
             }
-            posts = valid;
+            // A lease without posts would remain in the table until it expires.
+            if posts.is_empty() {
+                Self::end_lease(&mut tx, lease).await?;
+            }
+            tx.commit().await.context(WHAT)?;
+            if !posts.is_empty() {
+                let lease = Lease(lease);
+                return Ok(Claim { lease, posts });
+            }
         }
-        // A lease without posts would remain in the table until it expires.
-        if posts.is_empty() {
-            Self::end_lease(&mut tx, lease).await?;
-        }
-        tx.commit().await.context(WHAT)?;
-        let lease = Lease(lease);
-        Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
     /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so that others cannot
     /// claim all of them in between.
     async fn fewest_crashes(
         tx: &mut Transaction<'static, DB>,
-        wanted: &ClaimFilter,
+        target: Target,
+        max_attempts: u32,
+        allowed_crashes: &Range<i64>,
     ) -> Result<Option<i64>> {
         let least = format!(
             "SELECT crashes FROM backlog WHERE model_id = $1 AND label_set_id = $2 AND lease_id IS NULL \
@@ -127,25 +110,26 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::SKIP_LOCKED
         );
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(least))
-            .bind(wanted.target.model)
-            .bind(wanted.target.label_set)
-            .bind(i64::from(wanted.max_attempts))
-            .bind(wanted.crashes.start)
-            .bind(wanted.crashes.end)
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(i64::from(max_attempts))
+            .bind(allowed_crashes.start)
+            .bind(allowed_crashes.end)
             .fetch_optional(&mut **tx)
             .await
             .context("find posts to claim")
     }
 
-    /// Assigns posts with the same number of crashes to a lease and returns how many. The number of crashes determines
-    /// how many posts may share a lease.
+    /// Assigns up to `limit` posts with the same number of crashes to a lease and returns how many.
     ///
     /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select different rows each time, and the
     /// claim would exceed its limit.
     async fn assign_posts(
         tx: &mut Transaction<'static, DB>,
-        wanted: &ClaimFilter,
+        target: Target,
+        max_attempts: u32,
         crashes: i64,
+        limit: u32,
         lease: i64,
     ) -> Result<u64> {
         let pick = format!(
@@ -158,10 +142,10 @@ impl<DB: Dialect> SqlStore<DB> {
         );
         sqlx::query::<DB>(AssertSqlSafe(pick))
             .bind(lease)
-            .bind(wanted.target.model)
-            .bind(wanted.target.label_set)
-            .bind(i64::from(wanted.max_attempts))
-            .bind(i64::from(wanted.limit.min(max_window(crashes))))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(i64::from(max_attempts))
+            .bind(i64::from(limit))
             .bind(crashes)
             .execute(&mut **tx)
             .await

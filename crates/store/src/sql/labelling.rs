@@ -45,7 +45,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin_labels().await?;
         match write.lease {
             // Another worker has reclaimed these posts. Dropping the transaction rolls it back.
-            Some(lease) if !Self::lock_lease(&mut tx, lease).await? => {
+            Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
                 return Ok(Written::LeaseLost);
             }
             Some(_) => {}
@@ -62,7 +62,15 @@ impl<DB: Dialect> SqlStore<DB> {
             if chunk.is_empty() {
                 continue;
             }
-            Self::keep_own(&mut tx, write, &mut chunk).await?;
+            // Drops posts that belong to other writers: with a lease, those that are no longer under it; without one,
+            // those that are labelled, or that are still in the backlog because they are leased.
+            let taken = Self::dequeue(&mut tx, write, &chunk).await?;
+            if write.lease.is_some() {
+                chunk.retain(|one| taken.contains(&one.fullname));
+            } else {
+                let others = Self::others_posts(&mut tx, write.target, &chunk).await?;
+                chunk.retain(|one| !others.contains(&one.fullname));
+            }
             if chunk.is_empty() {
                 continue;
             }
@@ -86,25 +94,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .map(drop)
             .context("lock the label set")
-    }
-
-    /// Removes posts from the backlog and drops the posts that belong to other writers from `posts`. With a lease, a
-    /// post that is no longer under the lease belongs to another writer. Without a lease, a post that is leased or
-    /// labelled does.
-    async fn keep_own(
-        tx: &mut Transaction<'static, DB>,
-        write: &LabelWrite,
-        posts: &mut Vec<&Classified>,
-    ) -> Result<()> {
-        let taken = Self::dequeue(tx, write, posts).await?;
-        if write.lease.is_some() {
-            posts.retain(|one| taken.contains(&one.fullname));
-        } else {
-            // Posts that are still in the backlog are leased.
-            let others = Self::others_posts(tx, write.target, posts).await?;
-            posts.retain(|one| !others.contains(&one.fullname));
-        }
-        Ok(())
     }
 
     /// Selects the results whose posts still have the scored text, and locks these posts until the transaction ends.
@@ -138,17 +127,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written. Returns
-    /// false if it does not exist: reclaiming an expired lease deletes its row, so the row alone decides. The lock does
-    /// not block a renewal, so a long write does not lose its lease.
+    /// false if it does not exist: reclaiming an expired lease deletes its row, so the row alone decides. The lock of a
+    /// writer does not block a renewal, so a long write does not lose its lease.
     pub(super) async fn lock_lease(
-        tx: &mut Transaction<'static, DB>,
-        lease: Lease,
-    ) -> Result<bool> {
-        Self::find_lease(tx, lease, DB::LOCK_KEY).await
-    }
-
-    /// Locks a lease; returns false if it does not exist.
-    pub(super) async fn find_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
         lock: &str,
@@ -172,6 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the labels")
     }
 
+    /// Removes posts from the backlog: with a lease, those under it; without one, those without a lease. Returns them.
     async fn dequeue(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,

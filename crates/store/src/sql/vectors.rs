@@ -140,19 +140,16 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .context(WHAT)?;
-        rows.iter().map(Self::unlabelled_text).collect()
-    }
-
-    /// Decodes a row of fullname, hash and vector.
-    fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
-        let fullname: Fullname = row.try_get(0).context("read an unlabelled text")?;
-        let text_hash = Self::text_hash(row, 1, &fullname)?;
-        let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
-        Ok(UnlabelledText {
-            fullname,
-            text_hash,
-            vector,
-        })
+        let text = |row: &DB::Row| {
+            let fullname: Fullname = row.try_get(0).context("read an unlabelled text")?;
+            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            Ok(UnlabelledText {
+                vector: Self::text_vector(row, 2, text_hash.as_bytes())?,
+                fullname,
+                text_hash,
+            })
+        };
+        rows.iter().map(text).collect()
     }
 }
 
