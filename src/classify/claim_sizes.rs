@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::targets::Targets;
-use topicmill_score::Models;
+use topicmill_score::{Models, Shortlist};
 
 /// Maximum number of posts per claim: enough to sort by length and fill batches, and small enough that a crashed worker
 /// costs a few seconds of repeated work. The exact value is not critical.
@@ -39,7 +39,8 @@ impl ClaimSizes {
         let rows = match targets.prepared.rows_per_text() {
             1 => 1,
             rows => {
-                let scored = models[0].scored_labels(targets.labels);
+                let scored = models[0].small.as_ref().map(Shortlist::labels);
+                let scored = scored.unwrap_or(usize::MAX).min(targets.labels);
                 scored + rows.saturating_sub(targets.labels)
             }
         };

@@ -1,8 +1,15 @@
 //! A lane labels posts with one engine: from the backlog, through a claim, tokens and scores, to the rows of their
 //! labels.
 //!
-//! A task claims a window of posts, shortlists labels if there is a small model, and tokenises the texts; a thread
-//! scores them; another task writes the results. Bounded channels connect the three.
+//! Bounded channels connect three workers, which pass on a window of posts at a time:
+//!
+//! 1. A task, `claim_windows`: claims posts (`Labelling::claim`, then `claim` in the store), looks up stored logits
+//!    (`stored_pairs`), shortlists labels if there is a small model (`apply_shortlist`), and tokenises the texts
+//!    ([`Encoder::encode`]).
+//! 2. A thread, `score_windows`: scores the texts ([`Labeler::score`]). They become rows (`PreparedLabels::rows`), rows
+//!    become batches (`batch::plan`, `Labeler::compute`), an [`Engine`](topicmill_score::Engine) computes their logits,
+//!    and the logits of a text become its scores (`PreparedLabels::result`).
+//! 3. Another task, `write_events`: writes the labels (`Labelling::write`, then `save_labels` in the store).
 
 mod shortlist;
 

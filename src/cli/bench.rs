@@ -18,7 +18,7 @@ use crate::telemetry::Progress;
 use topicmill_core::LabelSet;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::reddit::post_text;
-use topicmill_score::batch::BatchRow;
+use topicmill_score::batch::{self, BatchRow};
 use topicmill_score::engine::EngineError;
 use topicmill_score::openvino::load_openvino;
 use topicmill_score::{Device, EngineName, Labeler, LabelerError, ModelFolder};
@@ -269,7 +269,11 @@ fn sizes<'a>(labeler: &Labeler, rows: &[BatchRow<'a>]) -> Vec<(BatchSize, Vec<Ve
         };
         (size, batches)
     };
-    let by_tokens = |tokens| size("tokens", tokens, labeler.plan(rows.to_vec(), tokens));
+    let plan_within = |tokens| {
+        let (grouping, shapes) = (labeler.grouping(), labeler.shapes());
+        batch::plan(rows.to_vec(), tokens, grouping, shapes)
+    };
+    let by_tokens = |tokens| size("tokens", tokens, plan_within(tokens));
     if labeler.folder().depends_on_batch() {
         return vec![by_tokens(labeler.batch_tokens())];
     }

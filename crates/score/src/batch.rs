@@ -136,13 +136,14 @@ impl Shapes {
         self.width(longest) * self.rows(rows)
     }
 
-    /// Returns the shape to pad a batch to, for a graph with these fixed sizes; [`Shapes::Any`] fixes no others.
-    pub(crate) fn padded_shape(self, batch: &Batch, fixed: FixedShape) -> FixedShape {
+    /// Returns the shape to pad a batch to, given the length of its longest row, its number of rows, and the sizes that
+    /// the graph fixes. [`Shapes::Any`] fixes no others.
+    pub(crate) fn padded_shape(self, longest: usize, rows: usize, fixed: FixedShape) -> FixedShape {
         match self {
             Self::Any => fixed,
             Self::Few { .. } | Self::OneWidth { .. } => FixedShape {
-                rows: fixed.rows.or(Some(self.rows(batch.rows()))),
-                width: fixed.width.or(Some(self.width(batch.width))),
+                rows: fixed.rows.or(Some(self.rows(rows))),
+                width: fixed.width.or(Some(self.width(longest))),
             },
         }
     }

@@ -6,8 +6,8 @@
 
 use std::iter;
 
-use super::batch::Batch;
 use super::engine::{Engine, EngineError};
+use super::fixed;
 use super::folder::ModelFolder;
 use crate::folder::manifest::{GraphSpec, Vector};
 use topicmill_core::score::{entailment_probability, evidence};
@@ -55,16 +55,17 @@ pub(crate) fn check_batch(
     spec: &GraphSpec,
     vectors: &[Vector],
 ) -> Result<MaxErrors, EngineError> {
-    let (kind, pad_id) = (&folder.kind, spec.contract.pad_id);
-    let width = vectors.iter().map(|vector| vector.input_ids.len()).max();
+    let kind = &folder.kind;
     let rows = vectors.iter().map(|vector| {
         // Models without type ids have none in the manifest.
         let type_ids = vector.token_type_ids.iter().copied();
         let ids = vector.input_ids.iter().copied();
         ids.zip(type_ids.chain(iter::repeat(0)))
     });
-    let batch = Batch::new(rows, width.unwrap_or(0), pad_id);
-    let found = (folder.fixed).compute(&batch, pad_id, &mut |part| engine.infer(part))?;
+    let rows: Vec<_> = rows.collect();
+    let longest = vectors.iter().map(|vector| vector.input_ids.len()).max();
+    let longest = longest.unwrap_or(0);
+    let found = fixed::infer(engine, &rows, longest, folder.fixed, spec.contract.pad_id)?;
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(

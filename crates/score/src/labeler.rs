@@ -140,14 +140,13 @@ impl Labeler {
         self.engine.restart()
     }
 
-    /// Groups rows into batches, as [`score`](Self::score) would within this budget.
-    pub fn plan<'a>(&self, rows: Vec<BatchRow<'a>>, batch_tokens: usize) -> Vec<Vec<BatchRow<'a>>> {
-        let grouping = if self.folder.depends_on_batch() {
+    /// Returns the constraint on the rows that may share a batch.
+    pub fn grouping(&self) -> Grouping {
+        if self.folder.depends_on_batch() {
             Grouping::ByText
         } else {
             Grouping::Mixed
-        };
-        batch::plan(rows, batch_tokens, grouping, self.shapes())
+        }
     }
 
     /// Returns the constraint on batch shapes: few shapes if the engine prefers that and scores do not depend on the
@@ -180,7 +179,8 @@ impl Labeler {
     /// # Errors
     /// See [`EngineError`].
     pub fn compute_batch(&mut self, rows: &[BatchRow<'_>]) -> Result<(), EngineError> {
-        self.infer(rows.iter().map(|row| row.sequence)).map(drop)
+        let sequences: Vec<_> = rows.iter().map(|row| row.sequence).collect();
+        self.infer(&sequences).map(drop)
     }
 
     /// Returns the model folder.

@@ -1,7 +1,6 @@
-//! Checks a graph's inputs and outputs against its model folder, without I/O.
-//!
-//! The input is the graph's ports, in terms common to all inference libraries. The output is the [`Input`]s to feed and
-//! the name of the output to read, or the reason why the graph cannot be used.
+//! Checks a graph's inputs and outputs against its model folder, without I/O. In: the graph's ports, in terms common to
+//! all inference libraries. Out: the [`Input`]s to feed and the name of the output to read, or the reason why the graph
+//! cannot be used.
 
 use super::batch::Batch;
 use super::contract::{Input, InputParams, Tensor};

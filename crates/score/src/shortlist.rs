@@ -37,12 +37,6 @@ impl Models {
         let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
         (name, hex(&Sha256::digest(parts)))
     }
-
-    /// Returns the number of labels scored per text, for a set of `labels` labels.
-    pub fn scored_labels(&self, labels: usize) -> usize {
-        let small = self.small.as_ref();
-        small.map_or(labels, |small| small.labels.min(labels))
-    }
 }
 
 /// Indices of labels from best to worst; the background has the index after the last label.

@@ -91,7 +91,7 @@ impl<'a> Sequence<'a> {
 
     /// Returns the token ids, each with its type id: 0 for the first text and 1 for the second, for models that read
     /// type ids.
-    pub fn ids(self) -> impl Iterator<Item = (u32, u32)> + 'a {
+    pub fn ids(self) -> impl Iterator<Item = (u32, u32)> + Clone + 'a {
         let Self {
             pattern,
             first,
@@ -368,11 +368,25 @@ impl Encoder {
         // The `fast` variant omits token offsets, which are not used.
         let encodings = catch_panic(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
-        texts
-            .iter()
-            .zip(encodings)
-            .map(|(text, encoding)| self.finish(text.as_ref(), encoding, chars))
-            .collect()
+        let finish = |(text, mut encoding): (&T, Encoding)| {
+            let (text, mut chars) = (text.as_ref(), chars);
+            // Reads more of a text whose first characters gave too few tokens.
+            while encoding.len() < self.room() + MARGIN_TOKENS
+                && chars < MAX_CHARS
+                && head(text, chars).len() < text.len()
+            {
+                // In large steps, so that a megabyte of spaces takes few rounds.
+                chars *= 4;
+                let head = self.with_task_prompt(head(text, chars));
+                encoding = catch_panic(|| self.tokenizer.encode_fast(head, false))
+                    .map_err(TokenizeError::Encode)?;
+            }
+            let keep = encoding.len().min(self.room());
+            Ok(EncodedText {
+                ids: encoding.get_ids()[..keep].to_vec(),
+            })
+        };
+        texts.iter().zip(encodings).map(finish).collect()
     }
 
     /// Tokenises a text without truncation. Used for label texts, because a label text that is too long must be an
@@ -385,29 +399,6 @@ impl Encoder {
             .map_err(TokenizeError::Encode)?;
         Ok(EncodedText {
             ids: encoding.get_ids().to_vec(),
-        })
-    }
-
-    /// Reads more of a text if its first `chars` characters gave too few tokens.
-    fn finish(
-        &self,
-        text: &str,
-        mut encoding: Encoding,
-        mut chars: usize,
-    ) -> Result<EncodedText, TokenizeError> {
-        while encoding.len() < self.room() + MARGIN_TOKENS
-            && chars < MAX_CHARS
-            && head(text, chars).len() < text.len()
-        {
-            // In large steps, so that a megabyte of spaces takes few rounds.
-            chars *= 4;
-            let head = self.with_task_prompt(head(text, chars));
-            encoding = catch_panic(|| self.tokenizer.encode_fast(head, false))
-                .map_err(TokenizeError::Encode)?;
-        }
-        let keep = encoding.len().min(self.room());
-        Ok(EncodedText {
-            ids: encoding.get_ids()[..keep].to_vec(),
         })
     }
 

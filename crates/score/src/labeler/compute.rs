@@ -3,8 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::{Completion, Labeler, TextError};
-use crate::batch::{Batch, BatchRow};
+use crate::batch::{self, BatchRow};
 use crate::engine::{EngineError, Logits};
+use crate::fixed;
 use crate::text::{EncodedText, Sequence};
 use topicmill_core::ModelKind;
 
@@ -20,7 +21,8 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut OnRow<'_>,
     ) -> Result<Completion, EngineError> {
-        let mut queue: VecDeque<Vec<BatchRow<'_>>> = self.plan(rows, self.budget).into();
+        let batches = batch::plan(rows, self.budget, self.grouping(), self.shapes());
+        let mut queue = VecDeque::from(batches);
         let mut failed: HashSet<usize> = HashSet::new();
         while let Some(mut rows) = queue.pop_front() {
             if stop() {
@@ -44,7 +46,8 @@ impl Labeler {
                 halve(rows);
                 continue;
             }
-            let error = match self.infer(rows.iter().map(|row| row.sequence)) {
+            let sequences: Vec<Sequence<'_>> = rows.iter().map(|row| row.sequence).collect();
+            let error = match self.infer(&sequences) {
                 Ok(logits) => {
                     let rows = rows.iter().enumerate();
                     rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
@@ -119,35 +122,32 @@ impl Labeler {
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&nothing),
             ModelKind::Gliclass(_) => encoder.prompted(&nothing, &prompt),
         };
-        self.infer([row])
+        self.infer(&[row])
     }
 
     /// Computes a batch, padded to a shape that suits the engine, and validates the output.
-    pub(super) fn infer<'a>(
-        &mut self,
-        rows: impl IntoIterator<Item = Sequence<'a>, IntoIter: Clone>,
-    ) -> Result<Logits, EngineError> {
+    pub(super) fn infer(&mut self, rows: &[Sequence<'_>]) -> Result<Logits, EngineError> {
+        let lens = rows.iter().map(|row| row.tokens());
+        let longest = lens.clone().max().unwrap_or(0);
         let (shapes, pad_id) = (self.shapes(), self.encoder.pad_id());
-        let rows = rows.into_iter();
-        let width = rows.clone().map(Sequence::tokens).max().unwrap_or(0);
-        let batch = &Batch::new(rows.map(Sequence::ids), width, pad_id);
-        let shape = shapes.padded_shape(batch, self.folder.fixed);
-        let logits = shape.compute(batch, pad_id, &mut |part| self.engine.infer(part))?;
+        let shape = shapes.padded_shape(longest, rows.len(), self.folder.fixed);
+        let ids: Vec<_> = rows.iter().map(|row| row.ids()).collect();
+        let logits = fixed::infer(&mut *self.engine, &ids, longest, shape, pad_id)?;
         let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));
         if (logits.rows, logits.width, logits.data.len())
-            != (batch.rows(), expected, batch.rows() * expected)
+            != (rows.len(), expected, rows.len() * expected)
         {
             return Err(EngineError::Shape(format!(
                 "the graph returned {} × {} numbers for {} rows; {expected} per row were expected",
                 logits.rows,
                 logits.width,
-                batch.rows()
+                rows.len()
             )));
         }
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
-                self.computed.tokens += batch.lens.iter().sum::<usize>() as u64;
-                self.computed.padded_tokens += shapes.tokens(batch.width, batch.rows()) as u64;
+                self.computed.tokens += lens.sum::<usize>() as u64;
+                self.computed.padded_tokens += shapes.tokens(longest, rows.len()) as u64;
                 self.width = Some(logits.width);
                 Ok(logits)
             }

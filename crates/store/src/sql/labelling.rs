@@ -77,8 +77,7 @@ impl<DB: Dialect> SqlStore<DB> {
             stored.add(&chunk);
             Self::insert_logits(&mut tx, &chunk, bulk).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
-            Self::upsert_classifications(&mut tx, write, &slugs, &locked, &chunk).await?;
-            Self::upsert_scores(&mut tx, write.target, &chunk).await?;
+            Self::upsert_labels(&mut tx, write, &slugs, &locked, &chunk).await?;
         }
         tx.commit().await.context("store labels")?;
         Ok(Written::Stored(stored))
@@ -296,7 +295,8 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::insert(&mut *tx, insert).await.context("store vectors")
     }
 
-    async fn upsert_classifications(
+    /// Writes the labels of posts, and all their scores.
+    async fn upsert_labels(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
         slugs: &[String],
@@ -365,17 +365,10 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         DB::insert(&mut *tx, insert)
             .await
-            .context("store classifications")
-    }
-
-    async fn upsert_scores(
-        tx: &mut Transaction<'static, DB>,
-        target: Target,
-        done: &[&Classified],
-    ) -> Result<()> {
+            .context("store classifications")?;
         let insert = Insert {
             table: "packed_scores",
-            rows: done.len(),
+            rows: n,
             columns: with_keys(
                 target,
                 done,
