@@ -47,7 +47,7 @@ pub fn csv_with_map(bytes: &[u8]) {
                 let topic = record.topic.as_ref();
                 assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
             }
-            FileRow::Rejected(rejected) => assert!(!rejected.reason.is_empty()),
+            FileRow::Rejected(rejected) => assert!(!rejected.reason.to_string().is_empty()),
             FileRow::Skipped => {}
         }
         assert_eq!(position.rows, count);

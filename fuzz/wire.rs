@@ -54,7 +54,7 @@ pub fn thing(post: &Post) -> Value {
 /// Parsed posts of a listing are valid, and unchanged after writing and parsing them again.
 pub fn listing(bytes: &[u8]) {
     // Reddit's text is not HTML-escaped, so the round trip preserves it.
-    let Ok(page) = parse_listing(bytes, SourceKind::Reddit) else {
+    let Ok(page) = parse_listing(bytes, SourceKind::Reddit, |_| ()) else {
         return;
     };
     page.posts.iter().for_each(assert_valid_post);
@@ -65,11 +65,11 @@ pub fn listing(bytes: &[u8]) {
     );
     assert!(page.posts.len() + page.rejected.len() <= bytes.len());
     for rejected in &page.rejected {
-        assert!(rejected.reason.len() < 300, "{}", rejected.reason);
+        assert!(rejected.reason.to_string().len() < 300, "{rejected:?}");
     }
     let children: Vec<Value> = page.posts.iter().map(thing).collect();
     let written = json!({"kind": "Listing", "data": {"after": page.after, "children": children}});
-    let again = parse_listing(written.to_string().as_bytes(), SourceKind::Reddit).unwrap();
+    let again = parse_listing(written.to_string().as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
     assert!(again.rejected.is_empty(), "{:?}", again.rejected);
     assert_eq!(again.after, page.after);
     for (post, again) in page.posts.iter().zip(&again.posts) {
@@ -84,7 +84,7 @@ pub fn listing(bytes: &[u8]) {
     }
     assert_eq!(again.posts.len(), page.posts.len());
     // The same for a source with escaped text.
-    let escaped = parse_listing(bytes, SourceKind::Import).unwrap();
+    let escaped = parse_listing(bytes, SourceKind::Import, |_| ()).unwrap();
     escaped.posts.iter().for_each(assert_valid_post);
 }
 

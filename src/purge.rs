@@ -383,7 +383,7 @@ async fn fetch_states(
     budget: u64,
 ) -> Result<Option<PostStates>, PurgeError> {
     report.requests += 1;
-    let Some(answer) = reddit.info(due).await? else {
+    let Some(answer) = reddit.posts(due).await?.states else {
         return Ok(None);
     };
     let knows = |name: &Fullname| answer.states.contains_key(name);
@@ -401,7 +401,7 @@ async fn fetch_states(
     let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
-    let answer = reddit.info(&question).await?;
+    let answer = reddit.posts(&question).await?.states;
     let shown = |states: &HashMap<_, _>| question.iter().any(|name| states.contains_key(name));
     // A small database may have no controls.
     let few = controls.is_empty() && due.len() < CONTROLS as usize;

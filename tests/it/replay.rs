@@ -48,7 +48,7 @@ async fn replay(exchange: &Exchange) -> String {
     let (reddit, clock) = client_with(settings);
     let outcome = if exchange.url.contains("/api/info") {
         let name: Fullname = "t3_replay".parse().unwrap();
-        match reddit.info(&[name]).await {
+        match reddit.posts(&[name]).await.map(|found| found.states) {
             Ok(Some(answer)) => format!("ok: states of {} posts", answer.states.len()),
             Ok(None) => "ok: unclear".to_owned(),
             Err(error) => refused(&error),

@@ -19,6 +19,7 @@ mod quota;
 pub mod record;
 mod redact;
 pub mod reddit;
+mod rejection;
 mod schedules;
 pub mod score;
 mod sources;
@@ -27,8 +28,6 @@ mod spreadsheet;
 mod sqlx_types;
 mod text;
 mod vectors;
-
-use std::collections::BTreeMap;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -47,6 +46,7 @@ pub use self::model_kind::ModelKind;
 pub use self::post::{AuthorPolicy, Post, ReadyPost, author_name};
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
+pub use self::rejection::{RejectReason, Rejections};
 pub use self::schedules::ScheduledRunStatus;
 pub use self::score::{PairLogits, Scores};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
@@ -250,46 +250,6 @@ pub struct Topic {
     /// Number of posts to read, not counting stickied posts.
     pub limit: u32,
 }
-
-/// Counts of rejected records, by reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Rejections(BTreeMap<String, u64>);
-
-impl Rejections {
-    /// Maximum number of reasons that are counted separately; a broken file could have a different one on each line.
-    const MAX_REASONS: usize = 20;
-
-    /// Counts one record. The part of the reason after [`FOUND_MARKER`] is dropped.
-    pub fn add(&mut self, reason: &str) {
-        let reason = reason
-            .split_once(FOUND_MARKER)
-            .map_or(reason, |(reason, _)| reason);
-        // PostgreSQL rejects NUL in JSON, and a reason may quote the input.
-        self.add_many(&reason.replace('\0', ""), 1);
-    }
-
-    /// Adds all counts of `other`.
-    pub fn extend(&mut self, other: &Self) {
-        for (reason, n) in &other.0 {
-            self.add_many(reason, *n);
-        }
-    }
-
-    fn add_many(&mut self, reason: &str, n: u64) {
-        let room = self.0.len() < Self::MAX_REASONS || self.0.contains_key(reason);
-        let reason = if room { reason } else { "other reasons" };
-        *self.0.entry(reason.to_owned()).or_default() += n;
-    }
-
-    /// Returns the total over all reasons.
-    pub fn total(&self) -> u64 {
-        self.0.values().sum()
-    }
-}
-
-/// Separates a reason from the value that was found in the record, which differs from record to record.
-pub const FOUND_MARKER: &str = "; it is ";
 
 /// The result of a run for one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -27,11 +27,11 @@ fn spellings_of_an_id_parse_to_one_fullname() {
 #[test]
 fn rejections_are_counted_under_a_bounded_number_of_reasons() {
     let mut some = Rejections::default();
-    some.add("a comment, not a post");
-    some.add("a comment, not a post");
+    some.add(&"a comment, not a post".into());
+    some.add(&"a comment, not a post".into());
     let mut all = Rejections::default();
     for i in 0..100 {
-        all.add(&format!("reason {i}"));
+        all.add(&format!("reason {i}").into());
     }
     all.extend(&some);
     assert_eq!(all.total(), 102);

@@ -9,19 +9,19 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use serde::de::Error;
+use serde_json::value::RawValue;
 
-use super::classify::ResponseClassifier;
 use super::error::SourceError;
-use super::listing::{ListingError, parse_json};
+use super::judge::Judge;
+use super::listing::{ListingError, parse_fields};
 use super::page::{
     ArchiveSource, LARGEST_PAGE, PAGE_LIMIT, PageFuture, Paging, Rejected, Source, TimeOrder,
     TimePage, check_subreddit, site_for,
 };
-use super::post::{Child, Fields, decode_post};
+use super::post::decode_post;
 use super::reddit::check_user_agent;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
@@ -111,23 +111,8 @@ impl ArcticShift {
             }
             http.get(self.url(subreddit, order, start, limit))
         };
-        let judge = |answer: &HttpResponse| match judge(&what, answer, self.clock.now()) {
-            RetryDecision::Retry(failure) if failure.last_resort.is_some() => {
-                let asked = limit.load(Ordering::Relaxed);
-                // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
-                let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
-                limit.store(fewer, Ordering::Relaxed);
-                RetryDecision::Retry(RetryableFailure {
-                    // A page of one row cannot be made smaller.
-                    last_resort: failure.last_resort.filter(|_| asked > 1),
-                    ..failure
-                })
-            }
-            verdict => verdict,
-        };
-        let rows = self.http.send(Purpose::Data, &what, request, judge);
-        let rows = rows.await?;
-        self.read(&what, rows, limit.into_inner())
+        let judge = |answer: &HttpResponse| self.judge(&what, answer, &limit);
+        self.http.send(Purpose::Data, &what, request, judge).await
     }
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
@@ -156,42 +141,87 @@ impl ArcticShift {
         url
     }
 
-    fn read(&self, what: &str, rows: Vec<Child>, limit: u32) -> Result<TimePage, SourceError> {
-        let rows: Vec<_> = rows.into_iter().map(Child::fields).collect();
-        // Rejected rows count too.
-        let ends_at = rows
-            .iter()
-            .rev()
-            .flatten()
-            .find_map(|row| row.created_at().ok());
-        // Without a time, the next page would be the same again.
-        if ends_at.is_none() && !rows.is_empty() {
-            return Err(SourceError::UnexpectedShape {
-                site: site_for(SourceKind::ArcticShift),
-                what: what.to_owned(),
+    /// Judges a response: its page, or the reason why there is none. Reduces `limit` if the archive is overloaded.
+    fn judge(
+        &self,
+        what: &str,
+        answer: &HttpResponse,
+        limit: &AtomicU32,
+    ) -> RetryDecision<TimePage, SourceError> {
+        let status = answer.status();
+        let text = String::from_utf8_lossy(&answer.body);
+        let parsed = serde_json::from_str::<SearchResponse<'_>>(&text);
+        let message = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
+        let message: String = message.unwrap_or_default().chars().take(200).collect();
+        let asked = limit.load(Ordering::Relaxed);
+        // The archive sends status 422 both for a page that takes too long and for too many requests.
+        if status != 429 && reports_overload(&message) {
+            // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
+            let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
+            limit.store(fewer, Ordering::Relaxed);
+            return RetryDecision::Retry(RetryableFailure {
+                detail: format!("`{message}` ({status})"),
+                wait: retry_after(&answer.headers, self.clock.now()),
+                is_rate_limit: true,
+                // A page of one row cannot be made smaller.
+                last_resort: (asked > 1).then_some(LONG_WAIT),
                 source: None,
             });
         }
+        let judge = Judge {
+            kind: SourceKind::ArcticShift,
+            what,
+            now: self.clock.now(),
+        };
+        let decode = |_: &[u8]| {
+            let rows = parsed?.data;
+            self.read(
+                &rows.ok_or_else(|| serde_json::Error::missing_field("data"))?,
+                asked,
+            )
+        };
+        judge.decide(answer, decode, |status, redirect| match status {
+            _ if redirect.is_some() => None,
+            401 | 403 => Some((
+                Outcome::EdgeBlocked,
+                "it blocks this program or this network".to_owned(),
+            )),
+            404 | 451 => None,
+            _ => Some((
+                Outcome::Server,
+                format!("the request was rejected: `{message}`"),
+            )),
+        })
+    }
+
+    /// Decodes the rows of a page.
+    fn read(&self, rows: &[&RawValue], limit: u32) -> Result<TimePage, ListingError> {
         let mut page = TimePage {
             posts: Vec::with_capacity(rows.len()),
             rejected: Vec::new(),
-            ends_at,
+            ends_at: None,
             limit,
             full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
         };
         let now = self.clock.now().timestamp();
-        let decode = |mut fields: Fields| {
-            fields.set_retrieved_by(now);
-            decode_post(fields, SourceKind::ArcticShift)
-        };
-        for (i, row) in rows.into_iter().enumerate() {
-            match row.and_then(decode) {
+        for (i, row) in (1..).zip(rows) {
+            let decoded = parse_fields(row).and_then(|mut fields| {
+                fields.set_retrieved_by(now);
+                // Rejected rows count too.
+                page.ends_at = fields.created_at().ok().or(page.ends_at);
+                decode_post(fields, SourceKind::ArcticShift)
+            });
+            match decoded {
                 Ok(post) => page.posts.push(post),
                 Err(reason) => page.rejected.push(Rejected {
-                    at: format!("row {}", i + 1),
+                    at: format!("row {i}"),
                     reason,
                 }),
             }
+        }
+        // Without a time, the next page would be the same again.
+        if page.ends_at.is_none() && !rows.is_empty() {
+            return Err(ListingError::Shape(None));
         }
         Ok(page)
     }
@@ -224,54 +254,11 @@ impl ArchiveSource for ArcticShift {
 }
 
 /// A response: rows, or an error.
-#[derive(Debug, Default, Deserialize)]
-struct SearchResponse {
-    data: Option<Vec<Child>>,
+#[derive(Deserialize)]
+struct SearchResponse<'a> {
+    #[serde(borrow)]
+    data: Option<Vec<&'a RawValue>>,
     error: Option<String>,
-}
-
-/// Classifies a response: its rows, or the reason why there are none.
-fn judge(
-    what: &str,
-    answer: &HttpResponse,
-    now: DateTime<Utc>,
-) -> RetryDecision<Vec<Child>, SourceError> {
-    let status = answer.status();
-    let text = String::from_utf8_lossy(&answer.body);
-    let parsed = parse_json(&text, |text| serde_json::from_str::<SearchResponse>(text));
-    let message = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
-    let message: String = message.unwrap_or_default().chars().take(200).collect();
-    // The archive sends status 422 both for a page that takes too long and for too many requests.
-    if status != 429 && reports_overload(&message) {
-        return RetryDecision::Retry(RetryableFailure {
-            detail: format!("`{message}` ({status})"),
-            wait: retry_after(&answer.headers, now),
-            is_rate_limit: true,
-            last_resort: Some(LONG_WAIT),
-            source: None,
-        });
-    }
-    let classifier = ResponseClassifier {
-        kind: SourceKind::ArcticShift,
-        what,
-        now,
-    };
-    let rows = |_: &[u8]| -> Result<_, ListingError> {
-        let rows = parsed?.data;
-        Ok(rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
-    };
-    classifier.classify(answer, rows, |status, redirect| match status {
-        _ if redirect.is_some() => None,
-        401 | 403 => Some((
-            Outcome::EdgeBlocked,
-            "it blocks this program or this network".to_owned(),
-        )),
-        404 | 451 => None,
-        _ => Some((
-            Outcome::Server,
-            format!("the request was rejected: `{message}`"),
-        )),
-    })
 }
 
 /// Returns true for messages such as `Timeout. Maybe slow down a bit` and `Query timed out`.

@@ -16,9 +16,9 @@
 //! [`SourceKind`]: topicmill_core::SourceKind
 
 pub mod arctic_shift;
-mod classify;
 pub mod error;
 pub mod file;
+mod judge;
 pub mod listing;
 pub mod open;
 pub mod page;

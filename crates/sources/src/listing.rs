@@ -4,13 +4,11 @@
 //! incomplete child would make the page fail.
 
 use roux::response::{BasicThing, Listing as Children};
+use serde_json::value::RawValue;
 
 use super::page::{ListingPage, Rejected};
-use super::post::{Child, decode_post};
-use topicmill_core::SourceKind;
-
-/// roux's `BasicListing` with lenient children: a `null` child is rejected, and the listing is still read.
-type Envelope = BasicThing<Children<Child>>;
+use super::post::{Fields, decode_post};
+use topicmill_core::{RejectReason, SourceKind};
 
 /// Input that is not a listing.
 #[derive(Debug, thiserror::Error)]
@@ -22,40 +20,42 @@ pub enum ListingError {
     #[error(
         "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
     )]
-    Shape(#[source] serde_json::Error),
+    Shape(#[source] Option<serde_json::Error>),
 }
 
 impl From<serde_json::Error> for ListingError {
     fn from(error: serde_json::Error) -> Self {
         if error.is_data() {
-            Self::Shape(error)
+            Self::Shape(Some(error))
         } else {
             Self::Json(error)
         }
     }
 }
 
-/// Decodes a listing. A child that is not a post is rejected.
+/// Decodes a listing. A child that is not a post is rejected. `inspect` receives each child before it is decoded, `None`
+/// if it is not an object.
 ///
 /// # Errors
 /// Returns [`ListingError`] if the input is not a listing; an invalid child is only rejected.
-pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
+pub fn parse_listing(
+    bytes: &[u8],
+    source: SourceKind,
+    mut inspect: impl FnMut(Option<&Fields>),
+) -> Result<ListingPage, ListingError> {
     let text = String::from_utf8_lossy(bytes);
-    let Children {
-        children, after, ..
-    } = parse_json(&text, |text| serde_json::from_str::<Envelope>(text))?.data;
+    let envelope: BasicThing<Children<&RawValue>> = serde_json::from_str(&text)?;
     let mut page = ListingPage {
         // `after` is stored with the watermark, and PostgreSQL cannot store NUL.
-        after: after
+        after: (envelope.data.after)
             .map(|after| after.replace('\0', ""))
             .filter(|after| !after.is_empty()),
         ..ListingPage::default()
     };
-    for (position, child) in (1..).zip(children) {
-        match child
-            .fields()
-            .and_then(|fields| decode_post(fields, source))
-        {
+    for (position, child) in (1..).zip(envelope.data.children) {
+        let fields = parse_fields(child);
+        inspect(fields.as_ref().ok());
+        match fields.and_then(|fields| decode_post(fields, source)) {
             Ok(post) => page.posts.push(post),
             Err(reason) => page.rejected.push(Rejected {
                 at: format!("child {position}"),
@@ -64,6 +64,12 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
         }
     }
     Ok(page)
+}
+
+/// Parses the fields of a child of a listing, or of a row from an archive.
+pub(super) fn parse_fields(child: &RawValue) -> Result<Fields, RejectReason> {
+    let fields = parse_json(child.get(), |json| serde_json::from_str(json));
+    fields.map_err(|_| "not a JSON object".into())
 }
 
 /// Parses JSON; if that fails because of lone surrogates, replaces them and parses again.
@@ -121,7 +127,7 @@ mod tests {
             {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food",
              "created_utc":1700000000}}
         ]}}"#;
-        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
+        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
         let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
         assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
         assert_eq!(page.after.as_deref(), Some("t3_x"));
@@ -141,7 +147,7 @@ mod tests {
             {"kind": "more", "data": {"count": 3}}, t3, {"kind": "t3", "data": null}, {"kind": "t3"}, 7,
             {"kind": "t3", "data": {"promoted": true, "id": "ad1", "title": "Buy"}},
         ]}});
-        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit).unwrap();
+        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
         assert_eq!(page.posts.len(), 1);
         assert_eq!(page.posts[0].subreddit, "climate");
         assert_eq!(page.after.as_deref(), Some("t3_abc1"));

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::error::SourceError;
 use topicmill_core::record::Traffic;
-use topicmill_core::{Listing, Post, SourceKind, Timestamp};
+use topicmill_core::{Listing, Post, RejectReason, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
 /// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
@@ -56,8 +56,8 @@ pub enum TimeOrder {
 pub struct Rejected {
     /// The position of the item, from 1: `child 7` in a listing, `line 12` in a file.
     pub at: String,
-    /// The reason, as a fragment: `a comment, not a post`. Contains none of the post's text.
-    pub reason: String,
+    /// The reason.
+    pub reason: RejectReason,
 }
 
 /// A future that returns a page.

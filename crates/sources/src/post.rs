@@ -6,13 +6,12 @@
 mod fields;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
-pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
+pub use self::fields::Fields;
+pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::reddit::is_placeholder;
-use topicmill_core::{FOUND_MARKER, Post, SourceKind, Timestamp, author_name};
+use topicmill_core::{Post, RejectReason, SourceKind, Timestamp, author_name};
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
@@ -25,65 +24,48 @@ const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
 
-/// A child of a listing, or a row from an archive. A child that is not an object does not make the whole response fail.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Child {
-    Object(Box<Fields>),
-    Other(IgnoredAny),
-}
-
-impl Child {
-    /// Returns the fields of the object.
-    ///
-    /// # Errors
-    /// Returns an error if this is not an object.
-    pub(super) fn fields(self) -> Result<Fields, String> {
-        match self {
-            Self::Object(fields) => Ok(*fields),
-            Self::Other(_) => Err("not a JSON object".to_owned()),
-        }
-    }
-}
-
 /// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as in dumps and
 /// tables.
 ///
 /// # Errors
 /// Returns the reason, a fragment such as `a comment, not a post`.
-pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, String> {
+pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, RejectReason> {
     // This check precedes `into_post`, which drops the thing's kind.
     let comment = fields.is_comment();
     let fields = fields.into_post()?;
     if fields.promoted.flag() == Some(true) {
-        return Err("an advertisement, not a post".to_owned());
+        return Err("an advertisement, not a post".into());
     }
     if comment {
-        return Err(A_COMMENT.to_owned());
+        return Err(A_COMMENT.into());
     }
     let fullname = fields.fullname()?;
     let text = |field: &Field| field.text_from(source);
     let permalink = text(&fields.permalink)
         .map(path_on_reddit)
         .filter(|path| !path.trim().is_empty());
-    let subreddit = subreddit_of(&fields, permalink.as_deref())?;
+    let subreddit = subreddit_of(&fields.subreddit, permalink.as_deref())?;
     let created_at = fields.created_at()?;
 
     let title = text(&fields.title).unwrap_or_default();
     let own_text = text(&fields.selftext).unwrap_or_default();
+    let meta = fields.meta.object();
     let removed = fields.removed_by_category.word().is_some()
-        || fields.removed_in_dump()
+        // Replaces `removed_by_category` in dumps since November 2023.
+        || meta.is_some_and(|meta| !meta.removal_type.is_null())
         || is_placeholder(&own_text)
         || is_placeholder(&title);
-    let crosspost_parent = fields.crosspost_parent(&fullname);
+    let crosspost_parent = fields.shown_names(&fullname).next();
+    let shown = fields.shown().filter(|_| crosspost_parent.is_some());
     // The parent's text is used only if the parent is known: the text must be purged with the parent.
-    let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
-        fields.crosspost_text(source).unwrap_or_default()
-    } else {
-        own_text
+    let selftext = match shown {
+        Some(shown) if own_text.trim().is_empty() => text(&shown.selftext)
+            .filter(|text| !is_placeholder(text))
+            .unwrap_or_default(),
+        _ => own_text,
     };
     if title.trim().is_empty() && selftext.trim().is_empty() {
-        return Err("neither `title` nor `selftext`".to_owned());
+        return Err("neither `title` nor `selftext`".into());
     }
     let url = text(&fields.url);
     let is_self = fields
@@ -92,6 +74,18 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
         .unwrap_or_else(|| is_own_permalink(url.as_deref(), permalink.as_deref()));
 
     let score = fields.score.integer().or_else(|| fields.ups.integer());
+    // An archive that read the post only once may have done so before most people had voted on it.
+    let was_read_early = || {
+        let read = fields.retrieved_on.number();
+        let read = read.or_else(|| fields.retrieved_utc.number());
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "seconds since 1970 have 34 bits"
+        )]
+        let created = created_at.as_datetime().timestamp() as f64;
+        meta.is_none_or(|meta| meta.retrieved_2nd_on.is_null())
+            && read.is_some_and(|read| read - created < SETTLED_SECS)
+    };
 
     Ok(Post {
         fullname,
@@ -106,10 +100,8 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
             .text()
             .and_then(|author| author_of(&author, source)),
         score,
-        // Reddit's API returns the current score. An archive may have read the post before people voted on it.
-        score_is_placeholder: score.is_some()
-            && !source.is_live()
-            && fields.was_read_early(created_at),
+        // Reddit's API returns the current score.
+        score_is_placeholder: score.is_some() && !source.is_live() && was_read_early(),
         upvote_ratio: fields
             .upvote_ratio
             .number()
@@ -126,14 +118,14 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, St
 }
 
 /// Returns the name of a post's subreddit, which some sources give only in the permalink.
-fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, String> {
-    let named = fields.subreddit.text();
+fn subreddit_of(subreddit: &Field, permalink: Option<&str>) -> Result<String, RejectReason> {
+    let named = subreddit.text();
     let named = named.or_else(|| permalink.and_then(subreddit_of_permalink));
     let named = named.ok_or("no `subreddit`, nor one in `permalink`")?;
     let name = bare_subreddit(&named);
     let fits = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
     if name.is_empty() || !name.chars().all(fits) {
-        return Err("`subreddit` is not a subreddit name".to_owned());
+        return Err("`subreddit` is not a subreddit name".into());
     }
     Ok(name.to_owned())
 }
@@ -147,7 +139,7 @@ fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, Stri
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"
 )]
-pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
+pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "seconds of dates have 38 bits at most"
@@ -158,7 +150,7 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
         .ok_or("`created_utc` is not a time")?;
     if (FIRST_POST..=LATEST_SECS).contains(&secs) {
         let time = Timestamp::from_epoch_secs(secs as i64);
-        return time.ok_or_else(|| "`created_utc` is not a time".to_owned());
+        return time.ok_or_else(|| "`created_utc` is not a time".into());
     }
     let (kind, looks_like) = match secs {
         LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
@@ -174,9 +166,8 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
             ", which looks like {thing}: write seconds since 1970, or a date like 2023-11-14"
         ),
     };
-    Err(format!(
-        "`created_utc` is {kind}{FOUND_MARKER}{secs}{looks_like}"
-    ))
+    let reason = RejectReason::from(format!("`created_utc` is {kind}"));
+    Err(reason.with_found(format!("{secs}{looks_like}")))
 }
 
 const TOO_LARGE: &str = "too large for seconds since 1970";

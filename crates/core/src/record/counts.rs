@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn run_records_of_all_stages_round_trip() {
         let mut rejected = Rejections::default();
-        rejected.add("a comment, not a post");
+        rejected.add(&"a comment, not a post".into());
         let traffic = Traffic {
             by_status: BTreeMap::from([(200, 2), (429, 1)]),
             smaller: Some(1),

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::io;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::filter::Filter;
@@ -15,7 +14,7 @@ use super::table::DefaultValue;
 use crate::listing::parse_json;
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post};
-use topicmill_core::SourceKind;
+use topicmill_core::{RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::json::{
     JsonItem, JsonPosition, JsonRecords, parse_record, too_long, unwrap_records,
@@ -47,7 +46,7 @@ impl JsonPosts {
         }
     }
 
-    fn rejected(&self, reason: String) -> FileRow {
+    fn rejected(&self, reason: RejectReason) -> FileRow {
         let mut at = format!("line {}", self.records.line());
         if self.inner > 0 {
             at = format!("{at}, record {}", self.inner);
@@ -65,7 +64,7 @@ impl JsonPosts {
                 match self.records.read(|line| self.filter.may_match(line))? {
                     JsonItem::End => return Ok(None),
                     JsonItem::Yield => return Ok(Some(FileRow::Skipped)),
-                    JsonItem::TooLong => Err(too_long()),
+                    JsonItem::TooLong => Err(too_long().into()),
                     JsonItem::Record => record(self.records.record(), &self.given, &mut self.nulls),
                 }
             };
@@ -107,8 +106,8 @@ impl PostRows for JsonPosts {
         let row = self.try_next().unwrap_or_else(|error| {
             self.broken = true;
             let reason = match error.kind() {
-                io::ErrorKind::UnexpectedEof => "the file is truncated here".to_owned(),
-                _ => format!("cannot be read, and neither can the rest: {error}"),
+                io::ErrorKind::UnexpectedEof => "the file is truncated here".into(),
+                _ => format!("cannot be read, and neither can the rest: {error}").into(),
             };
             let at = format!("line {}", self.records.position().lines + 1);
             Some(FileRow::Rejected(Rejected { at, reason }))
@@ -147,32 +146,13 @@ impl PostRows for JsonPosts {
     }
 }
 
-fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record, String> {
-    let read = |json: &str| {
-        if given.is_empty() {
-            return serde_json::from_str(json);
-        }
-        let mut value: Value = serde_json::from_str(json)?;
-        add(&mut value, given);
-        Fields::deserialize(value)
-    };
-    let fields = parse_record(json, |json| parse_json(json, read), nulls)?;
+fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record, RejectReason> {
+    let parse = |json: &str| parse_json(json, |json| serde_json::from_str(json));
+    let mut fields: Fields = parse_record(json, parse, nulls)?;
+    for DefaultValue { field, value } in given {
+        fields.set_default(field, value);
+    }
     let topic = fields.topic.str().and_then(parse_topic);
     let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })
-}
-
-/// Adds the default values of missing fields to a post, or to the `data` of a thing.
-fn add(value: &mut Value, given: &[DefaultValue]) {
-    let inner = value.get("data").is_some_and(Value::is_object);
-    let post = if inner { &mut value["data"] } else { value };
-    let Some(post) = post.as_object_mut() else {
-        return;
-    };
-    for DefaultValue { field, value } in given {
-        let has = post.get(*field).is_some_and(|value| !value.is_null());
-        if !has {
-            post.insert((*field).to_owned(), value.as_str().into());
-        }
-    }
 }

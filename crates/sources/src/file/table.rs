@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
-use topicmill_core::SourceKind;
+use topicmill_core::{RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::{Cell, Rows as _};
 
@@ -178,15 +178,17 @@ impl PostRows for Posts {
             let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
             read.store(so_far, Ordering::Relaxed);
         }
-        let row = row.map_err(|error| error.to_string()).and_then(|row| {
-            if let Some(problem) = row.problem {
-                return Err(problem);
-            }
-            self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
-            let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
-            let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
-            record(values?, &self.given, &mut self.nulls)
-        });
+        let row = row
+            .map_err(|error| error.to_string().into())
+            .and_then(|row| {
+                if let Some(problem) = row.problem {
+                    return Err(problem.into());
+                }
+                self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
+                let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
+                let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
+                record(values?, &self.given, &mut self.nulls)
+            });
         Some(row.map_or_else(
             |reason| {
                 let at = format!("row {}", self.number);
@@ -354,7 +356,7 @@ fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
     given: &[DefaultValue],
     nulls: &mut u64,
-) -> Result<Record, String> {
+) -> Result<Record, RejectReason> {
     let (mut fields, mut topic) = (Fields::default(), None);
     // Defaults come first so that the row's values override them.
     let given = given
@@ -369,10 +371,10 @@ fn record(
         }
         let value = match field {
             "score" | "upvote_ratio" | "num_comments" if number_of(&value).is_none() => {
-                return Err(format!("`{field}` is not a number"));
+                return Err(format!("`{field}` is not a number").into());
             }
             "score" | "num_comments" if integer_of(&value).is_none() => {
-                return Err(format!("`{field}` is out of range"));
+                return Err(format!("`{field}` is out of range").into());
             }
             "over_18" | "is_self" => flag_of(&value)
                 .ok_or_else(|| format!("`{field}` is neither true nor false"))?

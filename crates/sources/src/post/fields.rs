@@ -7,30 +7,52 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::Value;
 
-use super::{A_COMMENT, SETTLED_SECS, time_of_post};
-use topicmill_core::reddit::{decode_entities, is_placeholder};
-use topicmill_core::{Fullname, FullnameError, SourceKind, Timestamp};
+use super::{A_COMMENT, time_of_post};
+use topicmill_core::reddit::decode_entities;
+use topicmill_core::{Fullname, FullnameError, RejectReason, SourceKind, Timestamp};
 
 /// A field as received: a number may be a string, and anything may be null or missing.
 #[derive(Debug, Default)]
-pub(crate) struct Field(Option<Value>);
+pub(crate) enum Field {
+    #[default]
+    Missing,
+    /// A value. An array is empty here, because none of its elements are read.
+    Value(Value),
+    /// An object, or an array whose first element is an object: a crosspost's list of parents.
+    Object(Box<Fields>),
+}
 
 impl Field {
     pub(super) fn is_present(&self) -> bool {
-        self.0.is_some()
+        !matches!(self, Self::Missing)
     }
 
     pub(super) fn is_null(&self) -> bool {
-        self.0.as_ref().is_none_or(Value::is_null)
+        matches!(self, Self::Missing | Self::Value(Value::Null))
+    }
+
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Missing | Self::Object(_) => None,
+        }
+    }
+
+    /// Returns the fields of an object.
+    pub(crate) fn object(&self) -> Option<&Fields> {
+        match self {
+            Self::Object(fields) => Some(fields),
+            Self::Missing | Self::Value(_) => None,
+        }
     }
 
     /// Returns the value if it is a string.
     pub(crate) fn str(&self) -> Option<&str> {
-        self.0.as_ref()?.as_str()
+        self.value()?.as_str()
     }
 
     /// Returns the value if it is a string that is not blank. Removes NUL, which PostgreSQL cannot store.
@@ -45,7 +67,7 @@ impl Field {
 
     /// Returns an id. Some programs write an id as a number if it consists only of digits.
     fn id(&self) -> Option<String> {
-        match self.0.as_ref()? {
+        match self.value()? {
             Value::Number(number) => number.as_u64().map(|number| number.to_string()),
             _ => self.word(),
         }
@@ -72,21 +94,16 @@ impl Field {
     }
 
     pub(super) fn number(&self) -> Option<f64> {
-        number_of(self.0.as_ref()?)
+        number_of(self.value()?)
     }
 
     /// Returns an integer; `None` if it is missing, not a number or out of range.
     pub(super) fn integer(&self) -> Option<i64> {
-        integer_of(self.0.as_ref()?)
+        integer_of(self.value()?)
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
-        flag_of(self.0.as_ref()?)
-    }
-
-    /// Returns the fields of an object.
-    pub(super) fn fields(&self) -> Option<Fields> {
-        Fields::deserialize(self.0.as_ref()?).ok()
+        flag_of(self.value()?)
     }
 }
 
@@ -146,7 +163,7 @@ macro_rules! fields {
     ($($field:ident = $name:literal),+ $(,)?) => {
         /// The fields of a thing, or of a post.
         #[derive(Debug, Default)]
-        pub(in crate) struct Fields {
+        pub struct Fields {
             $(pub(in crate) $field: Field),+
         }
 
@@ -192,13 +209,67 @@ impl<'de> Visitor<'de> for ReadFields {
         let mut fields = Fields::default();
         while let Some(field) = map.next_key_seed(FieldByName(&mut fields))? {
             match field {
-                Some(field) => field.0 = Some(map.next_value()?),
+                Some(field) => *field = map.next_value()?,
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
         Ok(fields)
+    }
+}
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReadField)
+    }
+}
+
+/// Reads a field of any type. Only the known fields of objects are copied.
+struct ReadField;
+
+impl<'de> Visitor<'de> for ReadField {
+    type Value = Field;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Field, E> {
+        Ok(Field::Value(Value::Null))
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Field, E> {
+        Ok(Field::Value(flag.into()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Field, E> {
+        Ok(Field::Value(number.into()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Field, E> {
+        Ok(Field::Value(number.into()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Field, E> {
+        Ok(Field::Value(number.into()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Field, E> {
+        Ok(Field::Value(text.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Field, A::Error> {
+        let first = array.next_element::<Field>()?;
+        while array.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(match first {
+            Some(object @ Field::Object(_)) => object,
+            _ => Field::Value(Value::Array(Vec::new())),
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Field, A::Error> {
+        Ok(Field::Object(Box::new(ReadFields.visit_map(map)?)))
     }
 }
 
@@ -229,7 +300,16 @@ impl Fields {
     /// Sets a field; ignores unknown names.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         if let Some(field) = self.field_mut(name) {
-            *field = Field(Some(value));
+            *field = Field::Value(value);
+        }
+    }
+
+    /// Sets a field of the post, or of the post inside a thing, that is missing or null.
+    pub(crate) fn set_default(&mut self, name: &str, value: &str) {
+        if let Field::Object(post) = &mut self.data {
+            post.set_default(name, value);
+        } else if self.field_mut(name).is_some_and(|field| field.is_null()) {
+            self.set(name, value.into());
         }
     }
 
@@ -240,87 +320,53 @@ impl Fields {
     }
 
     /// Returns a thing's data, or the fields themselves if they are not in a thing.
-    pub(super) fn into_post(self) -> Result<Self, String> {
-        if !self.data.is_present() {
-            return Ok(self);
-        }
-        match self.kind.str() {
-            None => Ok(self),
-            Some("t3") => {
-                let data = self.data.fields();
-                data.ok_or_else(|| "a `t3` without its data".to_owned())
+    pub(super) fn into_post(self) -> Result<Self, RejectReason> {
+        match (self.data, self.kind.str()) {
+            (data @ Field::Missing, _) | (data, None) => Ok(Self { data, ..self }),
+            (Field::Object(data), Some("t3")) => Ok(*data),
+            (_, Some("t3")) => Err("a `t3` without its data".into()),
+            (_, Some("t1")) => Err(A_COMMENT.into()),
+            (_, Some(kind)) => {
+                let kind: String = kind.chars().take(20).collect();
+                Err(format!("a thing of kind `{kind}`, not a post").into())
             }
-            Some("t1") => Err(A_COMMENT.to_owned()),
-            Some(kind) => Err(format!(
-                "a thing of kind `{}`, not a post",
-                kind.chars().take(20).collect::<String>()
-            )),
         }
     }
 
     /// Returns the fullname. Dumps from some years lack `name`.
-    pub(super) fn fullname(&self) -> Result<Fullname, String> {
+    pub(crate) fn fullname(&self) -> Result<Fullname, RejectReason> {
         let name = self.name.word().or_else(|| self.id.id());
         let name = name.ok_or("neither `name` nor `id`")?;
         // With a wrong `--map`, the value may be any text, so the message omits it.
         name.parse().map_err(|_: FullnameError| {
-            "`id` is not a post id, which is `t3_` and a base-36 number".to_owned()
+            "`id` is not a post id, which is `t3_` and a base-36 number".into()
         })
     }
 
-    pub(crate) fn created_at(&self) -> Result<Timestamp, String> {
-        let value = self.created_utc.0.as_ref();
-        time_of_post(value.ok_or("no `created_utc`")?)
-    }
-
-    /// Returns true if a dump marks the post as removed in `_meta`, which replaces `removed_by_category` in dumps since
-    /// November 2023.
-    pub(super) fn removed_in_dump(&self) -> bool {
-        let meta = self.meta.fields();
-        meta.is_some_and(|meta| !meta.removal_type.is_null())
-    }
-
-    /// Returns true if an archive read the post only once, before most people had voted on it.
-    pub(super) fn was_read_early(&self, created_at: Timestamp) -> bool {
-        let once = self
-            .meta
-            .fields()
-            .is_none_or(|meta| meta.retrieved_2nd_on.is_null());
-        let read = self
-            .retrieved_on
-            .number()
-            .or_else(|| self.retrieved_utc.number());
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "seconds since 1970 have 34 bits"
-        )]
-        let created = created_at.as_datetime().timestamp() as f64;
-        once && read.is_some_and(|read| read - created < SETTLED_SECS)
+    pub(crate) fn created_at(&self) -> Result<Timestamp, RejectReason> {
+        match &self.created_utc {
+            Field::Missing => Err("no `created_utc`".into()),
+            field => time_of_post(field.value().unwrap_or(&Value::Null)),
+        }
     }
 
     /// If the row lacks the time when the archive read the post, sets it to the upper bound `now`, in seconds since
     /// 1970.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
         if !self.retrieved_utc.is_present() && !self.retrieved_on.is_present() {
-            self.retrieved_on = Field(Some(now.into()));
+            self.retrieved_on = Field::Value(now.into());
         }
     }
 
     /// Returns the post that a crosspost shows, as Reddit includes it.
-    pub(super) fn shown(&self) -> Option<Self> {
-        let parents = self.crosspost_parent_list.0.as_ref()?;
-        Self::deserialize(parents.get(0)?).ok()
+    pub(crate) fn shown(&self) -> Option<&Self> {
+        self.crosspost_parent_list.object()
     }
 
-    pub(super) fn crosspost_text(&self, source: SourceKind) -> Option<String> {
-        let text = self.shown()?.selftext.text_from(source);
-        text.filter(|text| !is_placeholder(text))
-    }
-
-    /// Returns the post whose text a crosspost shows: for a crosspost of a crosspost, the first one.
-    pub(super) fn crosspost_parent(&self, own: &Fullname) -> Option<Fullname> {
+    /// Returns the posts that a crosspost shows. The first one is the post whose text it shows: for a crosspost of a
+    /// crosspost, the original.
+    pub(crate) fn shown_names(&self, own: &Fullname) -> impl Iterator<Item = Fullname> {
         let shown = self.shown();
-        let shown = shown.as_ref();
         [
             shown.and_then(|shown| shown.crosspost_parent.word()),
             self.crosspost_parent.word(),
@@ -330,6 +376,6 @@ impl Fields {
         .flatten()
         .filter_map(|name| name.parse().ok())
         // An invalid row may name the post itself.
-        .find(|name| name != own)
+        .filter(move |name| name != own)
     }
 }

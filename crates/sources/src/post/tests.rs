@@ -4,10 +4,8 @@ use super::*;
 use serde_json::json;
 
 fn decode(value: &Value, source: SourceKind) -> Result<Post, String> {
-    let child: Child = serde_json::from_value(value.clone()).unwrap();
-    child
-        .fields()
-        .and_then(|fields| decode_post(fields, source))
+    let fields: Fields = serde_json::from_value(value.clone()).unwrap();
+    decode_post(fields, source).map_err(|reason| reason.to_string())
 }
 
 #[expect(

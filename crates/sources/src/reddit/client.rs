@@ -6,12 +6,12 @@ use std::sync::Arc;
 use reqwest::{Client, RequestBuilder, Url};
 use sha2::{Digest, Sha256};
 
-use super::info::{self, PostStates};
+use super::info::{FoundPosts, parse_info};
 use super::refusal::refusal;
 use super::settings::{self, RedditSettings};
 use super::token::{Token, TokenCache, TokenResponse};
-use crate::classify::ResponseClassifier;
 use crate::error::SourceError;
+use crate::judge::Judge;
 use crate::listing::{ListingError, parse_listing};
 use crate::page::{
     ListingPage, ListingSource, PAGE_LIMIT, PageFuture, Paging, Source, check_subreddit, site_for,
@@ -38,15 +38,6 @@ pub struct Reddit {
     tokens: TokenCache,
     /// The sample Reddit's server, kept alive as long as the client.
     keep_alive: Option<Box<dyn Any + Send + Sync>>,
-}
-
-/// Posts requested by fullname.
-#[derive(Debug)]
-pub struct FoundPosts {
-    /// The posts that Reddit returned, some without their text.
-    pub page: ListingPage,
-    /// The state of each post; `None` if a child of the response is invalid.
-    pub states: Option<PostStates>,
 }
 
 /// The access and the quota that the credentials provide.
@@ -100,40 +91,20 @@ impl Reddit {
         self
     }
 
-    /// Returns the states of at most [`INFO_LIMIT`] posts. A post that is missing from the response no longer exists on
-    /// Reddit. Returns `None` if a child of the response is invalid: that child may be a missing post.
-    ///
-    /// # Errors
-    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
-    pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<PostStates>, SourceError> {
-        self.get("known posts", &self.info_url(fullnames), info::parse_info)
-            .await
-    }
-
-    /// Returns the posts that Reddit still shows, and their states.
+    /// Returns those of at most [`INFO_LIMIT`] posts that Reddit still shows, and their states. A post that is missing
+    /// from the response no longer exists on Reddit.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
-        let decode = |body: &[u8]| {
-            Ok(FoundPosts {
-                // The response is decoded twice: a child that is not a complete post still has a state.
-                page: parse_listing(body, self.kind)?,
-                states: info::parse_info(body)?,
-            })
-        };
-        self.get("known posts", &self.info_url(fullnames), decode)
-            .await
-    }
-
-    fn info_url(&self, fullnames: &[Fullname]) -> Url {
         let mut url = self.api_url.clone();
         append_path(&mut url, &["api", "info"]);
         let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();
         url.query_pairs_mut()
             .append_pair("id", &names.join(","))
             .append_pair("raw_json", "1");
-        url
+        let decode = |body: &[u8]| parse_info(body, self.kind);
+        self.get("known posts", &url, decode).await
     }
 
     /// Requests a token, uses it to request one post from a subreddit, and returns what the credentials allow. It is
@@ -246,13 +217,13 @@ impl Reddit {
             if answer.status() == 401 {
                 return RetryDecision::Fail(SourceError::Unauthorized(what.to_owned()));
             }
-            let classifier = ResponseClassifier {
+            let judge = Judge {
                 kind: self.kind,
                 what,
                 now: self.clock.now(),
             };
             let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
-            classifier.classify(answer, &decode, refusal)
+            judge.decide(answer, &decode, refusal)
         };
         self.http.send(purpose, what, request, judge).await
     }
@@ -301,7 +272,7 @@ impl ListingSource for Reddit {
                     query.append_pair("after", after);
                 }
             }
-            let decode = |body: &[u8]| parse_listing(body, self.kind);
+            let decode = |body: &[u8]| parse_listing(body, self.kind, |_| ());
             self.get(&format!("r/{subreddit}"), &url, decode).await
         })
     }

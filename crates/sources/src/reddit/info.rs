@@ -1,16 +1,24 @@
 //! Decodes responses from `/api/info`, which show whether known posts are still on Reddit.
 //!
-//! The input is a response. The output is a [`PostState`] for each post in it. A child need not be a complete post: a
-//! deleted post may have neither a title nor text.
+//! The input is a response. The output is its posts, and a [`PostState`] for each child. A child need not be a complete
+//! post: a deleted post may have neither a title nor text.
 
 use std::collections::HashMap;
 
-use roux::response::{BasicThing, Listing as Children};
-use serde_json::Value;
-
-use crate::listing::ListingError;
+use crate::listing::{ListingError, parse_listing};
+use crate::page::ListingPage;
+use crate::post::{Field, Fields};
 use topicmill_core::reddit::is_placeholder;
-use topicmill_core::{Fullname, PurgeReason};
+use topicmill_core::{Fullname, PurgeReason, SourceKind};
+
+/// Posts requested by fullname.
+#[derive(Debug)]
+pub struct FoundPosts {
+    /// The posts that Reddit returned, some without their text.
+    pub page: ListingPage,
+    /// The state of each post. `None` if a child of the response is invalid: that child may be a missing post.
+    pub states: Option<PostStates>,
+}
 
 /// The state of a post on Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,73 +40,51 @@ pub struct PostStates {
     pub crossposts: Vec<(Fullname, Vec<Fullname>)>,
 }
 
-/// Decodes a response. Returns `None` if a child is invalid: nothing is then known about missing posts.
-pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<PostStates>, ListingError> {
-    let text = String::from_utf8_lossy(bytes);
-    let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
-    let PostStates {
-        mut states,
-        mut crossposts,
-    } = PostStates::default();
-    for child in &listing.data.children {
-        let decoded = child
-            .get("data")
-            .and_then(|data| Some((data, post_state(data)?)));
-        let Some((data, (fullname, state))) = decoded else {
-            return Ok(None);
-        };
-        if let Some((shown, gone)) = gone_parent(data) {
+impl PostStates {
+    /// Adds the states that a child shows; `None` if it is invalid.
+    fn add(&mut self, child: Option<&Fields>) -> Option<()> {
+        let post = child?.data.object()?;
+        let (fullname, state) = post_state(post)?;
+        // A parent that is not stored is never requested, but its text may be stored with the crosspost.
+        if let Some((shown, gone @ PostState::Gone(_))) = post.shown().and_then(post_state) {
             // The post's own entry takes precedence.
-            states.entry(shown).or_insert(gone);
+            self.states.entry(shown).or_insert(gone);
         }
-        let shown = shown_by(data, &fullname);
+        let shown: Vec<Fullname> = post.shown_names(&fullname).collect();
         if !shown.is_empty() {
-            crossposts.push((fullname.clone(), shown));
+            self.crossposts.push((fullname.clone(), shown));
         }
         // This overwrites an entry from a crosspost because the post's own entry is more reliable.
-        states.insert(fullname, state);
+        self.states.insert(fullname, state);
+        Some(())
     }
-    Ok(Some(PostStates { states, crossposts }))
 }
 
-/// Returns the posts that a crosspost shows, in the order of `Fields::crosspost_parent`: the post with the text comes
-/// first.
-fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
-    let above = data
-        .get("crosspost_parent_list")
-        .and_then(|list| list.get(0));
-    let name = |of: Option<&Value>, field: &str| {
-        let name: Fullname = of?.get(field)?.as_str()?.trim().parse().ok()?;
-        (name != *own).then_some(name)
-    };
-    let names = [
-        name(above, "crosspost_parent"),
-        name(Some(data), "crosspost_parent"),
-        name(above, "name").or_else(|| name(above, "id")),
-    ];
-    names.into_iter().flatten().collect()
-}
-
-/// Returns the parent of a crosspost if Reddit no longer shows it. A parent that is not stored is never requested, but
-/// its text may be stored with the crosspost.
-fn gone_parent(data: &Value) -> Option<(Fullname, PostState)> {
-    let shown = post_state(data.get("crosspost_parent_list")?.get(0)?)?;
-    matches!(shown.1, PostState::Gone(_)).then_some(shown)
+/// Decodes a response.
+pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts, ListingError> {
+    let (mut states, mut is_clear) = (PostStates::default(), true);
+    let page = parse_listing(bytes, source, |child| {
+        is_clear &= states.add(child).is_some();
+    })?;
+    let states = is_clear.then_some(states);
+    Ok(FoundPosts { page, states })
 }
 
 /// Returns a post's fullname and state.
-fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
-    let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
-    let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
-    let mut texts = [text("selftext"), text("title")].into_iter().flatten();
+fn post_state(post: &Fields) -> Option<(Fullname, PostState)> {
+    let fullname = post.fullname().ok()?;
+    fn text(field: &Field) -> Option<&str> {
+        field.str().map(str::trim)
+    }
+    let mut texts = [&post.selftext, &post.title].into_iter().filter_map(text);
     let placeholder = texts.find(|text| is_placeholder(text));
-    let state = match (text("removed_by_category"), placeholder) {
+    let state = match (text(&post.removed_by_category), placeholder) {
         (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
         (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
         // The post was removed by moderators, their filters, or Reddit itself. New categories appear now and then, and
         // all mean that the post is not shown.
         (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
-        (None, None) if text("author") == Some("[deleted]") => PostState::AuthorDeleted,
+        (None, None) if text(&post.author) == Some("[deleted]") => PostState::AuthorDeleted,
         (None, None) => PostState::Visible,
     };
     Some((fullname, state))
@@ -106,16 +92,22 @@ fn post_state(data: &Value) -> Option<(Fullname, PostState)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn states_in(listing: &Value) -> Option<PostStates> {
+        let found = parse_info(listing.to_string().as_bytes(), SourceKind::Reddit);
+        found.unwrap().states
+    }
 
     fn of(fields: &Value) -> PostState {
         let mut data = json!({"name": "t3_a", "title": "A", "selftext": "text", "author": "me"});
         for (name, value) in fields.as_object().unwrap() {
             data[name] = value.clone();
         }
-        post_state(&data).unwrap().1
+        let fields: Fields = serde_json::from_value(data).unwrap();
+        post_state(&fields).unwrap().1
     }
 
     #[test]
@@ -151,7 +143,7 @@ mod tests {
                 json!({"name": "t3_x", "title": "X", "crosspost_parent_list": [parent]});
             let children = json!([{"data": other}, {"data": crosspost}]);
             let listing = json!({"kind": "Listing", "data": {"children": children}});
-            let answer = parse_info(listing.to_string().as_bytes()).unwrap().unwrap();
+            let answer = states_in(&listing).unwrap();
             assert_eq!(
                 answer.crossposts,
                 [("x".parse().unwrap(), vec!["p".parse().unwrap()])]
@@ -172,19 +164,19 @@ mod tests {
     fn an_invalid_child_makes_the_whole_response_inconclusive() {
         let answer = |children: Value| {
             let listing = json!({"kind": "Listing", "data": {"children": children}});
-            parse_info(listing.to_string().as_bytes())
+            states_in(&listing)
         };
         let post = json!({"kind": "t3", "data": {"id": "a"}});
-        assert_eq!(answer(json!([post])).unwrap().unwrap().states.len(), 1);
-        assert_eq!(answer(json!([])).unwrap().unwrap().states.len(), 0);
+        assert_eq!(answer(json!([post])).unwrap().states.len(), 1);
+        assert_eq!(answer(json!([])).unwrap().states.len(), 0);
         for odd in [
             json!(null),
             json!({"kind": "t3"}),
             json!({"data": {"title": "A"}}),
         ] {
-            assert_eq!(answer(json!([post, odd])).unwrap(), None);
+            assert_eq!(answer(json!([post, odd])), None);
         }
-        assert!(parse_info(b"<html>").is_err());
-        assert!(parse_info(b"{}").is_err());
+        assert!(parse_info(b"<html>", SourceKind::Reddit).is_err());
+        assert!(parse_info(b"{}", SourceKind::Reddit).is_err());
     }
 }

@@ -14,8 +14,8 @@ mod refusal;
 mod settings;
 mod token;
 
-pub use client::{Credentials, FoundPosts, INFO_LIMIT, Reddit};
-pub use info::{PostState, PostStates};
+pub use client::{Credentials, INFO_LIMIT, Reddit};
+pub use info::{FoundPosts, PostState, PostStates};
 pub use settings::RedditSettings;
 
 pub(super) use settings::check_user_agent;

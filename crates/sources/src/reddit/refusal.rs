@@ -3,7 +3,7 @@
 use reqwest::header::WWW_AUTHENTICATE;
 use serde_json::Value;
 
-use crate::classify::Refusal;
+use crate::judge::Refusal;
 use topicmill_core::Outcome;
 use topicmill_http::HttpResponse;
 

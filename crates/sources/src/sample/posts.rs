@@ -217,7 +217,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::post::{Child, decode_post};
+    use crate::post::decode_post;
     use topicmill_core::SourceKind;
 
     fn now() -> Timestamp {
@@ -230,10 +230,8 @@ mod tests {
         for (subreddit, entries) in load(now()) {
             assert_eq!(entries.len(), 32, "r/{subreddit}");
             for entry in entries {
-                let post = serde_json::from_value::<Child>(entry.wire)
-                    .unwrap()
-                    .fields();
-                let post = decode_post(post.unwrap(), SourceKind::Sample).unwrap();
+                let fields = serde_json::from_value(entry.wire).unwrap();
+                let post = decode_post(fields, SourceKind::Sample).unwrap();
                 assert_eq!(post.subreddit, subreddit);
                 assert!(post.created_at <= now());
                 assert!(seen.insert(post.fullname));

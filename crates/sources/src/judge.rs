@@ -16,18 +16,18 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// The outcome of a refusal and its description.
 pub(super) type Refusal = (Outcome, String);
 
-/// Classifies the responses to one request.
-pub(super) struct ResponseClassifier<'a> {
+/// Judges the responses to one request.
+pub(super) struct Judge<'a> {
     pub kind: SourceKind,
     /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
 }
 
-impl ResponseClassifier<'_> {
-    /// Classifies a response by its status, headers and body. `refusal` receives the status and a redirect's target; it
+impl Judge<'_> {
+    /// Decides about a response by its status, headers and body. `refusal` receives the status and a redirect's target; it
     /// returns `None` if they have no special meaning for the source.
-    pub(super) fn classify<T>(
+    pub(super) fn decide<T>(
         &self,
         answer: &HttpResponse,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
@@ -57,7 +57,7 @@ impl ResponseClassifier<'_> {
                     return RetryDecision::Fail(SourceError::UnexpectedShape {
                         site,
                         what: self.what.to_owned(),
-                        source: Some(source),
+                        source,
                     });
                 }
             },
