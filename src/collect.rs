@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
-use tokio_util::sync::CancellationToken;
 
 use crate::run::Run;
 use topicmill_core::{
@@ -22,7 +21,7 @@ use topicmill_core::{
     Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Rejected, Source};
+use topicmill_sources::page::{Paging, Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
 pub use self::goal::TimeRange;
@@ -55,7 +54,7 @@ impl CollectError {
     }
 }
 
-type Result<T, E = StoreError> = std::result::Result<T, E>;
+type Result<T, E = CollectError> = std::result::Result<T, E>;
 
 /// Options for reading topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,14 +80,6 @@ impl ReadOptions {
     }
 }
 
-/// The destination of posts.
-pub struct Sink<'a> {
-    /// The run that the posts belong to.
-    pub run: Run<'a>,
-    /// Policy for author names.
-    pub authors: AuthorPolicy,
-}
-
 /// Collects all topics, several concurrently under one request quota. `progress` receives the number of newly finished
 /// topics.
 ///
@@ -99,30 +90,36 @@ pub struct Sink<'a> {
 /// Errors of the store, and failures that affect every topic, such as no token or no connection. The rejection of a
 /// single topic is in its report.
 pub async fn collect(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
     source: &dyn Source,
     topics: &[Topic],
+    authors: &AuthorPolicy,
     options: ReadOptions,
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
-) -> Result<(), CollectError> {
+) -> Result<()> {
     // All entries are added before the first topic is read, so that each topic has one even after an error.
     reports.extend(topics.iter().map(new_report));
     // Cancelled by a signal, or by a rejection that every topic would get.
-    let halt = sink.run.stop.child_token();
+    let halt = run.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
         .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
             let halt = &halt;
             async move {
-                let read = Read {
-                    sink,
+                let mut reader = Reader {
+                    run: Run { stop: halt, ..*run },
                     source,
                     topic,
+                    authors,
                     options,
-                    stop: halt,
+                    subreddit: "",
+                    report,
+                    listing: topic.listing,
+                    has_gap: false,
+                    is_quiet: false,
                 };
-                read.topic(report).await?;
+                reader.read_topic().await?;
                 // The source rejects the key or this program, so every other topic would fail in the same way.
                 if report.outcome.is_refusal() {
                     halt.cancel();
@@ -180,79 +177,17 @@ fn new_report(topic: &Topic) -> TopicReport {
     }
 }
 
-/// Reads one topic.
-struct Read<'a> {
-    sink: &'a Sink<'a>,
+/// Reads one topic, from one subreddit after another. See [`listing`] and [`archive`] for how a source is read, and
+/// [`goal`] for which posts.
+struct Reader<'a> {
+    run: Run<'a>,
     source: &'a dyn Source,
     topic: &'a Topic,
+    authors: &'a AuthorPolicy,
     options: ReadOptions,
-    stop: &'a CancellationToken,
-}
-
-impl Read<'_> {
-    async fn topic(&self, report: &mut TopicReport) -> Result<(), CollectError> {
-        for subreddit in &self.topic.subreddits {
-            if self.stop.is_cancelled() {
-                return Ok(());
-            }
-            if !report.subreddit.is_empty() {
-                let skipped = (std::mem::take(&mut report.subreddit), report.outcome);
-                report.skipped.push(skipped);
-                // If the run ends here, because the database fails, nothing is known about the next subreddit.
-                (report.outcome, report.detail) = (Outcome::Stopped, None);
-            }
-            report.subreddit.clone_from(subreddit);
-            let before = report.posts;
-            let mut reader = Reader {
-                read: self,
-                subreddit,
-                report,
-                listing: self.topic.listing,
-                has_gap: false,
-                is_quiet: false,
-            };
-            let read = tokio::select! {
-                read = reader.read() => read?,
-                // Stored pages are kept. The next run reads the unfinished page again.
-                () = self.stop.cancelled() => {
-                    report.outcome = Outcome::Stopped;
-                    report.detail = None;
-                    return Ok(());
-                }
-            };
-            let is_quiet = reader.is_quiet;
-            match read {
-                Ok(()) if is_quiet || report.posts > before => {
-                    report.outcome = Outcome::Ok;
-                    report.detail = None;
-                    break;
-                }
-                Ok(()) => {
-                    report.outcome = Outcome::Empty;
-                    report.detail = Some(format!("r/{subreddit} returned no posts"));
-                }
-                Err(error) => {
-                    report.outcome = error.outcome();
-                    report.detail = Some(error.to_string());
-                    if error.affects_all_topics() {
-                        return Err(CollectError::Source(error));
-                    }
-                    // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
-                    if !report.outcome.is_subreddit_specific() || report.posts > before {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reads one subreddit. See [`listing`] and [`archive`] for how a source is read, and [`goal`] for which posts.
-struct Reader<'a, 'r> {
-    read: &'a Read<'a>,
+    report: &'a mut TopicReport,
+    /// The subreddit that is being read.
     subreddit: &'a str,
-    report: &'r mut TopicReport,
     /// The order in which the subreddit is read.
     listing: Listing,
     /// True once the requested time range is recorded as a gap.
@@ -261,34 +196,87 @@ struct Reader<'a, 'r> {
     is_quiet: bool,
 }
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
+    async fn read_topic(&mut self) -> Result<()> {
+        for subreddit in &self.topic.subreddits {
+            if self.run.stop.is_cancelled() {
+                return Ok(());
+            }
+            let report = &mut *self.report;
+            if !report.subreddit.is_empty() {
+                let skipped = (std::mem::take(&mut report.subreddit), report.outcome);
+                report.skipped.push(skipped);
+                // If the run ends here, because the database fails, nothing is known about the next subreddit.
+                (report.outcome, report.detail) = (Outcome::Stopped, None);
+            }
+            report.subreddit.clone_from(subreddit);
+            let before = report.posts;
+            (self.subreddit, self.has_gap, self.is_quiet) = (subreddit, false, false);
+            let stop = self.run.stop;
+            let read = tokio::select! {
+                read = self.read() => read,
+                // Stored pages are kept. The next run reads the unfinished page again.
+                () = stop.cancelled() => {
+                    (self.report.outcome, self.report.detail) = (Outcome::Stopped, None);
+                    return Ok(());
+                }
+            };
+            let report = &mut *self.report;
+            match read {
+                Ok(()) if self.is_quiet || report.posts > before => {
+                    (report.outcome, report.detail) = (Outcome::Ok, None);
+                    break;
+                }
+                Ok(()) => {
+                    report.outcome = Outcome::Empty;
+                    report.detail = Some(format!("r/{subreddit} returned no posts"));
+                }
+                Err(CollectError::Source(error)) => {
+                    report.outcome = error.outcome();
+                    report.detail = Some(error.to_string());
+                    if error.affects_all_topics() {
+                        return Err(error.into());
+                    }
+                    // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
+                    if !report.outcome.is_subreddit_specific() || report.posts > before {
+                        break;
+                    }
+                }
+                Err(error @ CollectError::Store(_)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one subreddit.
+    async fn read(&mut self) -> Result<()> {
+        let read = match self.source.paging() {
+            Paging::Listing(reddit) => self.read_listing(reddit).await,
+            Paging::Archive(archive) => self.read_archive(archive).await,
+        };
+        // Not for a closed subreddit, because the next subreddit is read instead.
+        if let Err(CollectError::Source(error)) = &read
+            && !error.outcome().is_subreddit_specific()
+        {
+            self.begin_gap().await?;
+        }
+        read
+    }
+
     /// Returns the time of the newest post that an earlier run has read: the watermark.
     ///
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
     /// it would prevent any further reading. In that case, the newest post stored before that post is used instead.
     async fn known(&self) -> Result<Option<Timestamp>> {
-        let Read {
-            sink,
-            source,
-            topic,
-            ..
-        } = *self.read;
-        let (store, clock) = (sink.run.store, sink.run.clock);
-        let (kind, subreddit) = (source.kind(), self.subreddit);
-        let known = store
-            .posts()
-            .watermark(kind, &topic.slug, subreddit)
-            .await?;
-        let latest = (clock.now() + MAX_CLOCK_SKEW).into();
+        let (posts, kind, subreddit) = (self.run.store.posts(), self.source.kind(), self.subreddit);
+        let known = posts.watermark(kind, &self.topic.slug, subreddit).await?;
+        let latest = (self.run.clock.now() + MAX_CLOCK_SKEW).into();
         let Some(ahead) = known.filter(|known| *known > latest) else {
             return Ok(known);
         };
-        let before = store
-            .posts()
-            .newest_before_future(kind, subreddit, latest)
-            .await?;
+        let before = posts.newest_before_future(kind, subreddit, latest).await?;
         tracing::warn!(
-            topic = %topic.slug, watermark = %ahead.as_datetime(),
+            topic = %self.topic.slug, watermark = %ahead.as_datetime(),
             from = before.map(|before| tracing::field::display(before.as_datetime())),
             "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: reading again \
              from the newest earlier post"
@@ -299,7 +287,7 @@ impl Reader<'_, '_> {
     /// Returns the time of the newest post that is not dated in the future, because a watermark must not be later than
     /// now.
     fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p ReadyPost>) -> Option<Timestamp> {
-        let now = self.read.sink.run.clock.now().into();
+        let now = self.run.clock.now().into();
         let times = posts.into_iter().map(|post| post.created_at);
         times.filter(|time| *time <= now).max()
     }
@@ -310,25 +298,19 @@ impl Reader<'_, '_> {
         after: Option<&str>,
         newest: Option<Timestamp>,
     ) -> Result<()> {
-        let Read {
-            sink,
-            source,
-            topic,
-            ..
-        } = *self.read;
         let received = posts.len() as u64;
         let page = Page {
-            run: sink.run.id,
-            source: source.kind(),
-            topic: Some(topic.slug.as_str()),
+            run: self.run.id,
+            source: self.source.kind(),
+            topic: Some(self.topic.slug.as_str()),
             subreddit: self.subreddit,
             listing: Some(self.listing),
             after,
             newest,
             posts,
-            now: sink.run.clock.now().into(),
+            now: self.run.now(),
         };
-        let stored = sink.run.store.posts().save_pages(&[page], None).await?;
+        let stored = self.run.store.posts().save_pages(&[page], None).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, ReadOptions, RefillPlan, Sink};
+use crate::collect::{self, CollectError, ImportPlan, ReadOptions, RefillPlan};
 use crate::metrics::Metrics;
 use crate::purge::{self, PurgeError};
 use crate::telemetry;
@@ -131,14 +131,12 @@ impl Context {
         self.records.lock().expect("no holder of this lock panics")
     }
 
-    async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
-        let authors = if store_author {
+    async fn author_policy(&self, store_author: bool) -> Result<AuthorPolicy, StoreError> {
+        Ok(if store_author {
             AuthorPolicy::Stored
         } else {
             AuthorPolicy::Hashed(self.store.posts().author_key().await?)
-        };
-        let run = self.run(run);
-        Ok(Sink { run, authors })
+        })
     }
 
     fn run(&self, id: RunId) -> Run<'_> {
@@ -165,8 +163,8 @@ impl Context {
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         quota::share(source, &self.store, &self.clock);
         let work = async |run, reports: &mut Vec<TopicReport>| {
-            let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, source, topics, options, progress, reports).await
+            let (run, authors) = (self.run(run), self.author_policy(store_author).await?);
+            collect::collect(&run, source, topics, &authors, options, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
@@ -192,7 +190,7 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(ImportCounts, RunStatus), ImportError> {
         let work = async |run, total: &mut ImportCounts| {
-            let sink = self.sink(run, order.store_author).await?;
+            let authors = self.author_policy(order.store_author).await?;
             for path in order.files {
                 if self.stop.is_cancelled() {
                     break;
@@ -224,7 +222,8 @@ impl Context {
                     progress,
                 };
                 let caveat = blocks.caveat().map(str::to_owned);
-                let ended = collect::import(&sink, blocks, plan, &mut done).await;
+                let ended =
+                    collect::import(&self.run(run), &authors, blocks, plan, &mut done).await;
                 let outcome = match ended {
                     Ok(Some(_)) => "imported",
                     Ok(None) | Err(_) => "stopped before the end of the file",
@@ -377,8 +376,8 @@ impl Context {
     ) -> Result<(ImportCounts, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
         let work = async |run, done: &mut ImportCounts| {
-            let sink = self.sink(run, store_author).await?;
-            collect::refill(&sink, reddit, plan, done).await
+            let authors = self.author_policy(store_author).await?;
+            collect::refill(&self.run(run), &authors, reddit, plan, done).await
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;

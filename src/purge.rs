@@ -166,10 +166,6 @@ async fn run_steps(
 }
 
 impl Run<'_> {
-    fn now(&self) -> Timestamp {
-        self.clock.now().into()
-    }
-
     /// Returns the time some hours ago, by the clock of the database if it has one.
     async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
         let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));

@@ -2,6 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
+use topicmill_core::Timestamp;
 use topicmill_core::clock::SharedClock;
 use topicmill_store::{RunId, Store};
 
@@ -18,4 +19,11 @@ pub struct Run<'a> {
     pub worker: &'a str,
     /// The id of the run that the stage's rows belong to.
     pub id: RunId,
+}
+
+impl Run<'_> {
+    /// Returns the current time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now().into()
+    }
 }

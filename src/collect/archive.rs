@@ -9,18 +9,14 @@
 
 use std::collections::HashSet;
 
-use super::{Reader, Result, take};
+use super::{CollectError, Reader, Result, take};
 use topicmill_core::Timestamp;
-use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{
-    ArchiveSource, LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_for,
-};
+use topicmill_sources::SourceError;
+use topicmill_sources::arctic_shift::ArcticShift;
+use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_for};
 
-impl Reader<'_, '_> {
-    pub(super) async fn read_archive(
-        &mut self,
-        archive: &dyn ArchiveSource,
-    ) -> Result<std::result::Result<(), SourceError>> {
+impl Reader<'_> {
+    pub(super) async fn read_archive(&mut self, archive: &ArcticShift) -> Result<()> {
         let known = self.known().await?;
         self.log_unread_range(known);
         let goal = self.goal(known);
@@ -30,23 +26,20 @@ impl Reader<'_, '_> {
             // No limit: skipped posts would never be read, because the next run begins after them.
             Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
-        let until = self.read.options.time_range.and_then(|range| range.until);
+        let until = self.options.time_range.and_then(|range| range.until);
         let mut boundary: Option<Timestamp> = goal.back_to;
         let mut limit = wanted.min(PAGE_LIMIT);
         let mut previous_page = HashSet::new();
         let mut newest: Option<Timestamp> = None;
         loop {
-            let page = match archive.page(self.subreddit, order, boundary, limit).await {
-                Ok(page) => page,
-                Err(error) => return Ok(Err(error)),
-            };
+            let page = archive.page(self.subreddit, order, boundary, limit);
             let TimePage {
                 posts,
                 rejected,
                 ends_at,
                 limit: given,
                 full,
-            } = page;
+            } = page.await?;
             self.begin_gap().await?;
             self.log_rejected(&rejected);
             let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
@@ -54,7 +47,7 @@ impl Reader<'_, '_> {
                 .into_iter()
                 .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
-            let posts = self.read.sink.authors.prepare(posts);
+            let posts = self.authors.prepare(posts);
             // Only the last page is needed, because only posts from its last second are repeated.
             previous_page = names;
             newest = newest.max(self.newest(&posts));
@@ -72,8 +65,8 @@ impl Reader<'_, '_> {
                 }
                 // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
                 // subreddit counts as quiet.
-                self.is_quiet = self.read.options.time_range.is_some() && known.is_some();
-                return Ok(Ok(()));
+                self.is_quiet = self.options.time_range.is_some() && known.is_some();
+                return Ok(());
             };
             let moved = boundary.is_none_or(|boundary| match order {
                 TimeOrder::NewestFirst => next < boundary,
@@ -86,8 +79,8 @@ impl Reader<'_, '_> {
             // The archive returned a smaller page than requested, or the largest one: no other page would reach
             // further.
             } else if given < limit || limit == LARGEST_PAGE {
-                return Ok(Err(SourceError::PageOverflow {
-                    site: site_for(self.read.source.kind()),
+                return Err(CollectError::Source(SourceError::PageOverflow {
+                    site: site_for(self.source.kind()),
                     what: format!("r/{}", self.subreddit),
                     at: next.as_datetime(),
                 }));

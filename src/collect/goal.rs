@@ -6,8 +6,6 @@
 
 use super::{MAX_LISTED, Reader, Result};
 use topicmill_core::{Listing, Post, Timestamp};
-use topicmill_sources::error::SourceError;
-use topicmill_sources::page::Paging;
 use topicmill_store::Gap;
 
 /// A time range whose posts are all read.
@@ -45,12 +43,12 @@ pub(super) struct Goal {
     pub advances_watermark: bool,
 }
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
     /// Returns the goal for a subreddit whose posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
-        let (topic, options) = (self.read.topic, self.read.options);
-        let now: Timestamp = self.read.sink.run.clock.now().into();
-        let listing = self.read.source.kind().listing(topic.listing);
+        let (topic, options) = (self.topic, self.options);
+        let now: Timestamp = self.run.now();
+        let listing = self.source.kind().listing(topic.listing);
         match (options.time_range, known) {
             (Some(range), known) => Goal {
                 listing: Listing::New,
@@ -84,65 +82,46 @@ impl Reader<'_, '_> {
 
     /// Returns true if a post is in the requested time range.
     pub(super) fn is_wanted(&self, post: &Post) -> bool {
-        self.read
-            .options
+        self.options
             .time_range
             .is_none_or(|range| range.contains(post))
     }
 
-    pub(super) async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
-        let read = match self.read.source.paging() {
-            Paging::Listing(reddit) => self.read_listing(reddit).await?,
-            Paging::Archive(archive) => self.read_archive(archive).await?,
-        };
-        // Not for a closed subreddit, because the next subreddit is read instead.
-        if let Err(error) = &read
-            && !error.outcome().is_subreddit_specific()
-        {
-            self.begin_gap().await?;
-        }
-        Ok(read)
-    }
-
     /// Records the requested time range as a gap until its posts are stored.
     pub(super) async fn begin_gap(&mut self) -> Result<()> {
-        let Some(range) = self.read.options.time_range.filter(|_| !self.has_gap) else {
+        let Some(range) = self.options.time_range.filter(|_| !self.has_gap) else {
             return Ok(());
         };
         self.has_gap = true;
-        let until = range.end(self.read.sink.run.clock.now().into());
+        let until = range.end(self.run.now());
         self.store_gap(range.since, until).await
     }
 
     /// Removes gaps after a time, because the posts since that time are stored.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
-        let (sink, now) = (self.read.sink, self.read.sink.run.clock.now().into());
-        let until = self
-            .read
-            .options
-            .time_range
-            .map_or(now, |range| range.end(now));
+        let now = self.run.now();
+        let until = self.options.time_range.map_or(now, |range| range.end(now));
         if from >= until {
             return Ok(());
         }
         let filled = self.gap(from, until);
-        sink.run.store.posts().fill_gaps(&filled).await
+        Ok(self.run.store.posts().fill_gaps(&filled).await?)
     }
 
     /// Records that a listing ended before it reached `from`: the posts between `from` and `oldest` are missing.
     pub(super) async fn record_shortfall(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
-        let Some(range) = self.read.options.time_range else {
+        let Some(range) = self.options.time_range else {
             tracing::warn!(
-                topic = %self.read.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
+                topic = %self.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
                 "Reddit's listing of r/{} ends before it reaches the newest stored post, so posts are missing in \
                  between: `--source arctic-shift` may have them; collect more often to prevent this",
                 self.subreddit
             );
             return self.store_gap(from, oldest).await;
         };
-        let until = oldest.min(range.end(self.read.sink.run.clock.now().into()));
+        let until = oldest.min(range.end(self.run.now()));
         tracing::warn!(
-            topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
+            topic = %self.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit no longer lists the posts of r/{} between these times, so they are missing: `--source \
              arctic-shift` may have them",
             self.subreddit
@@ -152,21 +131,17 @@ impl Reader<'_, '_> {
     }
 
     async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
-        let sink = self.read.sink;
         if from_at >= until_at {
             return Ok(());
         }
-        sink.run
-            .store
-            .posts()
-            .record_gap(&self.gap(from_at, until_at), sink.run.id)
-            .await
+        let gap = self.gap(from_at, until_at);
+        Ok(self.run.store.posts().record_gap(&gap, self.run.id).await?)
     }
 
     fn gap(&self, from_at: Timestamp, until_at: Timestamp) -> Gap {
         Gap {
-            source: self.read.source.kind(),
-            topic: self.read.topic.slug.clone(),
+            source: self.source.kind(),
+            topic: self.topic.slug.clone(),
             subreddit: self.subreddit.to_owned(),
             from_at,
             until_at,
@@ -175,12 +150,12 @@ impl Reader<'_, '_> {
 
     /// Logs a range of posts that neither the last run nor this one reads.
     pub(super) fn log_unread_range(&self, known: Option<Timestamp>) {
-        let since = self.read.options.time_range.map(|range| range.since);
+        let since = self.options.time_range.map(|range| range.since);
         if let (Some(known), Some(since)) = (known, since)
             && since > known
         {
             tracing::info!(
-                topic = %self.read.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
+                topic = %self.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
                 "posts to r/{} between the last run and --since are not read: to read them, leave out --since",
                 self.subreddit
             );

@@ -1,6 +1,7 @@
 //! Imports files into the store, block by block.
 
-use super::{MAX_LOGGED_REJECTIONS, Sink};
+use super::MAX_LOGGED_REJECTIONS;
+use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Post, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
@@ -36,7 +37,8 @@ pub struct ImportPlan<'a> {
 /// # Errors
 /// Errors of the store. Unreadable records are counted, and the first ones are logged.
 pub async fn import(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
+    authors: &AuthorPolicy,
     mut blocks: Blocks,
     mut plan: ImportPlan<'_>,
     done: &mut ImportCounts,
@@ -53,7 +55,7 @@ pub async fn import(
     let preparer = Preparer {
         topics: plan.topics.to_vec(),
         topics_from_subreddits: plan.topics_from_subreddits,
-        authors: sink.authors.clone(),
+        authors: authors.clone(),
     };
     let reader = tokio::task::spawn_blocking(move || {
         loop {
@@ -70,7 +72,7 @@ pub async fn import(
     while stored.is_ok() {
         let block = tokio::select! {
             biased;
-            () = sink.run.stop.cancelled() => break,
+            () = run.stop.cancelled() => break,
             block = receiver.recv() => block,
         };
         let Some(block) = block else {
@@ -78,14 +80,14 @@ pub async fn import(
         };
         (plan.progress)(block.block.read - read);
         (read, nulls, end) = (block.block.read, block.block.nulls, block.block.end);
-        stored = store_block(sink, block, &mut plan, done).await;
+        stored = store_block(run, block, &mut plan, done).await;
     }
     // The reader may be blocked on a full channel. Without a receiver, its send fails, and the reader ends.
     drop(receiver);
     // A stopped import does not wait for a reader that is blocked on input.
     let read_all = tokio::select! {
         ended = reader => ended,
-        () = sink.run.stop.cancelled() => Ok(()),
+        () = run.stop.cancelled() => Ok(()),
     };
     if let Err(error) = read_all {
         // A panic of the reader is a bug, so it is propagated.
@@ -155,7 +157,7 @@ impl Preparer {
 }
 
 async fn store_block(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
     block: ReadyBlock,
     plan: &mut ImportPlan<'_>,
     done: &mut ImportCounts,
@@ -172,7 +174,7 @@ async fn store_block(
         end,
         ..
     } = block;
-    let now = sink.run.clock.now().into();
+    let now = run.now();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
         // Nothing to store while the part that an earlier run has imported is being skipped.
@@ -184,7 +186,7 @@ async fn store_block(
         state.left_out = position.left_out;
         state.posts += posts;
         state.rejected += rejected.len() as u64;
-        state.run = sink.run.id;
+        state.run = run.id;
         state.updated_at = now;
         // A truncated file remains unfinished, so that a later import continues it.
         state.finished_at = (end == Some(End::Complete)).then_some(now);
@@ -198,7 +200,7 @@ async fn store_block(
         done.rejected.add(&reason);
     }
     done.topics_differ += topics_differ;
-    let stored = store_ready(sink, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
+    let stored = store_ready(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
     done.new += stored.new;
     done.changed += stored.changed;
@@ -209,12 +211,13 @@ async fn store_block(
 
 /// Stores posts, each with its topic, in one transaction.
 pub(super) async fn store_by_topic(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
+    authors: &AuthorPolicy,
     source: SourceKind,
     posts: Vec<(Option<String>, Post)>,
 ) -> Result<Upserted> {
-    let by_topic = by_topic(posts, &sink.authors);
-    store_ready(sink, source, by_topic, None).await
+    let by_topic = by_topic(posts, authors);
+    store_ready(run, source, by_topic, None).await
 }
 
 /// Groups posts by topic and prepares them for the store.
@@ -235,18 +238,18 @@ fn by_topic(
 }
 
 async fn store_ready(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
     source: SourceKind,
     by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
-    let now = sink.run.clock.now().into();
+    let now = run.now();
     let pages: Vec<Page<'_>> = topics
         .iter()
         .zip(by_topic)
         .map(|(topic, posts)| Page {
-            run: sink.run.id,
+            run: run.id,
             source,
             topic: Option::as_deref(topic),
             subreddit: "",
@@ -257,7 +260,7 @@ async fn store_ready(
             now,
         })
         .collect();
-    sink.run.store.posts().save_pages(&pages, state).await
+    run.store.posts().save_pages(&pages, state).await
 }
 
 /// Returns the slug of the topic that lists a post's subreddit.

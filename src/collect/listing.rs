@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::goal::Goal;
 use super::{Reader, Result, take};
 use topicmill_core::{Fullname, ReadyPost, Timestamp};
-use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{ListingSource, PAGE_LIMIT};
+use topicmill_sources::page::PAGE_LIMIT;
+use topicmill_sources::reddit::Reddit;
 
 /// Minimum number of posts of a listing that Reddit's maximum may have cut off. A shorter listing is complete.
 const FULL_LISTING: usize = 900;
@@ -90,26 +90,20 @@ fn unpinned(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
     listed.iter().filter(|post| !post.stickied)
 }
 
-impl Reader<'_, '_> {
-    pub(super) async fn read_listing(
-        &mut self,
-        reddit: &dyn ListingSource,
-    ) -> Result<std::result::Result<(), SourceError>> {
+impl Reader<'_> {
+    pub(super) async fn read_listing(&mut self, reddit: &Reddit) -> Result<()> {
         let known = self.known().await?;
         self.log_unread_range(known);
-        let mut walk = Walk::new(self.goal(known), known, self.read.options.page_cap);
+        let mut walk = Walk::new(self.goal(known), known, self.options.page_cap);
         self.listing = walk.goal.listing;
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
             let limit = walk.wanted.min(PAGE_LIMIT);
             let request = reddit.page(self.subreddit, self.listing, limit, after.as_deref());
-            let page = match request.await {
-                Ok(page) => page,
-                Err(error) => return Ok(Err(error)),
-            };
+            let page = request.await?;
             self.begin_gap().await?;
             self.log_rejected(&page.rejected);
-            let mut listed = self.read.sink.authors.prepare(page.posts);
+            let mut listed = self.authors.prepare(page.posts);
             walk.rank_and_filter(&mut listed);
             walk.note_times(&listed);
             // Before posts are filtered by time, because a page without posts in the time range may be followed by a
@@ -117,7 +111,7 @@ impl Reader<'_, '_> {
             after = walk.next(page.after, listed.is_empty());
             if walk.is_capped {
                 tracing::warn!(
-                    topic = %self.read.topic.slug, pages = self.read.options.page_cap,
+                    topic = %self.topic.slug, pages = self.options.page_cap,
                     "r/{} has more pages than `collect.page_cap`: the rest is not read", self.subreddit
                 );
             }
@@ -130,22 +124,22 @@ impl Reader<'_, '_> {
                 .filter(|_| after.is_none() && walk.goal.advances_watermark);
             self.save(listed, after.as_deref(), newest).await?;
             if after.is_none() {
-                return Ok(Ok(self.end_listing(&walk).await?));
+                return self.end_listing(&walk).await;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Records a gap if the listing ended too early; otherwise fills gaps.
     async fn end_listing(&mut self, walk: &Walk) -> Result<()> {
         let Goal { from, back_to, .. } = walk.goal;
-        self.is_quiet = !walk.seen.is_empty() && self.read.options.time_range.is_some();
+        self.is_quiet = !walk.seen.is_empty() && self.options.time_range.is_some();
         let full = walk.is_capped || walk.seen.len() >= FULL_LISTING;
         let short = walk.end.is_short(walk.known, from, full);
         let reached = walk.has_reached();
         match (from, back_to) {
             (Some(from), _) if short && !reached => {
-                let now = self.read.sink.run.clock.now().into();
+                let now = self.run.now();
                 let oldest = walk.end.oldest_new.unwrap_or(now);
                 self.record_shortfall(from, oldest).await
             }

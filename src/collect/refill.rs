@@ -4,9 +4,10 @@
 //! Stored posts are not requested, so an interrupted run continues where it ended.
 
 use super::import::{store_by_topic, topic_of, unlogged_rejections};
-use super::{CollectError, MAX_LOGGED_REJECTIONS, Sink};
+use super::{MAX_LOGGED_REJECTIONS, Result};
+use crate::run::Run;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{Fullname, Post, PurgeReason, Topic};
+use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostState, Reddit};
 
@@ -29,12 +30,13 @@ pub struct RefillPlan<'a> {
 /// # Errors
 /// Errors of the store, and rejections by Reddit.
 pub async fn refill(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
+    authors: &AuthorPolicy,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
-) -> Result<(), CollectError> {
-    let fetched = fetch_all(sink, reddit, plan, done).await;
+) -> Result<()> {
+    let fetched = fetch_all(run, authors, reddit, plan, done).await;
     if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::warn!("{more}");
     }
@@ -42,19 +44,20 @@ pub async fn refill(
 }
 
 async fn fetch_all(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
+    authors: &AuthorPolicy,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
-) -> Result<(), CollectError> {
+) -> Result<()> {
     let mut wanted: Vec<Fullname> = Vec::new();
     for ids in plan.ids.chunks(INFO_LIMIT as usize) {
-        if sink.run.stop.is_cancelled() {
+        if run.stop.is_cancelled() {
             return Ok(());
         }
         let mut ids = ids.to_vec();
         if !plan.refresh {
-            let stored = sink.run.store.posts().text_hashes(&ids).await?;
+            let stored = run.store.posts().text_hashes(&ids).await?;
             let before = ids.len();
             ids.retain(|id| stored.iter().all(|(name, _)| name != id));
             let known = (before - ids.len()) as u64;
@@ -65,30 +68,31 @@ async fn fetch_all(
         // Every request but the last is full, even if some of the ids are stored.
         while wanted.len() >= INFO_LIMIT as usize {
             let rest = wanted.split_off(INFO_LIMIT as usize);
-            if !fetch(sink, reddit, plan, &wanted, done).await? {
+            if !fetch(run, authors, reddit, plan, &wanted, done).await? {
                 return Ok(());
             }
             wanted = rest;
         }
     }
-    if !wanted.is_empty() && !sink.run.stop.is_cancelled() {
-        fetch(sink, reddit, plan, &wanted, done).await?;
+    if !wanted.is_empty() && !run.stop.is_cancelled() {
+        fetch(run, authors, reddit, plan, &wanted, done).await?;
     }
     Ok(())
 }
 
 /// Sends one request and stores the posts in its response. Returns false if a signal arrived first.
 async fn fetch(
-    sink: &Sink<'_>,
+    run: &Run<'_>,
+    authors: &AuthorPolicy,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     ids: &[Fullname],
     done: &mut ImportCounts,
-) -> Result<bool, CollectError> {
+) -> Result<bool> {
     let requested = ids.len() as u64;
     let found = tokio::select! {
         found = reddit.posts(ids) => found?,
-        () = sink.run.stop.cancelled() => return Ok(false),
+        () = run.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
     done.asked += requested;
@@ -124,7 +128,7 @@ async fn fetch(
         .map(|post| (topic_of(&post, plan.topics), post))
         .collect();
     done.posts += posts.len() as u64;
-    let stored = store_by_topic(sink, reddit.kind(), posts).await?;
+    let stored = store_by_topic(run, authors, reddit.kind(), posts).await?;
     done.new += stored.new;
     done.changed += stored.changed;
     done.edited += stored.edited;

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
 use topicmill_core::{Listing, Outcome};
 use topicmill_http::{HttpError, Timeouts};
-use topicmill_sources::page::ListingSource as _;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_sources::{ListingPage, Source as _, SourceError};
 use wiremock::matchers::{method, path, query_param};

@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 use topicmill_core::{Fullname, Listing};
 use topicmill_http::HttpError;
 use topicmill_sources::SourceError;
-use topicmill_sources::page::ListingSource as _;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::WaitTotal;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
-use topicmill_sources::page::{ListingSource as _, Paging};
+use topicmill_sources::page::Paging;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_sources::sample::SampleReddit;
 use topicmill_sources::{ListingPage, Source, SourceError, SourceSettings, open};

@@ -18,8 +18,8 @@ use super::error::SourceError;
 use super::judge::Judge;
 use super::listing::{ListingError, parse_fields};
 use super::page::{
-    ArchiveSource, LARGEST_PAGE, PAGE_LIMIT, PageFuture, Paging, Rejected, Source, TimeOrder,
-    TimePage, check_subreddit, site_for,
+    LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage, check_subreddit,
+    site_for,
 };
 use super::post::decode_post;
 use super::reddit::check_user_agent;
@@ -238,18 +238,6 @@ impl Source for ArcticShift {
 
     fn paging(&self) -> Paging<'_> {
         Paging::Archive(self)
-    }
-}
-
-impl ArchiveSource for ArcticShift {
-    fn page<'a>(
-        &'a self,
-        subreddit: &'a str,
-        order: TimeOrder,
-        start: Option<Timestamp>,
-        limit: u32,
-    ) -> PageFuture<'a, TimePage> {
-        Box::pin(self.page(subreddit, order, start, limit))
     }
 }
 

@@ -3,11 +3,11 @@
 //! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] that begins at a
 //! start time. Each item that is not a complete post is [`Rejected`] and does not affect the others.
 
-use futures_util::future::BoxFuture;
-
+use super::arctic_shift::ArcticShift;
 use super::error::SourceError;
+use super::reddit::Reddit;
 use topicmill_core::record::Traffic;
-use topicmill_core::{Listing, Post, RejectReason, SourceKind, Timestamp};
+use topicmill_core::{Post, RejectReason, SourceKind, Timestamp};
 use topicmill_http::{PoliteClient, Site};
 
 /// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
@@ -60,9 +60,6 @@ pub struct Rejected {
     pub reason: RejectReason,
 }
 
-/// A future that returns a page.
-pub type PageFuture<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
-
 /// A source of posts.
 pub trait Source: Send + Sync {
     /// Returns the kind that marks this source's posts.
@@ -89,34 +86,9 @@ pub trait Source: Send + Sync {
 #[derive(Clone, Copy)]
 pub enum Paging<'a> {
     /// As listings, page after page.
-    Listing(&'a dyn ListingSource),
+    Listing(&'a Reddit),
     /// As an archive, in order of creation time.
-    Archive(&'a dyn ArchiveSource),
-}
-
-/// A source of a subreddit's current listings.
-pub trait ListingSource: Send + Sync {
-    /// Requests up to `limit` posts, plus stickied posts, from the start or after the fullname `after`.
-    fn page<'a>(
-        &'a self,
-        subreddit: &'a str,
-        listing: Listing,
-        limit: u32,
-        after: Option<&'a str>,
-    ) -> PageFuture<'a, ListingPage>;
-}
-
-/// A source of all of a subreddit's posts.
-pub trait ArchiveSource: Send + Sync {
-    /// Requests up to `limit` posts, starting with posts created in the same second as `start`. Without `start`, begins
-    /// with the newest or the oldest post, depending on `order`.
-    fn page<'a>(
-        &'a self,
-        subreddit: &'a str,
-        order: TimeOrder,
-        start: Option<Timestamp>,
-        limit: u32,
-    ) -> PageFuture<'a, TimePage>;
+    Archive(&'a ArcticShift),
 }
 
 /// Returns the site of a source, for messages.

@@ -13,9 +13,7 @@ use super::token::{Token, TokenCache, TokenResponse};
 use crate::error::SourceError;
 use crate::judge::Judge;
 use crate::listing::{ListingError, parse_listing};
-use crate::page::{
-    ListingPage, ListingSource, PAGE_LIMIT, PageFuture, Paging, Source, check_subreddit, site_for,
-};
+use crate::page::{ListingPage, PAGE_LIMIT, Paging, Source, check_subreddit, site_for};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
@@ -89,6 +87,30 @@ impl Reddit {
     pub(crate) fn keeping_alive(mut self, server: impl Any + Send + Sync) -> Self {
         self.keep_alive = Some(Box::new(server));
         self
+    }
+
+    /// Requests up to `limit` posts of a subreddit, plus stickied posts, from the start or after the fullname `after`.
+    ///
+    /// # Errors
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
+    pub async fn page(
+        &self,
+        subreddit: &str,
+        listing: Listing,
+        limit: u32,
+        after: Option<&str>,
+    ) -> Result<ListingPage, SourceError> {
+        check_subreddit(subreddit)?;
+        let mut url = self.api_url.clone();
+        append_path(&mut url, &["r", subreddit, listing.as_str()]);
+        url.query_pairs_mut()
+            .append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string())
+            // Without `raw_json`, Reddit HTML-escapes text.
+            .append_pair("raw_json", "1")
+            .extend_pairs((listing == Listing::Top).then_some(("t", "day")))
+            .extend_pairs(after.map(|after| ("after", after)));
+        let decode = |body: &[u8]| parse_listing(body, self.kind, |_| ());
+        self.get(&format!("r/{subreddit}"), &url, decode).await
     }
 
     /// Returns those of at most [`INFO_LIMIT`] posts that Reddit still shows, and their states. A post that is missing
@@ -245,35 +267,5 @@ impl Source for Reddit {
     fn shared_quota(&self) -> Option<String> {
         // The sample Reddit belongs to this process, and so does its quota.
         (self.kind != SourceKind::Sample).then(|| self.quota_id())
-    }
-}
-
-impl ListingSource for Reddit {
-    fn page<'a>(
-        &'a self,
-        subreddit: &'a str,
-        listing: Listing,
-        limit: u32,
-        after: Option<&'a str>,
-    ) -> PageFuture<'a, ListingPage> {
-        Box::pin(async move {
-            check_subreddit(subreddit)?;
-            let mut url = self.api_url.clone();
-            append_path(&mut url, &["r", subreddit, listing.as_str()]);
-            {
-                let mut query = url.query_pairs_mut();
-                query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
-                // Without `raw_json`, Reddit HTML-escapes text.
-                query.append_pair("raw_json", "1");
-                if listing == Listing::Top {
-                    query.append_pair("t", "day");
-                }
-                if let Some(after) = after {
-                    query.append_pair("after", after);
-                }
-            }
-            let decode = |body: &[u8]| parse_listing(body, self.kind, |_| ());
-            self.get(&format!("r/{subreddit}"), &url, decode).await
-        })
     }
 }
