@@ -209,7 +209,7 @@ async fn archive_rate_limit_headers_are_obeyed() {
     let newest_first: Vec<Value> = minutes(0..100).into_iter().rev().collect();
     let body = json!({"data": newest_first});
     let reset_at = (NOW + 31).to_string();
-    for (reset, waits) in [("20", [1, 19]), (reset_at.as_str(), [1, 30])] {
+    for (reset, wait) in [("20", 20), (reset_at.as_str(), 31)] {
         let scene = Scene::new().await;
         scene.put(minutes(0..100));
         let last = ResponseTemplate::new(200)
@@ -219,11 +219,7 @@ async fn archive_rate_limit_headers_are_obeyed() {
         scene.respond_instead(last, 1);
         let report = scene.collect_one(climate(150)).await;
         assert_eq!(report.outcome, Outcome::Ok);
-        assert_eq!(
-            scene.clock.sleeps(),
-            waits.map(Duration::from_secs),
-            "{reset}"
-        );
+        assert_eq!(scene.clock.sleeps(), [wait * SECOND], "{reset}");
     }
 }
 

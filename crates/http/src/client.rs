@@ -186,13 +186,12 @@ pub struct RetryableFailure {
 pub struct PoliteClient {
     site: Site,
     http: Client,
-    clock: SharedClock,
     quota: Quota,
     meter: Arc<Meter>,
     wait_budget: Duration,
     tries: u32,
-    /// With [`Site::one_at_a_time`], the spacing of requests, and the time of the next one.
-    turn: Option<(Duration, Mutex<Duration>)>,
+    /// Held during a request with [`Site::one_at_a_time`].
+    turn: Mutex<()>,
 }
 
 /// Installs ring as the process's TLS provider. Idempotent.
@@ -230,16 +229,21 @@ impl PoliteClient {
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;
         let per_minute = NonZeroU32::new(settings.requests_per_minute).unwrap_or(NonZeroU32::MIN);
-        let spacing = Duration::from_mins(1) / per_minute.get();
+        // A burst of one spaces requests evenly.
+        let burst = if site.one_at_a_time {
+            NonZeroU32::MIN
+        } else {
+            per_minute
+        };
+        let limit = governor::Quota::per_minute(per_minute).allow_burst(burst);
         Ok(Self {
             site,
             http: builder.build().map_err(HttpError::Client)?,
-            quota: Quota::new(per_minute, wait_budget, clock.clone(), meter.clone()),
+            quota: Quota::new(limit, wait_budget, clock, meter.clone()),
             meter,
-            clock,
             wait_budget,
             tries: settings.tries,
-            turn: site.one_at_a_time.then(|| (spacing, Mutex::default())),
+            turn: Mutex::default(),
         })
     }
 
@@ -274,33 +278,45 @@ impl PoliteClient {
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
         // Locked until the request ends, so that no other request is sent while this one is waiting to be retried.
-        let mut turn = match &self.turn {
-            Some((spacing, next_at)) => Some((*spacing, next_at.lock().await)),
-            None => None,
+        let _turn = if self.site.one_at_a_time {
+            Some(self.turn.lock().await)
+        } else {
+            None
         };
         loop {
-            if let Some((_, next_at)) = &turn {
-                let wait = next_at.saturating_sub(self.clock.elapsed());
-                if !wait.is_zero() {
-                    let paused = self.quota.pause(wait, WaitCause::OwnPace).await;
-                    paused.map_err(quota_error)?;
-                }
-            }
             self.quota.acquire().await.map_err(quota_error)?;
-            // Measured from now, when the request is sent, because the wait for the quota may have been longer.
-            if let Some((spacing, next_at)) = &mut turn {
-                **next_at = self.clock.elapsed() + *spacing;
-            }
             self.meter.count_request(purpose == Purpose::Token);
             tries += 1;
-            let attempt = self.attempt(purpose, what, request(&self.http));
-            let failure = match attempt.await? {
-                Ok(response) => match decide(&response) {
-                    RetryDecision::Accept(value) => return Ok(value),
-                    RetryDecision::Fail(error) => return Err(error),
-                    RetryDecision::Retry(failure) => failure,
+            let fetched = HttpResponse::fetch(request(&self.http)).await;
+            if !matches!(fetched, Ok(Some(_))) {
+                self.meter.update(|traffic| traffic.no_answer += 1);
+            }
+            let failure = match fetched {
+                Ok(Some(response)) => {
+                    self.meter.count_response(response.status.as_u16());
+                    if purpose == Purpose::Data {
+                        let observed = self.quota.observe(&response.headers).await;
+                        observed.map_err(quota_error)?;
+                    }
+                    match decide(&response) {
+                        RetryDecision::Accept(value) => return Ok(value),
+                        RetryDecision::Fail(error) => return Err(error),
+                        RetryDecision::Retry(failure) => failure,
+                    }
+                }
+                Ok(None) => {
+                    let (site, what, limit) = (self.site, what.to_owned(), MAX_RESPONSE_BYTES);
+                    return Err(HttpError::TooLarge { site, what, limit }.into());
+                }
+                Err(error) => RetryableFailure {
+                    detail: if error.is_timeout() {
+                        "no complete response within the configured timeouts".to_owned()
+                    } else {
+                        "the connection failed or was dropped".to_owned()
+                    },
+                    source: Some(error),
+                    ..RetryableFailure::default()
                 },
-                Err(failure) => failure,
             };
             // The number of backoffs also limits the number of tries.
             let next = backoff.next().or(failure.last_resort);
@@ -332,47 +348,6 @@ impl PoliteClient {
             self.quota.pause(wait, cause).await.map_err(quota_error)?;
             self.meter.update(|traffic| traffic.retries += 1);
         }
-    }
-
-    /// Sends a request once. The outer error is final; the inner error is worth a retry.
-    async fn attempt(
-        &self,
-        purpose: Purpose,
-        what: &str,
-        request: RequestBuilder,
-    ) -> Result<Result<HttpResponse, RetryableFailure>, HttpError> {
-        let read = HttpResponse::fetch(request).await;
-        if !matches!(read, Ok(Some(_))) {
-            self.meter.update(|traffic| traffic.no_answer += 1);
-        }
-        let response = match read {
-            Ok(Some(response)) => response,
-            Ok(None) => {
-                return Err(HttpError::TooLarge {
-                    site: self.site,
-                    what: what.to_owned(),
-                    limit: MAX_RESPONSE_BYTES,
-                });
-            }
-            Err(error) => {
-                let detail = if error.is_timeout() {
-                    "no complete response within the configured timeouts"
-                } else {
-                    "the connection failed or was dropped"
-                };
-                return Ok(Err(RetryableFailure {
-                    detail: detail.to_owned(),
-                    source: Some(error),
-                    ..RetryableFailure::default()
-                }));
-            }
-        };
-        self.meter.count_response(response.status.as_u16());
-        if purpose == Purpose::Data {
-            let observed = self.quota.observe(&response.headers).await;
-            observed.map_err(|quota_error| self.quota_error(what, quota_error))?;
-        }
-        Ok(Ok(response))
     }
 
     fn give_up(&self, failure: RetryableFailure, what: &str, tries: u32) -> HttpError {

@@ -6,7 +6,7 @@
 //! - `quota` paces requests by the configured rate limit and by the site's headers; [`shared_quota`] extends the quota
 //!   to several processes.
 //! - `client` retries with exponential backoff, or after the wait that the response requests.
-//! - [`response`] bounds the size of bodies and classifies statuses. Redirects are not followed.
+//! - [`response`] bounds the size of bodies and parses headers. Redirects are not followed.
 //! - `base_url` validates configured URLs.
 //! - `traffic` counts requests and waits.
 
@@ -20,5 +20,5 @@ mod traffic;
 pub use base_url::{InvalidUrl, append_path, base_url, is_loopback};
 pub use client::{ClientSettings, HttpError, PoliteClient, Site, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
-pub use response::{HttpResponse, ResponseClass, retry_after};
+pub use response::{HttpResponse, rate_limit_wait, retry_after};
 pub use traffic::Meter;

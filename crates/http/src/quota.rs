@@ -11,7 +11,6 @@
 //! A [`SharedQuota`] extends the quota to several processes. Both limits apply, so that a shared quota that loses its
 //! state does not lift the local limit.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ const SAME_WINDOW: Duration = Duration::from_secs(2);
 pub(crate) struct Quota {
     clock: SharedClock,
     budget: Duration,
-    per_minute: NonZeroU32,
+    limit: governor::Quota,
     own: RateLimiter<NotKeyed, InMemoryState, GovernorClockAdapter, NoOpMiddleware<Duration>>,
     site: Mutex<Pace>,
     turn: tokio::sync::Mutex<()>,
@@ -55,19 +54,18 @@ pub(crate) enum QuotaError {
 
 impl Quota {
     pub(crate) fn new(
-        per_minute: NonZeroU32,
+        limit: governor::Quota,
         budget: Duration,
         clock: SharedClock,
         meter: Arc<Meter>,
     ) -> Self {
-        let limit = governor::Quota::per_minute(per_minute);
         Self {
             own: RateLimiter::direct_with_clock(limit, GovernorClockAdapter(clock.clone())),
             site: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             shared: OnceLock::new(),
             meter,
-            per_minute,
+            limit,
             budget,
             clock,
         }
@@ -90,8 +88,8 @@ impl Quota {
             return Ok(());
         };
         let terms = QuotaTerms {
-            interval: Duration::from_mins(1) / self.per_minute.get(),
-            burst: self.per_minute.get(),
+            interval: self.limit.replenish_interval(),
+            burst: self.limit.burst_size().get(),
             max_wait: self.budget,
         };
         let QuotaReservation { wait, is_throttled } = (shared.reserve)(terms)
@@ -264,6 +262,8 @@ impl GovernorClock for GovernorClockAdapter {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::response::MAX_WINDOW;
     use topicmill_core::FailureKind;
@@ -273,8 +273,8 @@ mod tests {
 
     fn quota(per_minute: u32) -> (Arc<ManualClock>, Quota) {
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
-        let per_minute = NonZeroU32::new(per_minute).unwrap();
-        let quota = Quota::new(per_minute, 60 * SECOND, clock.clone(), Arc::default());
+        let limit = governor::Quota::per_minute(NonZeroU32::new(per_minute).unwrap());
+        let quota = Quota::new(limit, 60 * SECOND, clock.clone(), Arc::default());
         (clock, quota)
     }
 
@@ -289,8 +289,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn threads_never_exceed_the_window() {
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
-        let per_minute = NonZeroU32::new(100).unwrap();
-        let quota = Quota::new(per_minute, Duration::ZERO, clock, Arc::default());
+        let limit = governor::Quota::per_minute(NonZeroU32::new(100).unwrap());
+        let quota = Quota::new(limit, Duration::ZERO, clock, Arc::default());
         quota.observe(&headers("64", "0", "600")).await.unwrap();
         let quota = Arc::new(quota);
         let tasks: Vec<_> = (0..64)

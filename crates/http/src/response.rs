@@ -1,9 +1,9 @@
-//! Reads responses of bounded size, classifies their status, and parses rate-limit headers.
+//! Reads responses of bounded size, and parses their status and rate-limit headers.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
@@ -35,23 +35,6 @@ pub struct HttpResponse {
     pub headers: HeaderMap,
     /// Decompressed body.
     pub body: Vec<u8>,
-}
-
-/// The class of a response, by status and content type, for any site.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ResponseClass {
-    /// Success, with data.
-    Data,
-    /// Success, but with a web page instead of data.
-    WebPage,
-    /// A redirect, with its truncated target.
-    Redirect(String),
-    /// Too many requests, with the requested wait.
-    RateLimited(Option<Duration>),
-    /// A timeout or server error, which is worth a retry, with the requested wait.
-    ServerError(Option<Duration>),
-    /// Any other status; a retry would be useless.
-    ClientError,
 }
 
 impl HttpResponse {
@@ -109,24 +92,8 @@ impl HttpResponse {
         is_short.then(|| serde_json::from_slice(&self.body).ok())?
     }
 
-    /// Classifies the response. `now` resolves headers that contain a date.
-    pub fn classify(&self, now: DateTime<Utc>) -> ResponseClass {
-        match self.status() {
-            200..=299 if self.is_web_page() => ResponseClass::WebPage,
-            200..=299 => ResponseClass::Data,
-            300..=399 => {
-                let to = self.headers.get(LOCATION).and_then(|to| to.to_str().ok());
-                ResponseClass::Redirect(to.unwrap_or("nowhere").chars().take(100).collect())
-            }
-            429 => ResponseClass::RateLimited(rate_limit_wait(&self.headers, now)),
-            status if status == 408 || status >= 500 => {
-                ResponseClass::ServerError(retry_after(&self.headers, now))
-            }
-            _ => ResponseClass::ClientError,
-        }
-    }
-
-    fn is_web_page(&self) -> bool {
+    /// Returns true for a web page, by its content type or its first byte.
+    pub fn is_web_page(&self) -> bool {
         let kind = self.headers.get(CONTENT_TYPE);
         kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
             || self.body.trim_ascii_start().starts_with(b"<")
@@ -134,7 +101,7 @@ impl HttpResponse {
 }
 
 /// Returns the wait that a 429 requests: `Retry-After`, otherwise the time until the quota resets.
-fn rate_limit_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+pub fn rate_limit_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(MIN_WAIT)))
 }
 

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::error::SourceError;
 use super::judge::Judge;
-use super::listing::{ListingError, parse_fields};
+use super::listing::{ListingError, NOT_AN_OBJECT, parse_fields};
 use super::page::{
     LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage, check_subreddit,
     site_for,
@@ -180,7 +180,7 @@ impl ArcticShift {
                 asked,
             )
         };
-        judge.decide(answer, decode, |status, redirect| match status {
+        judge.decide(answer, decode, |_, status, redirect| match status {
             _ if redirect.is_some() => None,
             401 | 403 => Some((
                 Outcome::EdgeBlocked,
@@ -205,7 +205,8 @@ impl ArcticShift {
         };
         let now = self.clock.now().timestamp();
         for (i, row) in (1..).zip(rows) {
-            let decoded = parse_fields(row).and_then(|mut fields| {
+            let fields = parse_fields(row.get()).map_err(|_| NOT_AN_OBJECT.into());
+            let decoded = fields.and_then(|mut fields| {
                 fields.set_retrieved_by(now);
                 // Rejected rows count too.
                 page.ends_at = fields.created_at().ok().or(page.ends_at);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use reqwest::header::LOCATION;
 
 use super::error::SourceError;
 use super::listing::ListingError;
 use super::page::site_for;
 use topicmill_core::{Outcome, SourceKind};
-use topicmill_http::{HttpResponse, ResponseClass, RetryDecision, RetryableFailure};
+use topicmill_http::{HttpResponse, RetryDecision, RetryableFailure, rate_limit_wait, retry_after};
 
 /// Maximum wait after a response that asks for one; longer waits are shortened to this.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -25,13 +26,13 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Decides about a response by its status, headers and body. `refusal` receives the status and a redirect's target; it
-    /// returns `None` if they have no special meaning for the source.
+    /// Decides about a response by its status, headers and body. `refusal` receives the response, its status and a
+    /// redirect's target; it returns `None` if they have no special meaning for the source.
     pub(super) fn decide<T>(
         &self,
         answer: &HttpResponse,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
-        refusal: impl FnOnce(u16, Option<&str>) -> Option<Refusal>,
+        refusal: impl FnOnce(&HttpResponse, u16, Option<&str>) -> Option<Refusal>,
     ) -> RetryDecision<T, SourceError> {
         let retry = |detail: String, wait: Option<Duration>, is_rate_limit| {
             RetryDecision::Retry(RetryableFailure {
@@ -41,45 +42,53 @@ impl Judge<'_> {
                 ..RetryableFailure::default()
             })
         };
-        let site = site_for(self.kind);
+        let (site, what) = (site_for(self.kind), self.what.to_owned());
         let status = answer.status();
         let with_message = |text: &str| match answer.message() {
             Some(message) => format!("{text}: `{message}`"),
             None => text.to_owned(),
         };
-        let (outcome, detail) = match answer.classify(self.now) {
-            ResponseClass::Data => match decode(&answer.body) {
-                Ok(decoded) => return RetryDecision::Accept(decoded),
-                // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
-                // JSON.
-                Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
-                Err(ListingError::Shape(source)) => {
-                    return RetryDecision::Fail(SourceError::UnexpectedShape {
-                        site,
-                        what: self.what.to_owned(),
-                        source,
-                    });
-                }
-            },
-            ResponseClass::RateLimited(wait) => {
-                return retry(with_message("too many requests (429)"), wait, true);
-            }
-            ResponseClass::ServerError(wait) => {
-                return retry(with_message(&format!("status {status}")), wait, false);
-            }
-            ResponseClass::WebPage => (
+        let (outcome, detail) = match status {
+            200..=299 if answer.is_web_page() => (
                 Outcome::EdgeBlocked,
                 format!(
                     "the response is a web page instead of JSON; check `{}.api_url` and the network",
                     site.section
                 ),
             ),
-            ResponseClass::Redirect(to) => refusal(status, Some(&to)).unwrap_or_else(|| {
-                let section = site.section;
-                let detail = format!("it redirects to `{to}`; check `{section}.api_url`");
-                (Outcome::Server, detail)
-            }),
-            ResponseClass::ClientError => refusal(status, None).unwrap_or_else(|| {
+            200..=299 => match decode(&answer.body) {
+                Ok(decoded) => return RetryDecision::Accept(decoded),
+                // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
+                // JSON.
+                Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
+                Err(ListingError::Shape(source)) => {
+                    let error = SourceError::UnexpectedShape { site, what, source };
+                    return RetryDecision::Fail(error);
+                }
+            },
+            300..=399 => {
+                let to = answer.headers.get(LOCATION);
+                let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+                let to: String = to.chars().take(100).collect();
+                refusal(answer, status, Some(&to)).unwrap_or_else(|| {
+                    let section = site.section;
+                    let detail = format!("it redirects to `{to}`; check `{section}.api_url`");
+                    (Outcome::Server, detail)
+                })
+            }
+            // An archive needs no token.
+            401 if self.kind.is_live() => {
+                return RetryDecision::Fail(SourceError::Unauthorized(what));
+            }
+            429 => {
+                let wait = rate_limit_wait(&answer.headers, self.now);
+                return retry(with_message("too many requests (429)"), wait, true);
+            }
+            408 | 500.. => {
+                let wait = retry_after(&answer.headers, self.now);
+                return retry(with_message(&format!("status {status}")), wait, false);
+            }
+            _ => refusal(answer, status, None).unwrap_or_else(|| {
                 let (outcome, detail) = match status {
                     404 => (Outcome::Missing, "it does not exist"),
                     451 => (
@@ -93,7 +102,7 @@ impl Judge<'_> {
         };
         RetryDecision::Fail(SourceError::Refused {
             site,
-            what: self.what.to_owned(),
+            what,
             outcome,
             status,
             detail,

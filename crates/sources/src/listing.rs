@@ -8,7 +8,10 @@ use serde_json::value::RawValue;
 
 use super::page::{ListingPage, Rejected};
 use super::post::{Fields, decode_post};
-use topicmill_core::{RejectReason, SourceKind};
+use topicmill_core::SourceKind;
+
+/// The reason for rejecting a child of a listing, or a row of an archive, that is not an object.
+pub(super) const NOT_AN_OBJECT: &str = "not a JSON object";
 
 /// Input that is not a listing.
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +56,9 @@ pub fn parse_listing(
         ..ListingPage::default()
     };
     for (position, child) in (1..).zip(envelope.data.children) {
-        let fields = parse_fields(child);
+        let fields = parse_fields(child.get());
         inspect(fields.as_ref().ok());
+        let fields = fields.map_err(|_| NOT_AN_OBJECT.into());
         match fields.and_then(|fields| decode_post(fields, source)) {
             Ok(post) => page.posts.push(post),
             Err(reason) => page.rejected.push(Rejected {
@@ -66,19 +70,10 @@ pub fn parse_listing(
     Ok(page)
 }
 
-/// Parses the fields of a child of a listing, or of a row from an archive.
-pub(super) fn parse_fields(child: &RawValue) -> Result<Fields, RejectReason> {
-    let fields = parse_json(child.get(), |json| serde_json::from_str(json));
-    fields.map_err(|_| "not a JSON object".into())
-}
-
-/// Parses JSON; if that fails because of lone surrogates, replaces them and parses again.
-pub(super) fn parse_json<T>(
-    text: &str,
-    parse: impl Fn(&str) -> serde_json::Result<T>,
-) -> serde_json::Result<T> {
-    parse(text).or_else(|error| match replace_lone_surrogates(text) {
-        Some(repaired) => parse(&repaired),
+/// Parses the fields of an object; if that fails because of lone surrogates, replaces them and parses again.
+pub(super) fn parse_fields(json: &str) -> serde_json::Result<Fields> {
+    serde_json::from_str(json).or_else(|error| match replace_lone_surrogates(json) {
+        Some(repaired) => serde_json::from_str(&repaired),
         None => Err(error),
     })
 }

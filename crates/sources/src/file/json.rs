@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::filter::Filter;
 use super::row::{FileRow, Position, PostRows, Record, parse_topic};
 use super::table::DefaultValue;
-use crate::listing::parse_json;
+use crate::listing::parse_fields;
 use crate::page::Rejected;
-use crate::post::{Fields, decode_post};
+use crate::post::decode_post;
 use topicmill_core::{RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::json::{
@@ -147,8 +147,7 @@ impl PostRows for JsonPosts {
 }
 
 fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record, RejectReason> {
-    let parse = |json: &str| parse_json(json, |json| serde_json::from_str(json));
-    let mut fields: Fields = parse_record(json, parse, nulls)?;
+    let mut fields = parse_record(json, parse_fields, nulls)?;
     for DefaultValue { field, value } in given {
         fields.set_default(field, value);
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use reqwest::{Client, RequestBuilder, Url};
+use reqwest::{Client, Url};
 use sha2::{Digest, Sha256};
 
 use super::info::{FoundPosts, parse_info};
@@ -18,9 +18,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, Timestamp};
-use topicmill_http::{
-    HttpResponse, PoliteClient, Purpose, RetryDecision, append_path, is_loopback,
-};
+use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path, is_loopback};
 
 /// Maximum number of posts in a request to `/api/info`.
 pub const INFO_LIMIT: u32 = 100;
@@ -171,7 +169,8 @@ impl Reddit {
     ) -> Result<T, SourceError> {
         let ask = async |token: &Token| {
             let request = |http: &Client| http.get(url.clone()).bearer_auth(&token.bearer);
-            let answer = self.exchange(Purpose::Data, what, request, &decode).await;
+            let judge = |answer: &HttpResponse| self.judge(what).decide(answer, &decode, refusal);
+            let answer = self.http.send(Purpose::Data, what, request, judge).await;
             if answer.is_ok() {
                 token.set_accepted();
             }
@@ -215,8 +214,11 @@ impl Reddit {
                 .basic_auth(&settings.client_id, Some(&settings.client_secret))
                 .form(&form)
         };
+        let what = "a token";
         let decode = |body: &[u8]| Ok(serde_json::from_slice(body)?);
-        self.exchange(Purpose::Token, "a token", request, decode)
+        let judge = |answer: &HttpResponse| self.judge(what).decide(answer, decode, refusal);
+        self.http
+            .send(Purpose::Token, what, request, judge)
             .await
             .map_err(|error| match error {
                 SourceError::Unauthorized(_) => SourceError::Credentials("status 401".to_owned()),
@@ -227,27 +229,9 @@ impl Reddit {
             })
     }
 
-    /// Sends a request until its response is decoded or refused.
-    async fn exchange<T>(
-        &self,
-        purpose: Purpose,
-        what: &str,
-        request: impl Fn(&Client) -> RequestBuilder,
-        decode: impl Fn(&[u8]) -> Result<T, ListingError>,
-    ) -> Result<T, SourceError> {
-        let judge = |answer: &HttpResponse| {
-            if answer.status() == 401 {
-                return RetryDecision::Fail(SourceError::Unauthorized(what.to_owned()));
-            }
-            let judge = Judge {
-                kind: self.kind,
-                what,
-                now: self.clock.now(),
-            };
-            let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
-            judge.decide(answer, &decode, refusal)
-        };
-        self.http.send(purpose, what, request, judge).await
+    fn judge<'a>(&self, what: &'a str) -> Judge<'a> {
+        let (kind, now) = (self.kind, self.clock.now());
+        Judge { kind, what, now }
     }
 }
 

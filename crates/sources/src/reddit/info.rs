@@ -72,10 +72,10 @@ pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts,
 
 /// Returns a post's fullname and state.
 fn post_state(post: &Fields) -> Option<(Fullname, PostState)> {
-    let fullname = post.fullname().ok()?;
     fn text(field: &Field) -> Option<&str> {
         field.str().map(str::trim)
     }
+    let fullname = post.fullname().ok()?;
     let mut texts = [&post.selftext, &post.title].into_iter().filter_map(text);
     let placeholder = texts.find(|text| is_placeholder(text));
     let state = match (text(&post.removed_by_category), placeholder) {
