@@ -129,11 +129,15 @@ impl ReadyPost {
         &self.text_hash
     }
 
-    /// Removes the text and link that a crosspost takes from its parent, after retention has deleted them there.
-    pub fn remove_shown_text(&mut self) {
-        self.post.selftext.clear();
-        self.post.url = None;
-        self.text_hash = TextHash::new(&self.post.text());
+    /// Returns the post without the text and link that a crosspost takes from its parent, after retention has deleted
+    /// them there.
+    #[must_use]
+    pub fn without_shown_text(&self) -> Self {
+        let mut bare = self.clone();
+        bare.post.selftext.clear();
+        bare.post.url = None;
+        bare.text_hash = TextHash::new(&bare.post.text());
+        bare
     }
 }
 

@@ -258,6 +258,7 @@ impl Insert<'_> {
         format!("{how} INTO {table} ({names}) VALUES {all} {then}")
     }
 
+    /// Returns the arguments of a statement: each row's own values, then the values that all rows share.
     fn arguments(
         &self,
         rows: Range<usize>,
@@ -265,53 +266,33 @@ impl Insert<'_> {
     ) -> Result<SqliteArguments, sqlx::Error> {
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
-        let first = rows.start;
         // Most times in a column equal the time in the previous row, so its text is reused.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
-        for row in rows {
-            for (n, (_, values)) in self.columns.iter().enumerate() {
-                if !shared[n] {
-                    add(&mut arguments, values, row, &mut times[n])?;
-                }
-            }
-        }
-        for (n, (_, values)) in self.columns.iter().enumerate() {
-            if shared[n] {
-                add(&mut arguments, values, first, &mut times[n])?;
-            }
+        let columns = |are_shared| (0..shared.len()).filter(move |n| shared[*n] == are_shared);
+        let first = rows.start;
+        let own = rows.flat_map(|row| columns(false).map(move |n| (row, n)));
+        for (row, n) in own.chain(columns(true).map(|n| (first, n))) {
+            let added = match &self.columns[n].1 {
+                Values::Text(values) => arguments.add(values[row]),
+                Values::Integer(values) => arguments.add(values[row]),
+                Values::Real(values) => arguments.add(values[row]),
+                Values::Short(values) => arguments.add(values[row].map(f64::from)),
+                Values::Flag(values) => arguments.add(values[row]),
+                Values::Bytes(values) => arguments.add(values[row]),
+                Values::Reals(lists) => arguments.add(json(lists[row])),
+                Values::Time(values) => arguments.add(values[row].map(|time| match &times[n] {
+                    Some((known, text)) if *known == time => text.clone(),
+                    _ => {
+                        // This is the format that sqlx uses for times.
+                        let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
+                        times[n].insert((time, text.into())).1.clone()
+                    }
+                })),
+            };
+            added.map_err(sqlx::Error::Encode)?;
         }
         Ok(arguments)
     }
-}
-
-/// Adds a value as an argument for SQLite. `written` is the previous time in the column.
-fn add(
-    arguments: &mut SqliteArguments,
-    values: &Values<'_>,
-    row: usize,
-    written: &mut Option<(DateTime<Utc>, Arc<str>)>,
-) -> Result<(), sqlx::Error> {
-    let added = match values {
-        Values::Text(values) => arguments.add(values[row]),
-        Values::Integer(values) => arguments.add(values[row]),
-        Values::Real(values) => arguments.add(values[row]),
-        Values::Short(values) => arguments.add(values[row].map(f64::from)),
-        Values::Flag(values) => arguments.add(values[row]),
-        Values::Bytes(values) => arguments.add(values[row]),
-        Values::Reals(lists) => arguments.add(json(lists[row])),
-        Values::Time(values) => {
-            let text = values[row].map(|time| match written {
-                Some((known, text)) if *known == time => text.clone(),
-                _ => {
-                    // This is the format that sqlx uses for times.
-                    let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
-                    written.insert((time, text.into())).1.clone()
-                }
-            });
-            arguments.add(text)
-        }
-    };
-    added.map_err(sqlx::Error::Encode)
 }
 
 /// Formats numbers as a JSON array, without loss.

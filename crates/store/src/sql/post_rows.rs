@@ -1,7 +1,5 @@
-//! Converts pages of posts to rows and merges them with stored posts.
+//! Converts posts to the columns of inserts, and merges them with stored posts.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::super::Page;
@@ -62,59 +60,23 @@ fn live_sources() -> String {
     format!("({})", quoted.join(", "))
 }
 
-/// A post with its page.
+/// A post and the page that it is on.
+#[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) page: &'a Page<'a>,
-    pub(super) post: Cow<'a, ReadyPost>,
+    pub(super) post: &'a ReadyPost,
 }
 
 impl<'a> Row<'a> {
     /// Returns the post that a crosspost shows.
-    pub(super) fn shown(&self) -> Option<&str> {
+    pub(super) fn shown(&self) -> Option<&'a str> {
         self.post.crosspost_parent.as_ref().map(Fullname::as_str)
     }
 
     /// Returns the fullname of the post, and of the post that it shows.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
         std::iter::once(self.post.fullname.as_str()).chain(self.shown())
     }
-
-    /// Returns the row. If it is a crosspost of one of the posts in `taken`, whose text retention deleted, the shown
-    /// text is removed.
-    pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
-        let mut post = Cow::Borrowed(&*self.post);
-        if self.shown().is_some_and(|shown| taken.contains(shown)) {
-            post.to_mut().remove_shown_text();
-        }
-        Self {
-            page: self.page,
-            post,
-        }
-    }
-}
-
-/// Returns the posts on the given pages in order of fullname, to avoid deadlocks between writers. A post may be on
-/// several pages; of duplicates on one page, the last one is kept.
-pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
-    let mut places: Vec<(&ReadyPost, usize, usize)> = pages
-        .iter()
-        .enumerate()
-        .flat_map(|(p, page)| {
-            page.posts
-                .iter()
-                .enumerate()
-                .map(move |(i, post)| (post, p, i))
-        })
-        .collect();
-    places.sort_unstable_by(|one, two| {
-        (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
-    });
-    places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
-    let row = |(post, p, _)| Row {
-        page: &pages[p],
-        post: Cow::Borrowed(post),
-    };
-    places.into_iter().map(row).collect()
 }
 
 /// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](super::super::dialect::Dialect::IN_JSON_ARRAY).
@@ -133,45 +95,22 @@ const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UPDATE SET \
        ELSE COALESCE(sightings.best_rank, excluded.best_rank) END, \
      reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
 
-/// A post on a page, with the topic and the day of the page.
-pub(super) struct Seen<'a> {
-    pub(super) row: &'a Row<'a>,
-    topic: &'a str,
-    day: String,
-}
-
-impl<'a> Seen<'a> {
-    /// Returns `None` for a page without a topic.
-    pub(super) fn new(row: &'a Row<'a>) -> Option<Self> {
-        let day = at(row.page.now).format("%Y-%m-%d").to_string();
-        let topic = row.page.topic?;
-        Some(Self { row, topic, day })
-    }
-}
-
-/// Returns the statement that upserts sightings; see [`ON_SEEN_AGAIN`].
-pub(super) fn sightings<'a>(seen: &'a [Seen<'a>]) -> Insert<'a> {
-    let text =
-        |get: fn(&'a Seen<'a>) -> Option<&'a str>| Values::Text(seen.iter().map(get).collect());
-    let integer = |get: fn(&'a Row<'a>) -> Option<i64>| {
-        Values::Integer(seen.iter().map(|seen| get(seen.row)).collect())
-    };
+/// Returns the statement that upserts the sightings of posts, each on a day; see [`ON_SEEN_AGAIN`].
+pub(super) fn sightings<'a>(rows: &[Row<'a>], days: &'a [String]) -> Insert<'a> {
+    let text = |get: fn(&Row<'a>) -> Option<&'a str>| Values::Text(rows.iter().map(get).collect());
+    let integer =
+        |get: fn(&Row<'_>) -> Option<i64>| Values::Integer(rows.iter().map(get).collect());
+    let days = days.iter().map(|day| Some(day.as_str())).collect();
     Insert {
         table: "sightings",
-        rows: seen.len(),
+        rows: rows.len(),
         columns: vec![
-            (
-                "fullname",
-                text(|seen| Some(seen.row.post.fullname.as_str())),
-            ),
-            ("topic", text(|seen| Some(seen.topic))),
-            ("day", text(|seen| Some(&seen.day))),
-            ("times_seen", Values::all(1, seen.len())),
+            ("fullname", text(|row| Some(row.post.fullname.as_str()))),
+            ("topic", text(|row| row.page.topic)),
+            ("day", Values::Text(days)),
+            ("times_seen", Values::all(1, rows.len())),
             ("run_id", integer(|row| Some(row.page.run.0))),
-            (
-                "listing",
-                text(|seen| seen.row.page.listing.map(Listing::as_str)),
-            ),
+            ("listing", text(|row| row.page.listing.map(Listing::as_str))),
             ("best_rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
@@ -180,14 +119,14 @@ pub(super) fn sightings<'a>(seen: &'a [Seen<'a>]) -> Insert<'a> {
 }
 
 /// Returns the statement that upserts posts; see [`ON_KNOWN_POST`].
-pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+pub(super) fn insert_posts<'a>(rows: &[Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
-        Values::Text(rows.iter().map(|row| get(&row.post)).collect())
+        Values::Text(rows.iter().map(|row| get(row.post)).collect())
     };
     let flag =
-        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(&row.post)).collect());
+        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(row.post)).collect());
     let integer = |get: fn(&Post) -> Option<i64>| {
-        Values::Integer(rows.iter().map(|row| get(&row.post)).collect())
+        Values::Integer(rows.iter().map(|row| get(row.post)).collect())
     };
     let time = |get: fn(&Row<'_>) -> Option<Timestamp>| {
         Values::Time(rows.iter().map(|row| get(row).map(at)).collect())

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
+use super::super::bulk::Insert;
 use super::super::dialect::Dialect;
 use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
-use super::post_rows::{Row, Seen, insert_posts, names, rows_of, sightings};
-use super::stored_posts::{BULK_ROWS, StoredPost, insert_and_return};
-use super::{ErrorContext, SqlStore, is_older};
-use topicmill_core::Fullname;
+use super::post_rows::{Row, insert_posts, names, sightings};
+use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
+use super::{ErrorContext, SqlStore, at, is_older};
+use topicmill_core::{Fullname, ReadyPost};
 
 /// Posts to store, classified by comparison with the stored ones.
 #[derive(Default)]
 struct UpsertPlan<'r> {
-    new: Vec<&'r Row<'r>>,
+    new: Vec<Row<'r>>,
     /// Stored posts whose text changes.
     edited: Vec<&'r str>,
     /// Previous text hashes of the edited posts.
@@ -41,10 +42,10 @@ impl<'r> UpsertPlan<'r> {
         for row in rows {
             let fullname = row.post.fullname.as_str();
             let Some(known) = known.get(fullname) else {
-                plan.new.push(row);
+                plan.new.push(*row);
                 continue;
             };
-            if is_older(&row.post, &known.source) {
+            if is_older(row.post, &known.source) {
                 if let Some(topic) = row.page.topic {
                     plan.for_topic.entry(topic).or_default().push(fullname);
                 }
@@ -76,8 +77,16 @@ impl<DB: Dialect> SqlStore<DB> {
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
-        // Computed once, because each attempt needs the same order.
-        let rows = rows_of(pages);
+        // A post may be on several pages; of duplicates on one page, the last one is kept.
+        let mut rows: Vec<Row<'_>> = pages
+            .iter()
+            .flat_map(|page| page.posts.iter().rev().map(move |post| Row { page, post }))
+            .collect();
+        // In order of fullname, to avoid deadlocks between writers. Stable, so that the last duplicate remains first.
+        rows.sort_by(|one, two| one.post.fullname.cmp(&two.post.fullname));
+        rows.dedup_by(|older, newer| {
+            older.post.fullname == newer.post.fullname && std::ptr::eq(older.page, newer.page)
+        });
         let mut attempts = ConflictRetries::default();
         let mut bulk = true;
         loop {
@@ -101,10 +110,10 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
         let mut rounds = Vec::new();
-        let mut pending: Vec<&Row<'_>> = rows.iter().collect();
+        let mut pending = rows.to_vec();
         while !pending.is_empty() {
             // A statement must not update a row twice, so repetitions of a post are stored in later rounds.
-            let mut round: Vec<&Row<'_>> = Vec::with_capacity(pending.len());
+            let mut round: Vec<Row<'_>> = Vec::with_capacity(pending.len());
             let mut again = Vec::new();
             for row in pending {
                 match round.last() {
@@ -117,13 +126,20 @@ impl<DB: Dialect> SqlStore<DB> {
             // Posts that show a purged post are rejected too. One of these may already be stored, because its parent
             // was unknown when it was stored.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
-            let refused: Vec<&Row<'_>> = refused.collect();
+            let refused: Vec<Row<'_>> = refused.collect();
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
             upserted.tombstoned += refused.len() as u64 - stay;
             upserted.unchanged += stay;
             let taken = Self::without_text(&mut tx, &round).await?;
-            let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
-            let new = Self::upsert_posts(&mut tx, &shown, &taken, bulk, &mut upserted).await?;
+            let shows = |row: &&Row<'_>| row.shown().is_some_and(|shown| taken.contains(shown));
+            let bare = round.iter().filter(shows);
+            let bare: Vec<ReadyPost> = bare.map(|row| row.post.without_shown_text()).collect();
+            let mut stripped: Vec<Row<'_>> = round.clone();
+            for row in &mut stripped {
+                let post = bare.iter().find(|post| post.fullname == row.post.fullname);
+                row.post = post.unwrap_or(row.post);
+            }
+            let new = Self::upsert_posts(&mut tx, &stripped, &taken, bulk, &mut upserted).await?;
             rounds.push((round, new));
             pending = again;
         }
@@ -163,7 +179,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let plan = UpsertPlan::new(&known, rows, taken);
         let mut new: HashSet<Fullname> = HashSet::new();
         // In order of fullname, as in all writers.
-        let mut others: Vec<&Row<'_>> = rows.iter().collect();
+        let mut others = rows.to_vec();
         if bulk && plan.new.len() >= BULK_ROWS {
             DB::insert_new(&mut *tx, insert_posts(&plan.new))
                 .await
@@ -174,8 +190,13 @@ impl<DB: Dialect> SqlStore<DB> {
         // `ON CONFLICT` decides in SQL which values are kept. For a page, the same statement returns the stored posts.
         // For a block, a second query is a tenth faster on SQLite.
         let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
-            let returned = DB::insert_returning(&mut *tx, insert_and_return(&others)).await;
-            let rows = returned.context(STORE)?;
+            let insert = Insert {
+                on_conflict: &RETURNING,
+                ..insert_posts(&others)
+            };
+            let rows = DB::insert_returning(&mut *tx, insert)
+                .await
+                .context(STORE)?;
             let posts = rows.iter().map(Self::stored_post);
             posts.collect::<Result<_, _>>().context(STORE)?
         } else {
@@ -291,19 +312,24 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("reset failures of changed posts")
     }
 
-    /// Stores the sightings of a run. Posts in `new` have no sightings yet.
+    /// Stores the sightings of a run; a page without a topic has none. Posts in `new` have no sightings yet.
     async fn insert_sightings(
         tx: &mut Transaction<'static, DB>,
-        round: &[&Row<'_>],
+        round: &[Row<'_>],
         new: &HashSet<Fullname>,
     ) -> Result<()> {
         const WHAT: &str = "store sightings";
-        let seen = round.iter().filter_map(|row| Seen::new(row));
-        let (first, others): (Vec<_>, Vec<_>) =
-            seen.partition(|seen| new.contains(&seen.row.post.fullname));
-        let insert = sightings(&first);
+        let seen = round.iter().filter(|row| row.page.topic.is_some());
+        let (first, others): (Vec<Row<'_>>, Vec<Row<'_>>) = seen
+            .copied()
+            .partition(|row| new.contains(&row.post.fullname));
+        let day = |row: &Row<'_>| at(row.page.now).format("%Y-%m-%d").to_string();
+        let days: Vec<String> = first.iter().map(day).collect();
+        let insert = sightings(&first, &days);
         DB::insert_new(&mut *tx, insert).await.context(WHAT)?;
-        DB::insert(&mut *tx, sightings(&others)).await.context(WHAT)
+        let days: Vec<String> = others.iter().map(day).collect();
+        let insert = sightings(&others, &days);
+        DB::insert(&mut *tx, insert).await.context(WHAT)
     }
 
     pub async fn author_key(&self) -> Result<String> {

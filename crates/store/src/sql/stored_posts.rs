@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
-use super::super::bulk::Insert;
 use super::super::dialect::Dialect;
-use super::post_rows::{Row, insert_posts, names};
+use super::post_rows::{insert_posts, names};
 use super::{ErrorContext, SqlStore};
 
 /// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks read from files are
@@ -40,15 +39,9 @@ static COLUMNS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the statement that upserts posts and returns them as [`StoredPost`]s.
-pub(super) fn insert_and_return<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
-    static ON_CONFLICT: LazyLock<String> =
-        LazyLock::new(|| format!("{} RETURNING {}", insert_posts(&[]).on_conflict, *COLUMNS));
-    Insert {
-        on_conflict: &ON_CONFLICT,
-        ..insert_posts(rows)
-    }
-}
+/// The clause of an upsert of posts that returns them as [`StoredPost`]s.
+pub(super) static RETURNING: LazyLock<String> =
+    LazyLock::new(|| format!("{} RETURNING {}", insert_posts(&[]).on_conflict, *COLUMNS));
 
 /// A stored post.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// tombstone if Reddit itself returns the post again.
     pub(super) async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
-        rows: &[&Row<'_>],
+        rows: &[Row<'_>],
     ) -> Result<HashSet<String>> {
         const WHAT: &str = "look up purged posts";
         // Ordered, to avoid deadlocks; locked, so that no purge happens in between.
@@ -25,7 +25,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::FOR_UPDATE
         );
         // Includes the posts that crossposts show, so that a purged post does not return inside another one.
-        let among = names(rows.iter().flat_map(|row| row.names()));
+        let among = names(rows.iter().flat_map(Row::names));
         let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
             .bind(among)
             .fetch_all(&mut **tx)
@@ -80,14 +80,14 @@ impl<DB: Dialect> SqlStore<DB> {
     /// archives may be wrong. The next `purge --check-deleted` checks such posts first.
     pub(super) async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
-        refused: &[&Row<'_>],
+        refused: &[Row<'_>],
         purged: &HashSet<String>,
     ) -> Result<u64> {
         let late = refused
             .iter()
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
         let late: BTreeMap<&str, &Row<'_>> =
-            late.map(|row| (row.post.fullname.as_str(), *row)).collect();
+            late.map(|row| (row.post.fullname.as_str(), row)).collect();
         // All pages in a block have the same run and time.
         let Some(page) = late.values().next().map(|row| row.page) else {
             return Ok(0);
@@ -107,7 +107,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("look up crossposts of purged posts")?;
         let (stay, gone): (Vec<_>, Vec<_>) = stored
             .into_iter()
-            .partition(|(fullname, source)| is_older(&late[fullname.as_str()].post, source));
+            .partition(|(fullname, source)| is_older(late[fullname.as_str()].post, source));
         let fullname = |(fullname, _): (String, String)| fullname;
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
         if !gone.is_empty() {
@@ -143,9 +143,9 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Returns the posts that crossposts show and whose text retention deleted.
     pub(super) async fn without_text(
         tx: &mut Transaction<'static, DB>,
-        rows: &[&Row<'_>],
+        rows: &[Row<'_>],
     ) -> Result<HashSet<String>> {
-        let shown: Vec<&str> = rows.iter().filter_map(|row| row.shown()).collect();
+        let shown: Vec<&str> = rows.iter().filter_map(Row::shown).collect();
         if shown.is_empty() {
             return Ok(HashSet::new());
         }
