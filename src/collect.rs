@@ -284,14 +284,6 @@ impl Reader<'_> {
         Ok(before)
     }
 
-    /// Returns the time of the newest post that is not dated in the future, because a watermark must not be later than
-    /// now.
-    fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p ReadyPost>) -> Option<Timestamp> {
-        let now = self.run.clock.now().into();
-        let times = posts.into_iter().map(|post| post.created_at);
-        times.filter(|time| *time <= now).max()
-    }
-
     async fn save(
         &mut self,
         posts: Vec<ReadyPost>,

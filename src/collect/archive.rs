@@ -26,7 +26,8 @@ impl Reader<'_> {
             // No limit: skipped posts would never be read, because the next run begins after them.
             Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
-        let until = self.options.time_range.and_then(|range| range.until);
+        let range = self.options.time_range;
+        let until = range.and_then(|range| range.until);
         let mut boundary: Option<Timestamp> = goal.back_to;
         let mut limit = wanted.min(PAGE_LIMIT);
         let mut previous_page = HashSet::new();
@@ -45,12 +46,16 @@ impl Reader<'_> {
             let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
             let posts = posts
                 .into_iter()
-                .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
+                .filter(|post| !previous_page.contains(&post.fullname))
+                .filter(|post| range.is_none_or(|range| range.contains(post.created_at)))
                 .filter(|_| take(&mut wanted));
             let posts = self.authors.prepare(posts);
             // Only the last page is needed, because only posts from its last second are repeated.
             previous_page = names;
-            newest = newest.max(self.newest(&posts));
+            // A watermark must not be later than now.
+            let now = self.run.now();
+            let times = posts.iter().map(|post| post.created_at);
+            newest = newest.max(times.filter(|time| *time <= now).max());
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
             let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
             // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
@@ -65,7 +70,7 @@ impl Reader<'_> {
                 }
                 // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
                 // subreddit counts as quiet.
-                self.is_quiet = self.options.time_range.is_some() && known.is_some();
+                self.is_quiet = range.is_some() && known.is_some();
                 return Ok(());
             };
             let moved = boundary.is_none_or(|boundary| match order {

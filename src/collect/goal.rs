@@ -5,7 +5,7 @@
 //! gap.
 
 use super::{MAX_LISTED, Reader, Result};
-use topicmill_core::{Listing, Post, Timestamp};
+use topicmill_core::{Listing, Timestamp};
 use topicmill_store::Gap;
 
 /// A time range whose posts are all read.
@@ -18,9 +18,9 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Returns true if a post was created in this range.
-    pub(super) fn contains(self, post: &Post) -> bool {
-        self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
+    /// Returns true if a time is in this range.
+    pub(super) fn contains(self, time: Timestamp) -> bool {
+        self.since <= time && self.until.is_none_or(|until| time < until)
     }
 
     /// Returns the end of the range, but not later than now, because posts from the future are not missing.
@@ -78,13 +78,6 @@ impl Reader<'_> {
                 advances_watermark: known.is_none(),
             },
         }
-    }
-
-    /// Returns true if a post is in the requested time range.
-    pub(super) fn is_wanted(&self, post: &Post) -> bool {
-        self.options
-            .time_range
-            .is_none_or(|range| range.contains(post))
     }
 
     /// Records the requested time range as a gap until its posts are stored.

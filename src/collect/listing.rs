@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::goal::Goal;
+use super::goal::{Goal, TimeRange};
 use super::{Reader, Result, take};
 use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::page::PAGE_LIMIT;
@@ -46,26 +46,46 @@ impl Walk {
         }
     }
 
-    /// Ranks the posts on a page and keeps the wanted ones that have not been seen before.
-    fn rank_and_filter(&mut self, posts: &mut Vec<ReadyPost>) {
+    /// Ranks the posts of a page, and keeps those that are wanted, in the time range, and not seen before. Returns true
+    /// if all posts were seen before or are not wanted, whenever they were created: the listing ends here.
+    ///
+    /// The newest post is one that is not pinned and not dated after `now`. The end of the listing is taken from the
+    /// last page with posts.
+    fn add_page(
+        &mut self,
+        posts: &mut Vec<ReadyPost>,
+        range: Option<TimeRange>,
+        now: Timestamp,
+    ) -> bool {
+        let (mut is_last, mut last_two) = (true, [None; 2]);
         posts.retain_mut(|post| {
             // Every post of the page counts, so that the rank is the position in the listing.
             post.rank = Some(self.rank);
             self.rank += 1;
             // A listing that changes while it is read repeats posts.
-            self.seen.insert(post.fullname.clone()) && (post.stickied || take(&mut self.wanted))
+            let is_new = self.seen.insert(post.fullname.clone());
+            if !is_new || !(post.stickied || take(&mut self.wanted)) {
+                return false;
+            }
+            is_last = false;
+            let time = Some(post.created_at);
+            let is_in_range = range.is_none_or(|range| range.contains(post.created_at));
+            if !post.stickied {
+                last_two = [last_two[1], time];
+                self.end.has_known |= self.known == time;
+                if self.goal.from < time && self.end.oldest_new.is_none_or(|old| time < Some(old)) {
+                    self.end.oldest_new = time;
+                }
+                if is_in_range && post.created_at <= now {
+                    self.newest = self.newest.max(time);
+                }
+            }
+            is_in_range
         });
-    }
-
-    /// Records how far back a page reaches. The end of the listing is taken from the last page with posts.
-    fn note_times(&mut self, listed: &[ReadyPost]) {
-        let mut times = unpinned(listed).map(|post| post.created_at).peekable();
-        if times.peek().is_some() {
-            self.end.last_two = [None; 2];
+        if last_two[1].is_some() {
+            self.end.last_two = last_two;
         }
-        for time in times {
-            self.end.note_time(time, self.goal.from, self.known);
-        }
+        is_last
     }
 
     /// Returns true if the listing was read as far back as requested.
@@ -85,11 +105,6 @@ impl Walk {
     }
 }
 
-/// Returns the posts of a page that are not pinned.
-fn unpinned(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
-    listed.iter().filter(|post| !post.stickied)
-}
-
 impl Reader<'_> {
     pub(super) async fn read_listing(&mut self, reddit: &Reddit) -> Result<()> {
         let known = self.known().await?;
@@ -104,19 +119,15 @@ impl Reader<'_> {
             self.begin_gap().await?;
             self.log_rejected(&page.rejected);
             let mut listed = self.authors.prepare(page.posts);
-            walk.rank_and_filter(&mut listed);
-            walk.note_times(&listed);
-            // Before posts are filtered by time, because a page without posts in the time range may be followed by a
-            // page with some.
-            after = walk.next(page.after, listed.is_empty());
+            // A page without posts in the time range may be followed by a page with some.
+            let is_last = walk.add_page(&mut listed, self.options.time_range, self.run.now());
+            after = walk.next(page.after, is_last);
             if walk.is_capped {
                 tracing::warn!(
                     topic = %self.topic.slug, pages = self.options.page_cap,
                     "r/{} has more pages than `collect.page_cap`: the rest is not read", self.subreddit
                 );
             }
-            listed.retain(|post| self.is_wanted(post));
-            walk.newest = walk.newest.max(self.newest(unpinned(&listed)));
             // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap before the
             // newest posts.
             let newest = walk
@@ -168,14 +179,6 @@ struct ListingEnd {
 }
 
 impl ListingEnd {
-    fn note_time(&mut self, time: Timestamp, from: Option<Timestamp>, known: Option<Timestamp>) {
-        self.last_two = [self.last_two[1], Some(time)];
-        self.has_known |= known == Some(time);
-        if from.is_none_or(|from| time > from) {
-            self.oldest_new = Some(self.oldest_new.map_or(time, |oldest| oldest.min(time)));
-        }
-    }
-
     fn time(&self) -> Option<Timestamp> {
         self.last_two[0].max(self.last_two[1])
     }
