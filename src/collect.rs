@@ -16,9 +16,10 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 
 use crate::run::Run;
+use topicmill_core::record::Upserted;
 use topicmill_core::{
-    AuthorPolicy, FailureKind, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Rejections, Timestamp,
-    Topic, TopicReport,
+    AuthorPolicy, FailureKind, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp, Topic,
+    TopicReport,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Paging, Rejected, Source};
@@ -99,7 +100,7 @@ pub async fn collect(
     reports: &mut Vec<TopicReport>,
 ) -> Result<()> {
     // All entries are added before the first topic is read, so that each topic has one even after an error.
-    reports.extend(topics.iter().map(new_report));
+    reports.extend(topics.iter().map(TopicReport::new));
     // Cancelled by a signal, or by a rejection that every topic would get.
     let halt = run.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
@@ -139,16 +140,16 @@ fn log_report(report: &TopicReport) {
         subreddit,
         outcome,
         posts,
-        new,
+        stored: Upserted { new, .. },
         ..
     } = report;
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
     let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (changed, edited) = (some(report.changed), some(report.edited));
+    let (changed, edited) = (some(report.stored.changed), some(report.stored.edited));
     let rejected = some(report.rejected.total());
-    let tombstoned = some(report.tombstoned);
+    let tombstoned = some(report.stored.tombstoned);
     if *outcome == Outcome::Ok {
         tracing::info!(%topic, posts, new, changed, edited, tombstoned, rejected, "collected r/{subreddit}");
     } else if let Some(detail) = &report.detail {
@@ -156,24 +157,6 @@ fn log_report(report: &TopicReport) {
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
     } else {
         tracing::warn!(%topic, %outcome, posts, "not collected: stopped");
-    }
-}
-
-/// Returns the report of a topic before it is read.
-fn new_report(topic: &Topic) -> TopicReport {
-    TopicReport {
-        topic: topic.slug.clone(),
-        subreddit: String::new(),
-        outcome: Outcome::Stopped,
-        skipped: Vec::new(),
-        pages: 0,
-        posts: 0,
-        new: 0,
-        changed: 0,
-        edited: 0,
-        tombstoned: 0,
-        rejected: Rejections::default(),
-        detail: None,
     }
 }
 
@@ -305,10 +288,7 @@ impl Reader<'_> {
         let stored = self.run.store.posts().save_pages(&[page], None).await?;
         self.report.pages += 1;
         self.report.posts += received;
-        self.report.new += stored.new;
-        self.report.changed += stored.changed;
-        self.report.edited += stored.edited;
-        self.report.tombstoned += stored.tombstoned;
+        self.report.stored += stored;
         Ok(())
     }
 

@@ -229,9 +229,9 @@ impl Context {
                     Ok(None) | Err(_) => "stopped before the end of the file",
                 };
                 tracing::info!(
-                    file = %name, posts = done.posts, new = done.new, changed = done.changed,
-                    edited = Some(done.edited).filter(|n| *n > 0),
-                    tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
+                    file = %name, posts = done.posts, new = done.stored.new, changed = done.stored.changed,
+                    edited = Some(done.stored.edited).filter(|n| *n > 0),
+                    tombstoned = Some(done.stored.tombstoned).filter(|n| *n > 0),
                     left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
                 );
                 if !order.topics_from_subreddits && done.topics_differ > 0 {

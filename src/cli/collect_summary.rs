@@ -11,10 +11,10 @@ use topicmill_core::{Outcome, TopicReport};
 pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     let mut sum = CollectCounts::sum(reports, "", Traffic::default());
     let parts = [
-        ("new", sum.new),
-        ("changed", sum.changed),
-        ("edited", sum.edited),
-        ("purged before", sum.tombstoned),
+        ("new", sum.stored.new),
+        ("changed", sum.stored.changed),
+        ("edited", sum.stored.edited),
+        ("purged before", sum.stored.tombstoned),
         ("rejected", sum.rejected.total()),
     ];
     let parts: Vec<String> = parts

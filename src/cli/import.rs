@@ -204,9 +204,9 @@ impl Import {
         if self.files.len() > 1 {
             tracing::info!(
                 posts = done.posts,
-                new = done.new,
-                changed = done.changed,
-                edited = Some(done.edited).filter(|n| *n > 0),
+                new = done.stored.new,
+                changed = done.stored.changed,
+                edited = Some(done.stored.edited).filter(|n| *n > 0),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"
@@ -293,14 +293,14 @@ fn log_refilled(done: &ImportCounts) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
         posts = done.posts,
-        new = done.new,
-        changed = some(done.changed),
-        edited = some(done.edited),
+        new = done.stored.new,
+        changed = some(done.stored.changed),
+        edited = some(done.stored.edited),
         known = some(done.known),
         deleted = some(done.deleted),
         removed = some(done.removed),
         missing = some(done.missing),
-        tombstoned = some(done.tombstoned),
+        tombstoned = some(done.stored.tombstoned),
         unclear = some(done.unclear),
         rejected = some(done.rejected.total()),
         requests = some(done.requests),

@@ -202,10 +202,7 @@ async fn store_block(
     done.topics_differ += topics_differ;
     let stored = store_ready(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
-    done.new += stored.new;
-    done.changed += stored.changed;
-    done.edited += stored.edited;
-    done.tombstoned += stored.tombstoned;
+    done.stored += stored;
     Ok(())
 }
 

@@ -129,10 +129,7 @@ async fn fetch(
         .collect();
     done.posts += posts.len() as u64;
     let stored = store_by_topic(run, authors, reddit.kind(), posts).await?;
-    done.new += stored.new;
-    done.changed += stored.changed;
-    done.edited += stored.edited;
-    done.tombstoned += stored.tombstoned;
+    done.stored += stored;
     (plan.progress)(requested);
     Ok(true)
 }

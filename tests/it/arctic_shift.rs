@@ -104,7 +104,7 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
         // This post arrived late, but within the overlap.
         scene.put([row("late", 60 * 2 + 30)]);
         let report = scene.collect_one(climate(5)).await;
-        assert_eq!((report.outcome, report.new), (Outcome::Ok, 346));
+        assert_eq!((report.outcome, report.stored.new), (Outcome::Ok, 346));
         assert_eq!(scene.stored().await.len(), 351);
         assert_eq!(scene.watermark("climate").await, Some(60 * 349));
         // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
@@ -115,7 +115,10 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
         );
 
         let again = scene.collect_one(climate(5)).await;
-        assert_eq!((again.outcome, again.pages, again.new), (Outcome::Ok, 1, 0));
+        assert_eq!(
+            (again.outcome, again.pages, again.stored.new),
+            (Outcome::Ok, 1, 0)
+        );
     }
 }
 
@@ -153,7 +156,11 @@ async fn posts_from_one_second_are_all_read_across_page_boundaries() {
             later.collect_one(climate(1)).await;
             later.put(rows);
             let report = later.collect_one(climate(1)).await;
-            assert_eq!((report.outcome, report.new), all, "{crowd:?} {borders:?}");
+            assert_eq!(
+                (report.outcome, report.stored.new),
+                all,
+                "{crowd:?} {borders:?}"
+            );
             assert_eq!(later.stored().await.len(), ids.len() + 1);
         }
     }

@@ -153,7 +153,12 @@ async fn a_limit_does_not_count_stickied_posts() {
 
     let report = scene.collect_one(climate(3)).await;
     assert_eq!(
-        (report.outcome, report.pages, report.posts, report.new),
+        (
+            report.outcome,
+            report.pages,
+            report.posts,
+            report.stored.new
+        ),
         (Outcome::Ok, 2, 6, 6)
     );
     assert_eq!(
@@ -176,7 +181,7 @@ async fn a_post_on_two_pages_is_stored_once_with_its_best_rank() {
     scene.hot("climate", "t3_c", "d e f", "t3_f").await;
 
     let report = scene.collect_one(climate(4)).await;
-    assert_eq!((report.pages, report.posts, report.new), (3, 4, 4));
+    assert_eq!((report.pages, report.posts, report.stored.new), (3, 4, 4));
     // The second `b` does not count towards the limit.
     assert_eq!(
         scene.requested_pages().await,
@@ -192,7 +197,10 @@ async fn a_post_on_two_pages_is_stored_once_with_its_best_rank() {
     // The next run sees different ranks and no new posts.
     scene.hot("climate", "", "d b a", "").await;
     let again = scene.collect_one(climate(4)).await;
-    assert_eq!((again.posts, again.new, again.changed), (3, 0, 0));
+    assert_eq!(
+        (again.posts, again.stored.new, again.stored.changed),
+        (3, 0, 0)
+    );
     assert_eq!(
         scene.rows(RANKS).await,
         ["0 t3_a 2", "0 t3_d 2", "1 t3_b 2", "3 t3_c 1"]

@@ -5,5 +5,5 @@ mod counts;
 mod traffic;
 
 pub use self::classify::{ClassifyCounts, ComputeStats, LabelAgreement, RunSettings, StageTimes};
-pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
+pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts, Upserted};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};

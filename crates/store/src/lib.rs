@@ -35,6 +35,7 @@ mod workers;
 
 use sqlx::{Postgres, Sqlite};
 
+pub use topicmill_core::record::Upserted;
 pub use topicmill_core::{QuotaReservation, QuotaTerms};
 
 pub use self::address::Address;
@@ -58,7 +59,7 @@ pub use self::rows::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter, Due,
     ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, Page,
     Purged, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun, UnlabelledText,
-    Upserted, WorkEstimate, Written,
+    WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,

@@ -82,21 +82,6 @@ pub struct ImportState {
     pub finished_at: Option<Timestamp>,
 }
 
-/// Counts of an upsert. All but `edited` add up to the number of distinct posts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Upserted {
-    /// New posts.
-    pub new: u64,
-    /// Stored posts with any change: text, topic, score, flair and so on.
-    pub changed: u64,
-    /// Changed posts with new text; their labels are outdated.
-    pub edited: u64,
-    /// Stored posts without a change.
-    pub unchanged: u64,
-    /// Posts with a tombstone, which are not stored; see [`Purging::purge`](super::api::Purging::purge).
-    pub tombstoned: u64,
-}
-
 /// A row of `models`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRow {

@@ -79,7 +79,11 @@ async fn data_from_reddit_takes_precedence_over_the_archive() {
         let again = Scene::of(&database).await;
         again.put([row_with("a", 0, fields)]);
         let report = again.collect_one(climate(5)).await;
-        assert_eq!((report.new, report.changed), (0, 0), "{fields}");
+        assert_eq!(
+            (report.stored.new, report.stored.changed),
+            (0, 0),
+            "{fields}"
+        );
         assert_eq!(again.rows(ROW).await, ["Edited 77 0 reddit"], "{fields}");
     }
 }

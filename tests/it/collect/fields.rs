@@ -34,7 +34,10 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
 
     scene.hot("climate", "", "b c", "").await;
     let report = scene.collect_one(climate(5)).await;
-    assert_eq!((report.posts, report.new, report.changed), (2, 1, 0));
+    assert_eq!(
+        (report.posts, report.stored.new, report.stored.changed),
+        (2, 1, 0)
+    );
     let labels = "SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname";
     let expected = [
         "t3_a climate climate",
@@ -102,8 +105,8 @@ async fn an_author_deleted_on_reddit_is_erased() {
         let reports = scene
             .collect_with(&[climate(5)], READ_OPTIONS, store_author)
             .await;
-        assert_eq!((reports[0].new, reports[0].changed), (0, 1));
-        assert_eq!(reports[0].edited, 0);
+        assert_eq!((reports[0].stored.new, reports[0].stored.changed), (0, 1));
+        assert_eq!(reports[0].stored.edited, 0);
         assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
         assert_eq!(scene.stored().await, ["t3_a", "t3_b"]);
     }

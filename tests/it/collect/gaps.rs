@@ -10,7 +10,7 @@ async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
     scene.new_page(None, &posted(0..5), Some("t3_old")).await;
     let first = scene.collect_one(new_climate(5)).await;
     // The first run reads up to its limit.
-    assert_eq!((first.pages, first.new), (1, 5));
+    assert_eq!((first.pages, first.stored.new), (1, 5));
 
     // Seven posts are new. The newest known one is from minute 4, and the overlap adds ten minutes.
     scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
@@ -41,7 +41,7 @@ async fn a_run_that_crashes_between_two_pages_leaves_no_gap() {
     scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
     scene.refuse_new(ResponseTemplate::new(404)).await;
     let cut = scene.collect_one(new_climate(3)).await;
-    assert_eq!((cut.outcome, cut.new), (Outcome::Missing, 3));
+    assert_eq!((cut.outcome, cut.stored.new), (Outcome::Missing, 3));
 
     scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
     scene
@@ -68,7 +68,7 @@ async fn new_posts_beyond_reddits_listing_are_recorded_as_a_gap() {
         after = Some(next);
     }
     let report = scene.collect_one(new_climate(100)).await;
-    assert_eq!((report.pages, report.new), (10, 1_000));
+    assert_eq!((report.pages, report.stored.new), (10, 1_000));
     let gaps = scene.store().posts().gaps().await.unwrap();
     assert_eq!(gaps.len(), 1);
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
@@ -95,7 +95,7 @@ async fn a_listing_that_does_not_reach_the_stored_posts_leaves_a_gap_until_one_d
             scene.new_page(next, &[], None).await;
         }
         let report = scene.collect_one(new_climate(100)).await;
-        assert_eq!((report.outcome, report.new), (Outcome::Ok, 100));
+        assert_eq!((report.outcome, report.stored.new), (Outcome::Ok, 100));
         assert_eq!(gaps().await, [(at(99), at(2_000))]);
         // The gap remains: this listing reaches the newest stored post, but not the posts before the gap.
         scene.new_page(None, &posted(2_001..2_101), None).await;

@@ -1,6 +1,7 @@
 //! Defines the counts of a run. `runs.counts` stores them as one JSON object with the fields of the stage.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,8 +42,8 @@ impl RunCounts {
     /// Returns the number of collected or imported posts, and how many of them were new.
     pub fn collected(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Collect(done) => Some((done.posts, done.new)),
-            Self::Import(done) => Some((done.posts, done.new)),
+            Self::Collect(done) => Some((done.posts, done.stored.new)),
+            Self::Import(done) => Some((done.posts, done.stored.new)),
             Self::Classify(_) | Self::Purge(_) | Self::Unknown => None,
         }
     }
@@ -53,6 +54,33 @@ impl RunCounts {
             Self::Collect(done) => Some(&done.by_outcome),
             _ => None,
         }
+    }
+}
+
+/// Counts of upserted posts. All but `edited` add up to the number of distinct posts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Upserted {
+    /// Posts that were not stored before.
+    pub new: u64,
+    /// Stored posts with any change: text, topic, score, flair and so on.
+    pub changed: u64,
+    /// Changed posts with new text, which are scored again.
+    pub edited: u64,
+    /// Posts with a tombstone, which are not stored again.
+    pub tombstoned: u64,
+    /// Stored posts without a change.
+    #[serde(skip)]
+    pub unchanged: u64,
+}
+
+impl AddAssign for Upserted {
+    fn add_assign(&mut self, other: Self) {
+        self.new += other.new;
+        self.changed += other.changed;
+        self.edited += other.edited;
+        self.tombstoned += other.tombstoned;
+        self.unchanged += other.unchanged;
     }
 }
 
@@ -68,14 +96,9 @@ pub struct CollectCounts {
     pub pages: u64,
     /// Posts received and stored, counted once for each topic.
     pub posts: u64,
-    /// Posts that were not stored before.
-    pub new: u64,
-    /// Stored posts that changed.
-    pub changed: u64,
-    /// Changed posts with new text, which are scored again.
-    pub edited: u64,
-    /// Posts with a tombstone, which are not stored again.
-    pub tombstoned: u64,
+    /// Changes to the stored posts.
+    #[serde(flatten)]
+    pub stored: Upserted,
     /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
@@ -97,10 +120,7 @@ impl CollectCounts {
             *sum.by_outcome.entry(outcome).or_default() += 1;
             sum.pages += report.pages;
             sum.posts += report.posts;
-            sum.new += report.new;
-            sum.changed += report.changed;
-            sum.edited += report.edited;
-            sum.tombstoned += report.tombstoned;
+            sum.stored += report.stored;
             sum.rejected.extend(&report.rejected);
         }
         sum
@@ -150,16 +170,11 @@ mod rejected {
 pub struct ImportCounts {
     /// Records that are posts.
     pub posts: u64,
-    /// Posts that were not stored before.
-    pub new: u64,
-    /// Stored posts that changed.
-    pub changed: u64,
-    /// Changed posts with new text, which are scored again.
-    pub edited: u64,
+    /// Changes to the stored posts.
+    #[serde(flatten)]
+    pub stored: Upserted,
     /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
-    /// Posts with a tombstone, which are not stored again.
-    pub tombstoned: u64,
     /// Records excluded by the filters.
     pub left_out: u64,
     /// Ids that were not requested, because their posts were already stored.
@@ -188,11 +203,8 @@ impl ImportCounts {
     /// Adds the counts of another file.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
-        self.new += other.new;
-        self.changed += other.changed;
-        self.edited += other.edited;
+        self.stored += other.stored;
         self.topics_differ += other.topics_differ;
-        self.tombstoned += other.tombstoned;
         self.left_out += other.left_out;
         self.rejected.extend(&other.rejected);
     }

@@ -1,0 +1,116 @@
+//! Defines topics, and the result of reading one.
+
+use serde::Serialize;
+
+use crate::record::Upserted;
+use crate::{Listing, Rejections};
+
+/// A topic: a candidate label, and the subreddits to collect it from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Unique short name: `climate`.
+    pub slug: String,
+    /// Candidate label, inserted into the hypothesis: `climate change`.
+    pub label: String,
+    /// Plain descriptions of the label, for embedding models.
+    pub descriptions: Vec<String>,
+    /// Subreddits in order of preference; the first readable one is used.
+    pub subreddits: Vec<String>,
+    /// Listing to read.
+    pub listing: Listing,
+    /// True if the listing was not set explicitly; later runs then read `new`.
+    pub is_default_listing: bool,
+    /// Number of posts to read, not counting stickied posts.
+    pub limit: u32,
+}
+
+string_enum! {
+    /// The outcome of reading one subreddit.
+    Outcome {
+        /// Posts were read.
+        Ok = "ok",
+        /// The subreddit returned no posts.
+        Empty = "empty",
+        /// Only members may read the subreddit.
+        Private = "private",
+        /// Reddit banned the subreddit.
+        Banned = "banned",
+        /// Readable only after an opt-in, which the API does not offer.
+        Quarantined = "quarantined",
+        /// Readable only after giving consent, which the API does not offer.
+        Gated = "gated",
+        /// The subreddit does not exist.
+        Missing = "missing",
+        /// The edge server blocked the client before the API was reached.
+        EdgeBlocked = "edge-blocked",
+        /// The credentials were rejected.
+        Auth = "auth",
+        /// The quota did not allow the request within the maximum wait.
+        RateLimited = "rate-limited",
+        /// The server or the connection failed.
+        Server = "server",
+        /// Cancelled by a signal.
+        Stopped = "stopped",
+    }
+}
+
+impl Outcome {
+    /// Returns true if the outcome concerns only this subreddit, so that other subreddits may still be readable.
+    pub fn is_subreddit_specific(self) -> bool {
+        matches!(
+            self,
+            Self::Empty
+                | Self::Private
+                | Self::Banned
+                | Self::Quarantined
+                | Self::Gated
+                | Self::Missing
+        )
+    }
+
+    /// Returns true if the client or its credentials are rejected for every request.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Auth | Self::EdgeBlocked)
+    }
+}
+
+/// The result of a run for one topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicReport {
+    /// The topic's slug.
+    pub topic: String,
+    /// The subreddit that was read, or the last one tried.
+    pub subreddit: String,
+    /// Outcome of reading the subreddit.
+    pub outcome: Outcome,
+    /// Preferred subreddits that could not be read, each with its outcome.
+    pub skipped: Vec<(String, Outcome)>,
+    /// Pages read.
+    pub pages: u64,
+    /// Posts received and stored, each counted once.
+    pub posts: u64,
+    /// Changes to the stored posts.
+    #[serde(flatten)]
+    pub stored: Upserted,
+    /// Entries of the listing that are not posts, or are incomplete.
+    pub rejected: Rejections,
+    /// The user-facing error message, if there was an error.
+    pub detail: Option<String>,
+}
+
+impl TopicReport {
+    /// Creates the report of a topic that is not read yet.
+    pub fn new(topic: &Topic) -> Self {
+        Self {
+            topic: topic.slug.clone(),
+            subreddit: String::new(),
+            outcome: Outcome::Stopped,
+            skipped: Vec::new(),
+            pages: 0,
+            posts: 0,
+            stored: Upserted::default(),
+            rejected: Rejections::default(),
+            detail: None,
+        }
+    }
+}
