@@ -200,25 +200,14 @@ async fn store_block(
         done.rejected.add(&reason);
     }
     done.topics_differ += topics_differ;
-    let stored = store_ready(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
+    let stored = store_by_topic(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
     done.stored += stored;
     Ok(())
 }
 
-/// Stores posts, each with its topic, in one transaction.
-pub(super) async fn store_by_topic(
-    run: &Run<'_>,
-    authors: &AuthorPolicy,
-    source: SourceKind,
-    posts: Vec<(Option<String>, Post)>,
-) -> Result<Upserted> {
-    let by_topic = by_topic(posts, authors);
-    store_ready(run, source, by_topic, None).await
-}
-
 /// Groups posts by topic and prepares them for the store.
-fn by_topic(
+pub(super) fn by_topic(
     posts: impl IntoIterator<Item = (Option<String>, Post)>,
     authors: &AuthorPolicy,
 ) -> Vec<(Option<String>, Vec<ReadyPost>)> {
@@ -234,7 +223,8 @@ fn by_topic(
     by_topic.into_iter().map(ready).collect()
 }
 
-async fn store_ready(
+/// Stores posts by topic in one transaction, with the position in their file.
+pub(super) async fn store_by_topic(
     run: &Run<'_>,
     source: SourceKind,
     by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,

@@ -3,7 +3,7 @@
 //! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids.
 //! Stored posts are not requested, so an interrupted run continues where it ended.
 
-use super::import::{store_by_topic, topic_of, unlogged_rejections};
+use super::import::{by_topic, store_by_topic, topic_of, unlogged_rejections};
 use super::{MAX_LOGGED_REJECTIONS, Result};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
@@ -128,7 +128,8 @@ async fn fetch(
         .map(|post| (topic_of(&post, plan.topics), post))
         .collect();
     done.posts += posts.len() as u64;
-    let stored = store_by_topic(run, authors, reddit.kind(), posts).await?;
+    let posts = by_topic(posts, authors);
+    let stored = store_by_topic(run, reddit.kind(), posts, None).await?;
     done.stored += stored;
     (plan.progress)(requested);
     Ok(true)

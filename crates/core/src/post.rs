@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::reddit::post_text;
 use crate::{Fullname, SourceKind, TextHash, Timestamp, hex};
 
 /// A post as its source last returned it.
@@ -52,13 +53,6 @@ pub struct Post {
     pub source: SourceKind,
 }
 
-impl Post {
-    /// Returns the text that models read; see [`post_text`](crate::reddit::post_text).
-    pub fn text(&self) -> String {
-        crate::reddit::post_text(&self.title, &self.selftext)
-    }
-}
-
 /// Returns an author's name without `u/`.
 pub fn author_name(name: &str) -> &str {
     let name = name.trim();
@@ -97,7 +91,7 @@ impl AuthorPolicy {
         let ready = |mut post: Post| {
             post.author = post.author.as_deref().map(|author| self.apply(author));
             ReadyPost {
-                text_hash: TextHash::new(&post.text()),
+                text_hash: TextHash::new(&post_text(&post.title, &post.selftext)),
                 rank: None,
                 post,
             }
@@ -136,7 +130,7 @@ impl ReadyPost {
         let mut bare = self.clone();
         bare.post.selftext.clear();
         bare.post.url = None;
-        bare.text_hash = TextHash::new(&bare.post.text());
+        bare.text_hash = TextHash::new(&post_text(&bare.title, &bare.selftext));
         bare
     }
 }

@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use futures_util::TryFutureExt;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
+use sqlx::{Arguments, AssertSqlSafe, Database, PgConnection, Postgres, Sqlite, SqliteConnection};
 
 use self::copy_format::CopyStream;
 
@@ -65,14 +66,17 @@ impl Values<'_> {
     }
 }
 
-/// Handling of existing keys by a SQLite insert.
+/// Handling of existing keys by an insert.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum KeyMode {
     /// A key may exist: [`Insert::on_conflict`] decides.
     MayExist,
-    /// An existing key is an error. The transaction must then be rolled back, because the rows before this key remain
-    /// inserted. In return, SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk
-    /// is full, SQLite rolls the transaction back itself.
+    /// None of the keys existed a moment ago. The insert fails with a duplicate key (see `is_taken`) if another writer
+    /// has stored one of them since, and [`Insert::on_conflict`] is ignored.
+    ///
+    /// The transaction must then be rolled back, because on SQLite the rows before this key remain inserted. In return,
+    /// SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk is full, SQLite rolls
+    /// the transaction back itself.
     New,
 }
 
@@ -88,22 +92,48 @@ pub struct Insert<'a> {
     pub on_conflict: &'static str,
 }
 
-impl Insert<'_> {
-    /// Inserts the rows into a PostgreSQL table, in order, and returns the rows of `RETURNING` in `on_conflict`.
-    ///
-    /// # Errors
-    /// Errors from the server.
-    pub async fn into_postgres(
-        self,
+/// A database that rows can be inserted into in bulk.
+pub trait BulkInsert: Database {
+    /// Inserts rows in order, and returns the rows of `RETURNING` in `on_conflict`; none with [`KeyMode::New`].
+    fn insert_rows(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+        keys: KeyMode,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
+
+    /// Inserts rows whose keys may exist.
+    fn insert(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        Self::insert_rows(connection, insert, KeyMode::MayExist).map_ok(drop)
+    }
+
+    /// Inserts rows with new keys.
+    fn insert_new(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        Self::insert_rows(connection, insert, KeyMode::New).map_ok(drop)
+    }
+}
+
+impl BulkInsert for Postgres {
+    async fn insert_rows(
         connection: &mut PgConnection,
+        insert: Insert<'_>,
+        keys: KeyMode,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.rows == 0 {
+        if insert.rows == 0 {
             return Ok(Vec::new());
         }
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        if keys == KeyMode::New {
+            return insert.copy_to_postgres(connection).await;
+        }
+        let names: Vec<&str> = insert.columns.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
         let (mut selected, mut arrays) = (Vec::new(), Vec::new());
-        for (n, (name, values)) in self.columns.iter().enumerate() {
+        for (n, (name, values)) in insert.columns.iter().enumerate() {
             let (kind, cast) = match values {
                 Values::Text(_) => ("TEXT", ""),
                 // UNNEST would flatten an array of arrays, so lists are sent as text.
@@ -120,13 +150,13 @@ impl Insert<'_> {
         }
         let sql = format!(
             "INSERT INTO {} ({names}) SELECT {} FROM UNNEST({}) AS rows ({names}) {}",
-            self.table,
+            insert.table,
             selected.join(", "),
             arrays.join(", "),
-            self.on_conflict
+            insert.on_conflict
         );
         let mut query = sqlx::query(AssertSqlSafe(sql));
-        for (_, values) in self.columns {
+        for (_, values) in insert.columns {
             query = match values {
                 Values::Text(values) => query.bind(values),
                 Values::Integer(values) => query.bind(values),
@@ -144,16 +174,65 @@ impl Insert<'_> {
         }
         query.fetch_all(connection).await
     }
+}
 
+impl BulkInsert for Sqlite {
+    async fn insert_rows(
+        connection: &mut SqliteConnection,
+        insert: Insert<'_>,
+        keys: KeyMode,
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        let mut returned = Vec::new();
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for size in SQLITE_ROWS {
+            // 511 rows take 21 statements, but only three distinct ones.
+            while insert.rows - start >= size {
+                parts.push(start..start + size);
+                start += size;
+            }
+        }
+        let mut parts = parts.into_iter();
+        let Some(mut part) = parts.next() else {
+            return Ok(returned);
+        };
+        // For few rows, preparing a different statement costs more than shared parameters save.
+        let is_large = part.len() >= SHARING_ROWS;
+        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
+        let ones: Vec<bool> = insert.columns.iter().map(is_one).collect();
+        let none = vec![false; ones.len()];
+        let shared = |rows: usize| if rows >= SHARING_ROWS { &ones } else { &none };
+        let mut text: (usize, Arc<str>) = (0, "".into());
+        let mut arguments = insert.arguments(part.clone(), shared(part.len()))?;
+        loop {
+            if text.0 != part.len() {
+                let rows = part.len();
+                text = (rows, insert.sqlite_text(rows, shared(rows), keys).into());
+            }
+            let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
+            let next = parts.next();
+            // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments for the next.
+            let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
+                next.clone()
+                    .map(|next| insert.arguments(next.clone(), shared(next.len())))
+                    .transpose()
+            });
+            returned.extend(done?);
+            let (Some(next), Some(ready)) = (next, ready?) else {
+                return Ok(returned);
+            };
+            (part, arguments) = (next, ready);
+        }
+    }
+}
+
+impl Insert<'_> {
     /// Copies the rows into a PostgreSQL table, in order. Fails if a key exists, or if a column's type differs from the
     /// type of its values.
-    ///
-    /// # Errors
-    /// Errors from the server.
-    pub async fn copy_to_postgres(self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        if self.rows == 0 {
-            return Ok(());
-        }
+    async fn copy_to_postgres(
+        self,
+        connection: &mut PgConnection,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let copy = format!(
             "COPY {} ({}) FROM STDIN (FORMAT BINARY)",
@@ -175,59 +254,7 @@ impl Insert<'_> {
             }
         }
         copying.finish().await?;
-        Ok(())
-    }
-
-    /// Inserts the rows into a SQLite table, in order, and returns the rows of `RETURNING` in `on_conflict`.
-    ///
-    /// # Errors
-    /// Errors from the database.
-    pub async fn into_sqlite(
-        self,
-        connection: &mut SqliteConnection,
-        keys: KeyMode,
-    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        let mut returned = Vec::new();
-        let mut parts = Vec::new();
-        let mut start = 0;
-        for size in SQLITE_ROWS {
-            // 511 rows take 21 statements, but only three distinct ones.
-            while self.rows - start >= size {
-                parts.push(start..start + size);
-                start += size;
-            }
-        }
-        let mut parts = parts.into_iter();
-        let Some(mut part) = parts.next() else {
-            return Ok(returned);
-        };
-        // For few rows, preparing a different statement costs more than shared parameters save.
-        let is_large = part.len() >= SHARING_ROWS;
-        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
-        let ones: Vec<bool> = self.columns.iter().map(is_one).collect();
-        let none = vec![false; ones.len()];
-        let shared = |rows: usize| if rows >= SHARING_ROWS { &ones } else { &none };
-        let mut text: (usize, Arc<str>) = (0, "".into());
-        let mut arguments = self.arguments(part.clone(), shared(part.len()))?;
-        loop {
-            if text.0 != part.len() {
-                let rows = part.len();
-                text = (rows, self.sqlite_text(rows, shared(rows), keys).into());
-            }
-            let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
-            let next = parts.next();
-            // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments for the next.
-            let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
-                next.clone()
-                    .map(|next| self.arguments(next.clone(), shared(next.len())))
-                    .transpose()
-            });
-            returned.extend(done?);
-            let (Some(next), Some(ready)) = (next, ready?) else {
-                return Ok(returned);
-            };
-            (part, arguments) = (next, ready);
-        }
+        Ok(Vec::new())
     }
 
     /// Returns an INSERT statement. A value that all rows share has only one parameter, because SQLite copies each

@@ -20,7 +20,7 @@ pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
 pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, has_no_wal};
 
-use super::bulk::Insert;
+use super::bulk::BulkInsert;
 use super::driver_error::without_source_location;
 use super::{Access, Result, StoreError, TimeStep};
 use topicmill_core::{Timestamp, redact_url};
@@ -57,6 +57,7 @@ impl<DB: Database, T: Bind<DB> + for<'r> Decode<'r, DB>> Cell<DB> for T {}
 /// A database that the statements in `sql/` run on.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
+    + BulkInsert
     + HasStatementCache
     + for<'c> Implies<&'c mut Self::Connection, Is: Executor<'c, Database = Self>>
     + Implies<usize, Is: ColumnIndex<Self::Row>>
@@ -116,7 +117,7 @@ pub trait Dialect:
     const LOCK_POSTS: &'static str;
     /// Serialises transactions that edit posts, because each checks whether another post still has the old text.
     const LOCK_EDITS: Option<&'static str>;
-    /// True if many logits are inserted by [`insert_new`](Self::insert_new), which fails if another worker has stored
+    /// True if many logits are inserted by [`insert_new`](BulkInsert::insert_new), which fails if another worker has stored
     /// one of them in the meantime.
     const BULK_LOGITS: bool;
     /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
@@ -169,24 +170,6 @@ pub trait Dialect:
     fn bucket(step: TimeStep) -> (&'static str, &'static str);
     /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
-    /// Inserts rows in order and returns the rows of `RETURNING` in `on_conflict`.
-    fn insert_returning(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
-    /// Inserts rows in order.
-    fn insert(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
-        async { Self::insert_returning(connection, insert).await.map(drop) }
-    }
-    /// Inserts rows whose keys did not exist a moment ago, in order. Fails with a duplicate key (see `is_taken`) if
-    /// another writer has stored one of the keys since. Ignores `on_conflict`.
-    fn insert_new(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
     /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
     /// Applies migrations. If several processes start together, only one applies them.

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
-use super::super::bulk::Insert;
 use super::super::driver_error::{connect_advice, is_missing_database};
 use super::super::lock_wait::STEP;
 use super::super::{Access, Result, StoreError, TimeStep};
@@ -145,20 +144,6 @@ impl Dialect for Postgres {
 
     fn floor(number: &str) -> String {
         format!("CAST(FLOOR({number}) AS BIGINT)")
-    }
-
-    async fn insert_returning(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        insert.into_postgres(connection).await
-    }
-
-    async fn insert_new(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> Result<(), sqlx::Error> {
-        insert.copy_to_postgres(connection).await
     }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {

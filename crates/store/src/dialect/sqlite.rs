@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::super::bulk::{Insert, KeyMode};
 use super::super::driver_error::{is_busy, known_failure};
 use super::super::lock_wait::STEP;
 use super::super::sql::SqlStore;
@@ -94,21 +93,6 @@ impl Dialect for Sqlite {
 
     fn floor(number: &str) -> String {
         format!("CAST({number} AS INTEGER)")
-    }
-
-    async fn insert_returning(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        insert.into_sqlite(connection, KeyMode::MayExist).await
-    }
-
-    async fn insert_new(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> Result<(), sqlx::Error> {
-        let inserted = insert.into_sqlite(connection, KeyMode::New).await;
-        inserted.map(drop)
     }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {

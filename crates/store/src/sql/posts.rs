@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
-use super::super::bulk::Insert;
+use super::super::bulk::{Insert, KeyMode};
 use super::super::dialect::Dialect;
 use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
@@ -181,7 +181,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // In order of fullname, as in all writers.
         let mut others = rows.to_vec();
         if bulk && plan.new.len() >= BULK_ROWS {
-            DB::insert_new(&mut *tx, insert_posts(&plan.new))
+            DB::insert_rows(&mut *tx, insert_posts(&plan.new), KeyMode::New)
                 .await
                 .context(STORE)?;
             new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
@@ -194,7 +194,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 on_conflict: &RETURNING,
                 ..insert_posts(&others)
             };
-            let rows = DB::insert_returning(&mut *tx, insert)
+            let rows = DB::insert_rows(&mut *tx, insert, KeyMode::MayExist)
                 .await
                 .context(STORE)?;
             let posts = rows.iter().map(Self::stored_post);
@@ -318,18 +318,18 @@ impl<DB: Dialect> SqlStore<DB> {
         round: &[Row<'_>],
         new: &HashSet<Fullname>,
     ) -> Result<()> {
-        const WHAT: &str = "store sightings";
         let seen = round.iter().filter(|row| row.page.topic.is_some());
         let (first, others): (Vec<Row<'_>>, Vec<Row<'_>>) = seen
             .copied()
             .partition(|row| new.contains(&row.post.fullname));
-        let day = |row: &Row<'_>| at(row.page.now).format("%Y-%m-%d").to_string();
-        let days: Vec<String> = first.iter().map(day).collect();
-        let insert = sightings(&first, &days);
-        DB::insert_new(&mut *tx, insert).await.context(WHAT)?;
-        let days: Vec<String> = others.iter().map(day).collect();
-        let insert = sightings(&others, &days);
-        DB::insert(&mut *tx, insert).await.context(WHAT)
+        for (rows, keys) in [(first, KeyMode::New), (others, KeyMode::MayExist)] {
+            let day = |row: &Row<'_>| at(row.page.now).format("%Y-%m-%d").to_string();
+            let days: Vec<String> = rows.iter().map(day).collect();
+            DB::insert_rows(&mut *tx, sightings(&rows, &days), keys)
+                .await
+                .context("store sightings")?;
+        }
+        Ok(())
     }
 
     pub async fn author_key(&self) -> Result<String> {
