@@ -10,6 +10,7 @@ pub mod toml_text;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
@@ -18,7 +19,7 @@ use serde::Deserialize;
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
-    OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings, WORKERS,
+    OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
 };
 use self::toml_text::nearest;
 
@@ -26,6 +27,8 @@ use self::toml_text::nearest;
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
 /// The settings file that is read from the current folder if it exists.
 pub const FILE_NAME: &str = "topicmill.toml";
+/// The maximum of `classify.threads`.
+pub const MAX_THREADS: u16 = 1_024;
 const PREFIX: &str = "TOPICMILL";
 /// The default of `classify.model`, which is also searched for relative to the program.
 const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
@@ -54,8 +57,8 @@ pub enum ConfigError {
         /// The known keys.
         hint: String,
     },
-    /// A value of the wrong type.
-    #[error("setting `{key}` in {layer}: {detail}")]
+    /// A value that the setting does not accept.
+    #[error("setting `{key}` in {layer}{}: {detail}", line_of(.layer, .key))]
     Value {
         /// `section.key`.
         key: String,
@@ -185,7 +188,7 @@ pub fn load(
         values.insert(key, (text, origin));
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
-    let settings = settings.map_err(|error| out_of_range(error, &values, &defaults))?;
+    let settings = settings.map_err(|error| wrong_value(error, &values))?;
     Ok(Loaded {
         settings,
         values,
@@ -358,39 +361,53 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     ConfigError::UnknownKey { key, layer, hint }
 }
 
-/// Describes the valid range of an integer setting.
-fn range_of(key: &str) -> String {
+/// Returns the valid range of an integer setting.
+fn range_of(key: &str) -> RangeInclusive<u64> {
     match key {
-        "classify.workers" => format!("from {} to {}", WORKERS.start(), WORKERS.end()),
-        _ => "of 0 or more".to_owned(),
+        // Each engine needs its own core or device, and memory for a model.
+        "classify.workers" => 1..=64,
+        // More than any machine's cores, yet few enough to start.
+        "classify.threads" => 0..=MAX_THREADS.into(),
+        "classify.lease_secs" => 3..=86_400,
+        // Reddit lists no more.
+        "collect.limit" => 1..=1_000,
+        "collect.page_cap" | "classify.max_attempts" => 1..=u32::MAX.into(),
+        _ => 0..=u32::MAX.into(),
     }
 }
 
-/// Converts a deserialization error. The types were checked before, so the only cause left is a number that is too
-/// large.
-fn out_of_range(
+/// Adds the key and the origin to the error about a value.
+fn wrong_value(
     error: config::ConfigError,
     values: &BTreeMap<String, (String, Origin)>,
-    defaults: &Layer,
 ) -> ConfigError {
-    use config::ConfigError::{At, Type};
-    let found = match &error {
-        Type { key: Some(key), .. } | At { key: Some(key), .. } => values.get_key_value(key),
-        _ => None,
-    };
-    let Some((key, (text, layer))) = found else {
-        return ConfigError::Shape(Box::new(error));
-    };
-    let default = defaults.get(key).map(|(default, _)| default.to_string());
-    ConfigError::Value {
-        key: key.clone(),
-        layer: layer.clone(),
-        detail: match (key.as_str(), default) {
-            (key, Some(default)) if key != "classify.workers" => {
-                format!("`{text}` is too large: write a smaller number; the default is {default}")
-            }
-            (key, _) => format!("`{text}` is too large: write a number {}", range_of(key)),
+    match error {
+        config::ConfigError::At {
+            error,
+            key: Some(key),
+            ..
+        } if values.contains_key(&key) => ConfigError::Value {
+            layer: values[&key].1.clone(),
+            detail: error.to_string(),
+            key,
         },
+        error => ConfigError::Shape(Box::new(error)),
+    }
+}
+
+/// Returns the line of a setting in a file, for an error.
+fn line_of(layer: &Origin, key: &str) -> String {
+    let find = |path| {
+        let text = toml_text::read(path).ok()?;
+        let document = toml_edit::Document::parse(&text).ok()?;
+        let mut parts = key.split('.');
+        let item = parts.try_fold(document.as_item(), |item, part| item.get(part))?;
+        let line = 1 + text.get(..item.span()?.start)?.matches('\n').count();
+        Some(format!(", line {line}"))
+    };
+    match layer {
+        Origin::File(path) => find(path).unwrap_or_default(),
+        _ => String::new(),
     }
 }
 
@@ -407,10 +424,13 @@ fn check_kind(
         format!("`{value}`")
     };
     let (text, wrong) = match (&default.kind, &value.kind) {
-        (ValueKind::I64(_), kind) => (
-            whole(kind).map(|n| n.to_string()),
-            format!("{shown} is not a whole number {}", range_of(key)),
-        ),
+        (ValueKind::I64(_), kind) => {
+            let range = range_of(key);
+            let number = whole(kind).filter(|number| range.contains(number));
+            let (least, most) = range.into_inner();
+            let wrong = format!("{shown} is not a whole number from {least} to {most}");
+            (number.map(|number| number.to_string()), wrong)
+        }
         (ValueKind::Boolean(_), _) => (
             value
                 .clone()

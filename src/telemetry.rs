@@ -12,6 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use serde::Deserialize;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::EnvFilter;
@@ -31,7 +32,8 @@ static BARS: OnceLock<MultiProgress> = OnceLock::new();
 static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 
 /// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Human-readable text.
     Text,

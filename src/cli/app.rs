@@ -2,10 +2,8 @@
 
 mod model;
 
-use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +32,6 @@ use topicmill_sources::open::sample;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_store::worker_name;
 use topicmill_store::{Access, Address, Store};
-
-/// The value of `collect.listing` for a listing that depends on what is stored.
-const AUTO_LISTING: &str = "auto";
 
 /// Settings and resources that every command shares.
 #[derive(Debug, Clone)]
@@ -118,31 +113,7 @@ impl App {
                 )));
             }
         }
-        let lease_secs = loaded.settings.classify.lease_secs;
-        if !(3..=86_400).contains(&lease_secs) {
-            let text =
-                format!("classify.lease_secs is {lease_secs}: set it to a number from 3 to 86400");
-            return Err(CliError::Usage(text));
-        }
-        let set = &loaded.settings;
-        for (key, number) in [
-            ("collect.page_cap", set.collect.page_cap),
-            ("classify.max_attempts", set.classify.max_attempts),
-        ] {
-            if number == 0 {
-                let text = format!("{key} is 0: set it to 1 or more");
-                return Err(CliError::Usage(text));
-            }
-        }
-        let format = match loaded.settings.log.format.as_str() {
-            "text" => LogFormat::Text,
-            "json" => LogFormat::Json,
-            other => {
-                return Err(CliError::Usage(format!(
-                    "log.format `{other}` is neither `text` nor `json`"
-                )));
-            }
-        };
+        let format = loaded.settings.log.format;
         let verbosity = if global.quiet {
             -1
         } else {
@@ -208,8 +179,7 @@ impl App {
 
     /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
     pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
-        let set = Some(self.settings().pipeline.as_path());
-        let set = set.filter(|path| !path.as_os_str().is_empty());
+        let set = self.settings().pipeline.as_deref();
         flags.pipeline.as_deref().or(set)
     }
 
@@ -242,22 +212,10 @@ impl App {
     /// Loads a pipeline file; without a path, the built-in one.
     pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
-        let follows = collect.listing == AUTO_LISTING;
-        let listing = if follows {
-            Listing::Hot
-        } else {
-            parse_word::<Listing>("collect.listing", &collect.listing)?
-        };
-        let limit = collect.limit;
-        if !(1..=1000).contains(&limit) {
-            let text = format!(
-                "collect.limit is {limit}: set it to a number from 1 to 1000, the most that Reddit lists"
-            );
-            return Err(CliError::Usage(text));
-        }
-        let mut pipeline = Pipeline::load(path, listing, limit)?;
+        let listing = collect.listing.unwrap_or(Listing::Hot);
+        let mut pipeline = Pipeline::load(path, listing, collect.limit)?;
         for topic in &mut pipeline.topics {
-            topic.is_default_listing &= follows;
+            topic.is_default_listing &= collect.listing.is_none();
         }
         Ok(pipeline)
     }
@@ -337,12 +295,7 @@ impl App {
         if let Some((name, head)) = &classifier {
             set = model::classifier_label_set(name, head, set);
         }
-        let mode = flags
-            .mode
-            .as_deref()
-            .unwrap_or(&self.settings().classify.mode);
-        if !mode.is_empty() {
-            let mode = parse_word::<Mode>("mode", mode)?;
+        if let Some(mode) = flags.mode.or(self.settings().classify.mode) {
             if set.fitted.is_some() && mode != set.mode {
                 return Err(CliError::Usage(format!(
                     "the label set `{}` was fitted in mode {}, and mode {mode} is set: leave the mode out",
@@ -408,16 +361,6 @@ impl RunFlags {
         };
         written.map_err(CliError::writing(path))
     }
-}
-
-/// Parses a flag or setting that is one of a few words.
-pub fn parse_word<T>(what: &str, text: &str) -> Result<T, CliError>
-where
-    T: FromStr,
-    T::Err: Display,
-{
-    let wrong = |error: T::Err| CliError::Usage(format!("{what}: {error}"));
-    text.parse().map_err(wrong)
 }
 
 /// Converts an environment variable to text. Returns `None` if it is not UTF-8.

@@ -113,7 +113,7 @@ fn library(app: &App) -> Finding {
 /// Checks OpenVINO, if it is installed or the settings require it.
 fn openvino(app: &App) -> Option<Finding> {
     let set = &app.settings().classify;
-    let wanted = set.engine == EngineName::OpenVino.as_str() || set.precision == "bf16";
+    let wanted = set.engine == EngineName::OpenVino || set.precision.as_deref() == Some("bf16");
     let found = load_openvino(app.openvino().as_deref());
     if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
         return None;

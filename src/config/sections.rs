@@ -2,21 +2,26 @@
 
 #![expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 
-use std::ops::RangeInclusive;
+use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::de::{Error, IntoDeserializer};
+use serde::{Deserialize, Deserializer};
 
 use super::Secret;
-
-/// Number of concurrent engines. Each needs its own core or device, and memory for a model.
-pub const WORKERS: RangeInclusive<u16> = 1..=64;
+use crate::telemetry::LogFormat;
+use topicmill_core::{Listing, Mode};
+use topicmill_score::engine::devices;
+use topicmill_score::{Device, EngineName};
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    pub pipeline: PathBuf,
+    #[serde(deserialize_with = "non_empty")]
+    pub pipeline: Option<PathBuf>,
     pub database: DatabaseSection,
     pub reddit: RedditSection,
     pub arctic_shift: ArcticShiftSection,
@@ -64,7 +69,9 @@ pub struct ArcticShiftSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectSection {
-    pub listing: String,
+    /// `None` for a listing that depends on what is stored.
+    #[serde(deserialize_with = "not_auto")]
+    pub listing: Option<Listing>,
     pub limit: u32,
     pub concurrency: usize,
     pub overlap_secs: u64,
@@ -76,28 +83,35 @@ pub struct CollectSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxRuntimeSection {
-    pub library: String,
+    #[serde(deserialize_with = "non_empty")]
+    pub library: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenVinoSection {
-    pub library: String,
+    #[serde(deserialize_with = "non_empty")]
+    pub library: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifySection {
     pub model: PathBuf,
-    pub device: String,
-    pub engine: String,
-    pub precision: String,
-    pub batch_tokens: String,
-    pub mode: String,
+    #[serde(rename = "device", deserialize_with = "device_list")]
+    pub devices: Vec<Device>,
+    #[serde(deserialize_with = "word")]
+    pub engine: EngineName,
+    #[serde(deserialize_with = "not_auto")]
+    pub precision: Option<String>,
+    #[serde(deserialize_with = "not_auto")]
+    pub batch_tokens: Option<NonZeroUsize>,
+    #[serde(deserialize_with = "non_empty")]
+    pub mode: Option<Mode>,
     pub lease_secs: u64,
     pub max_attempts: u32,
     pub workers: u16,
-    pub threads: usize,
+    pub threads: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -110,5 +124,39 @@ pub struct ServeSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    pub format: String,
+    #[serde(deserialize_with = "word")]
+    pub format: LogFormat,
+}
+
+/// Reads the name of a variant. The error lists the variants; that of the `config` crate would not.
+fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    T::deserialize(String::deserialize(from)?.into_deserializer())
+}
+
+/// Reads a value that may be empty.
+fn non_empty<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: Display>,
+{
+    let text = String::deserialize(from)?;
+    let text = Some(text).filter(|text| !text.is_empty());
+    text.map(|text| text.parse().map_err(Error::custom))
+        .transpose()
+}
+
+/// Reads a value that may be `auto`.
+fn not_auto<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: Display>,
+{
+    let text = String::deserialize(from)?;
+    if text == "auto" {
+        return Ok(None);
+    }
+    let wrong = |error| Error::custom(format!("`{text}` is neither auto nor valid: {error}"));
+    text.parse().map(Some).map_err(wrong)
+}
+
+fn device_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Device>, D::Error> {
+    devices(&String::deserialize(from)?).map_err(Error::custom)
 }

@@ -1,6 +1,7 @@
 //! Precedence of the layers, and the content of error messages.
 
 use super::*;
+use crate::telemetry::LogFormat;
 
 fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs
@@ -45,7 +46,7 @@ fn later_layers_override_earlier_ones() {
     // Leading zeros are kept, and the secret is masked.
     assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
     assert!(!format!("{:?}", loaded.settings).contains("00123"));
-    assert_eq!(loaded.settings.log.format, "json");
+    assert_eq!(loaded.settings.log.format, LogFormat::Json);
     assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
     assert_eq!(loaded.values["log.format"].1, Origin::File(path));
     assert_eq!(
@@ -80,7 +81,7 @@ fn paths_are_relative_to_the_folder_of_the_settings_file() {
     );
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
-    assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
+    assert_eq!(settings.onnxruntime.library, Some(library));
     // Paths in the environment and in flags are relative to the current folder.
     let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
     let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
@@ -153,9 +154,28 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
             "[collect]\nlimit = 99999999999\n",
             &[],
             &[
-                "`collect.limit`",
-                "write a smaller number; the default is 100",
+                "setting `collect.limit` in",
+                "t.toml, line 2: `99999999999` is not a whole number from 1 to 1000",
             ],
+        ),
+        (
+            "# A comment\n[collect]\nlimit = 3\nlisting = \"worst\"\n",
+            &[],
+            &[
+                "setting `collect.listing` in",
+                "t.toml, line 4: `worst` is neither auto nor",
+                "hot, new",
+            ],
+        ),
+        (
+            "",
+            &[("TOPICMILL__CLASSIFY__MODE", "triple")],
+            &["$TOPICMILL__CLASSIFY__MODE: `triple` is not a mode: use `single`"],
+        ),
+        (
+            "",
+            &[("TOPICMILL__LOG__FORMAT", "xml")],
+            &["$TOPICMILL__LOG__FORMAT: unknown variant `xml`, expected `text` or `json`"],
         ),
         (
             "[[classify]]\nworkers = 3\n",

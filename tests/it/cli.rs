@@ -206,22 +206,22 @@ const MISUSE: &[(&str, i32, &str)] = &[
     (
         "--config no-attempt.toml classify",
         2,
-        "classify.max_attempts is 0",
+        "`classify.max_attempts` in no-attempt.toml, line 2",
     ),
     (
         "--config threads.toml classify",
         2,
-        "threads is 1000000: set it to 0",
+        "`1000000` is not a whole number from 0 to 1024",
     ),
     (
         "--config workers.toml classify",
         2,
-        "workers is 300: set it to a number from 1 to 64",
+        "`300` is not a whole number from 1 to 64",
     ),
     (
         "--config crowd.toml classify",
         2,
-        "`classify.workers` in crowd.toml: `1000000` is too large: write a number from 1 to 64",
+        "`classify.workers` in crowd.toml, line 2: `1000000` is not a whole number from 1 to 64",
     ),
     (
         "--config open.toml status",

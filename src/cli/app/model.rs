@@ -1,5 +1,6 @@
 //! Opens models for the commands that score: takes flags and settings, returns engines.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,13 +10,10 @@ use topicmill_score::engine::devices;
 use topicmill_score::folder;
 use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models};
 
-use super::{App, parse_word};
+use super::App;
 use crate::cli::CliError;
-use crate::config::WORKERS;
+use crate::config::MAX_THREADS;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
-
-/// The maximum number of threads: more than any machine's cores, yet few enough to start.
-const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
@@ -34,9 +32,10 @@ pub struct ModelFlags {
         help_heading = "Model options",
         hide_short_help = true,
         long,
-        value_name = "N"
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_THREADS))
     )]
-    threads: Option<usize>,
+    threads: Option<u16>,
     /// Score in MODE: single, multi or raw
     ///
     /// The default is the pipeline's mode, or the classifier's own. single assigns one label per text, multi scores
@@ -47,7 +46,7 @@ pub struct ModelFlags {
         long,
         value_name = "MODE"
     )]
-    pub(super) mode: Option<String>,
+    pub(super) mode: Option<Mode>,
 }
 
 /// Flags of commands that can shortlist labels with a small model.
@@ -79,7 +78,7 @@ pub const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 impl ModelFlags {
     /// Creates flags with a folder and a mode; the settings supply the rest.
-    pub fn new(model: Option<PathBuf>, mode: Option<String>) -> Self {
+    pub fn new(model: Option<PathBuf>, mode: Option<Mode>) -> Self {
         Self {
             model,
             mode,
@@ -138,33 +137,21 @@ impl App {
     /// Returns the model and how to run it, from flags and settings.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
-        let batch_tokens = match set.batch_tokens.as_str() {
-            "auto" => None,
-            text => {
-                let number = text.parse::<usize>().ok().filter(|n| *n > 0);
-                let wrong = || {
-                    CliError::Usage(format!(
-                        "classify.batch_tokens `{text}` is neither auto nor a number above 0"
-                    ))
-                };
-                Some(number.ok_or_else(wrong)?)
-            }
-        };
-        let threads = flags.threads.unwrap_or(set.threads);
-        if threads > MAX_THREADS {
-            return Err(CliError::Usage(format!(
-                "threads is {threads}: set it to 0 (one per core), or to a number up to {MAX_THREADS}"
-            )));
-        }
-        let precision = flags.precision.as_deref().unwrap_or(&set.precision);
+        let precision = flags.precision.clone().filter(|name| name != "auto");
         Ok(ModelChoice {
             model: flags.model.clone().unwrap_or_else(|| set.model.clone()),
-            devices: devices(flags.device.as_deref().unwrap_or(&set.device))?,
-            precision: (precision != "auto").then(|| precision.to_owned()),
-            batch_tokens,
-            threads: Some(threads).filter(|n| *n > 0),
+            devices: match &flags.device {
+                Some(device) => devices(device)?,
+                None => set.devices.clone(),
+            },
+            precision: match flags.precision {
+                Some(_) => precision,
+                None => set.precision.clone(),
+            },
+            batch_tokens: set.batch_tokens.map(NonZeroUsize::get),
+            threads: Some(flags.threads.unwrap_or(set.threads).into()).filter(|n| *n > 0),
             library: self.library(),
-            engine: parse_word("classify.engine", &set.engine)?,
+            engine: set.engine,
             openvino: self.openvino(),
         })
     }
@@ -190,14 +177,6 @@ impl App {
     /// Opens several engines of one model: as many as `classify.workers`, and at least one per device.
     pub fn engines(&self, flags: &ModelFlags) -> Result<EnginePool, CliError> {
         let workers = self.settings().classify.workers;
-        if !WORKERS.contains(&workers) {
-            return Err(CliError::Usage(format!(
-                "classify.workers is {workers}: set it to a number from {} to {}; each worker needs the memory of a \
-                 model",
-                WORKERS.start(),
-                WORKERS.end()
-            )));
-        }
         Ok(self.model_choice(flags)?.open(workers)?)
     }
 
@@ -238,17 +217,11 @@ impl App {
 
     /// Returns the path of the OpenVINO library from the settings, if set.
     pub fn openvino(&self) -> Option<PathBuf> {
-        non_empty_path(&self.settings().openvino.library)
+        self.settings().openvino.library.clone()
     }
 
     /// Returns the path of the ONNX Runtime library from the settings, if set.
     pub fn library(&self) -> Option<PathBuf> {
-        non_empty_path(&self.settings().onnxruntime.library)
+        self.settings().onnxruntime.library.clone()
     }
-}
-
-fn non_empty_path(path: &str) -> Option<PathBuf> {
-    Some(path)
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
 }

@@ -9,6 +9,7 @@ use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
 use topicmill_core::LabelSet;
+use topicmill_core::Mode;
 use topicmill_store::{Access, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub struct Use {
     model: Option<String>,
     /// With a pipeline file, use MODE: single or multi
     #[arg(long, value_name = "MODE")]
-    mode: Option<String>,
+    mode: Option<Mode>,
 }
 
 const COLUMNS: [&str; 8] = [
@@ -109,7 +110,7 @@ impl Use {
         let store = app.store(Access::Existing).await?;
         let which = WhichModel {
             model: None,
-            mode: self.mode.clone(),
+            mode: self.mode,
         };
         let named = NamedSet::find(app, &which, &store, &self.set).await?;
         let version = short_hash(&named.set.hash()).to_owned();

@@ -29,7 +29,7 @@ use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{BacklogError, model_row};
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{Background, Fullname, LabelSet, LabelVector, ModelKind, short_hash};
+use topicmill_core::{Background, Fullname, LabelSet, LabelVector, Mode, ModelKind, short_hash};
 use topicmill_review::gold::ResolvedGold;
 use topicmill_review::hypotheses;
 use topicmill_review::join::{self, GoldText};
@@ -99,7 +99,7 @@ struct WhichModel {
     /// single assigns one label per text, multi scores each label independently, and raw returns the logits of a
     /// classifier.
     #[arg(long, value_name = "MODE")]
-    mode: Option<String>,
+    mode: Option<Mode>,
 }
 
 /// Writes a label file. `advice` says what else to do if the file exists.
@@ -155,7 +155,7 @@ async fn drop_set(app: &App, word: &str, flags: &DropFlags) -> Result<Exit, CliE
 
 impl WhichModel {
     fn flags(&self) -> ModelFlags {
-        ModelFlags::new(self.model.clone(), self.mode.clone())
+        ModelFlags::new(self.model.clone(), self.mode)
     }
 
     fn folder(&self, app: &App) -> Result<ModelFolder, CliError> {

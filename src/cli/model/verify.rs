@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::app::{parse_word, run_blocking};
+use super::super::app::run_blocking;
 use super::super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::folder::Processor;
@@ -50,7 +50,7 @@ impl Verify {
     pub(super) async fn run(self, app: &App) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
         let options = EngineOptions {
-            engine: parse_word("classify.engine", &app.settings().classify.engine)?,
+            engine: app.settings().classify.engine,
             ..app.engine_options()
         };
         let rows = run_blocking(move || verify(&folder, &options)).await?;

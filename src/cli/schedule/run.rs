@@ -66,7 +66,7 @@ impl Run {
             loaded
                 .values
                 .insert("pipeline".into(), (shown, Origin::Flag));
-            loaded.settings.pipeline = path;
+            loaded.settings.pipeline = Some(path);
         }
         Ok(App {
             loaded,
