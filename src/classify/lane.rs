@@ -240,7 +240,128 @@ impl Labelling<'_> {
         let pairs = |logits: Vec<_>| logits.into_iter().map(pair).collect();
         Ok(stored.await?.into_iter().map(pairs).collect())
     }
+}
 
+/// Groups posts by text, in the order of each text's first post.
+fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
+    let mut index: HashMap<TextHash, usize> = HashMap::new();
+    let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
+    for post in posts {
+        let group = *index.entry(post.text_hash).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(same) => same.push(post),
+            None => groups.push(vec![post]),
+        }
+    }
+    groups
+}
+
+/// Scores windows until the channel closes, and sends the results to the writer.
+fn score_windows(
+    labeler: &mut Labeler,
+    targets: &Targets,
+    mut windows: mpsc::Receiver<Window>,
+    events: &mpsc::Sender<(Lease, Event)>,
+    halt: &CancellationToken,
+    timer: &mut EngineTimer<'_>,
+) -> Result<(), LabelerError> {
+    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
+    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
+    // The channel is closed when the writer has ended.
+    let halted = || halt.is_cancelled() || events.is_closed();
+    while let Some(window) = timer.idle(|| windows.blocking_recv()) {
+        let send = |timer: &mut EngineTimer<'_>, event| {
+            // Fails only if the writer has ended, which also ends the scoring.
+            timer.blocked(|| drop(events.blocking_send((window.lease, event))));
+        };
+        for (same, error) in &window.failed {
+            for post in same {
+                let error = format!("scoring with the small model: {error}");
+                send(timer, Event::Failed(post.fullname.clone(), error));
+            }
+        }
+        // A copy, because `window.stored` also decides which pairs are written.
+        let mut known = window.stored.clone();
+        let mut vectors = vec![None; window.posts.len()];
+        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&window.posts) {
+            let hash = &same[0].text_hash;
+            if let Some(result) = recent.iter().find_map(|window| window.get(hash)) {
+                vector.clone_from(&result.vector);
+                for (pair, logits) in known.iter_mut().zip(&result.logits) {
+                    if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                        *pair = PairState::Known(*logits);
+                    }
+                }
+            }
+        }
+        let (prepared, mut results) = (&targets.prepared, HashMap::new());
+        labeler.score(
+            prepared,
+            &window.texts,
+            &known,
+            &halted,
+            &mut |text, result| {
+                let same = &window.posts[text];
+                let mut result = match result {
+                    Ok(result) => result,
+                    Err(error) => {
+                        for post in same {
+                            let failed = Event::Failed(post.fullname.clone(), error.to_string());
+                            send(timer, failed);
+                        }
+                        return;
+                    }
+                };
+                let unstored = wanted(&window.stored[text]);
+                let vector = result.vector.take().or_else(|| vectors[text].take());
+                result.vector = vector.filter(|_| !unstored.is_empty());
+                let logits = unstored.iter().filter_map(|label| {
+                    let logits = result.logits[*label]?;
+                    Some((targets.logits_model, targets.hypotheses[*label], logits))
+                });
+                let logits: Vec<_> = match &result.vector {
+                    None => logits.collect(),
+                    // An embedding model stores the vector instead of logits.
+                    Some(_) => Vec::new(),
+                };
+                let scored_pairs = result.logits.iter().flatten().count();
+                let mut computed = wanted(&known[text]).len();
+                for post in same {
+                    let vector = result.vector.clone();
+                    let one = Classified {
+                        fullname: post.fullname.clone(),
+                        text_hash: post.text_hash,
+                        scores: result.scores.clone(),
+                        logits: logits.clone(),
+                        vector: vector.map(|vector| (targets.logits_model, vector)),
+                    };
+                    // The pairs of a text count as computed for its first post, and as known for its other posts.
+                    let computed = std::mem::take(&mut computed);
+                    send(timer, Event::Scored(one, computed, scored_pairs - computed));
+                }
+                // Only the logits and the vector are needed again.
+                result.raw = Vec::new();
+                results.insert(same[0].text_hash, result);
+            },
+        )?;
+        recent.push_front(results);
+        recent.truncate(WINDOWS_IN_FLIGHT);
+        let mut stages = window.claiming;
+        stages.add(&timer.take());
+        let took = Box::new((stages, labeler.take_stats()));
+        send(timer, Event::WindowEnd(window.suspects, took));
+    }
+    Ok(())
+}
+
+/// Returns the indexes of the wanted labels.
+fn wanted(pairs: &[PairState]) -> Vec<usize> {
+    let pairs = (0..).zip(pairs);
+    let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
+    wanted.map(|(label, _)| label).collect()
+}
+
+impl Labelling<'_> {
     /// Writes scores as they arrive, in transactions of up to [`WRITE_POSTS`] posts.
     async fn write_events(
         &self,
@@ -353,125 +474,6 @@ impl Labelling<'_> {
         done.report();
         Ok(stored.posts)
     }
-}
-
-/// Scores windows until the channel closes, and sends the results to the writer.
-fn score_windows(
-    labeler: &mut Labeler,
-    targets: &Targets,
-    mut windows: mpsc::Receiver<Window>,
-    events: &mpsc::Sender<(Lease, Event)>,
-    halt: &CancellationToken,
-    timer: &mut EngineTimer<'_>,
-) -> Result<(), LabelerError> {
-    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
-    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
-    // The channel is closed when the writer has ended.
-    let halted = || halt.is_cancelled() || events.is_closed();
-    while let Some(window) = timer.idle(|| windows.blocking_recv()) {
-        let send = |timer: &mut EngineTimer<'_>, event| {
-            // Fails only if the writer has ended, which also ends the scoring.
-            timer.blocked(|| drop(events.blocking_send((window.lease, event))));
-        };
-        for (same, error) in &window.failed {
-            for post in same {
-                let error = format!("scoring with the small model: {error}");
-                send(timer, Event::Failed(post.fullname.clone(), error));
-            }
-        }
-        // A copy, because `window.stored` also decides which pairs are written.
-        let mut known = window.stored.clone();
-        let mut vectors = vec![None; window.posts.len()];
-        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&window.posts) {
-            let hash = &same[0].text_hash;
-            if let Some(result) = recent.iter().find_map(|window| window.get(hash)) {
-                vector.clone_from(&result.vector);
-                for (pair, logits) in known.iter_mut().zip(&result.logits) {
-                    if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
-                        *pair = PairState::Known(*logits);
-                    }
-                }
-            }
-        }
-        let (prepared, mut results) = (&targets.prepared, HashMap::new());
-        labeler.score(
-            prepared,
-            &window.texts,
-            &known,
-            &halted,
-            &mut |text, result| {
-                let same = &window.posts[text];
-                let mut result = match result {
-                    Ok(result) => result,
-                    Err(error) => {
-                        for post in same {
-                            let failed = Event::Failed(post.fullname.clone(), error.to_string());
-                            send(timer, failed);
-                        }
-                        return;
-                    }
-                };
-                let unstored = wanted(&window.stored[text]);
-                let vector = result.vector.take().or_else(|| vectors[text].take());
-                result.vector = vector.filter(|_| !unstored.is_empty());
-                let logits = unstored.iter().filter_map(|label| {
-                    let logits = result.logits[*label]?;
-                    Some((targets.logits_model, targets.hypotheses[*label], logits))
-                });
-                let logits: Vec<_> = match &result.vector {
-                    None => logits.collect(),
-                    // An embedding model stores the vector instead of logits.
-                    Some(_) => Vec::new(),
-                };
-                let scored_pairs = result.logits.iter().flatten().count();
-                let mut computed = wanted(&known[text]).len();
-                for post in same {
-                    let vector = result.vector.clone();
-                    let one = Classified {
-                        fullname: post.fullname.clone(),
-                        text_hash: post.text_hash,
-                        scores: result.scores.clone(),
-                        logits: logits.clone(),
-                        vector: vector.map(|vector| (targets.logits_model, vector)),
-                    };
-                    // The pairs of a text count as computed for its first post, and as known for its other posts.
-                    let computed = std::mem::take(&mut computed);
-                    send(timer, Event::Scored(one, computed, scored_pairs - computed));
-                }
-                // Only the logits and the vector are needed again.
-                result.raw = Vec::new();
-                results.insert(same[0].text_hash, result);
-            },
-        )?;
-        recent.push_front(results);
-        recent.truncate(WINDOWS_IN_FLIGHT);
-        let mut stages = window.claiming;
-        stages.add(&timer.take());
-        let took = Box::new((stages, labeler.take_stats()));
-        send(timer, Event::WindowEnd(window.suspects, took));
-    }
-    Ok(())
-}
-
-/// Returns the indexes of the wanted labels.
-fn wanted(pairs: &[PairState]) -> Vec<usize> {
-    let pairs = (0..).zip(pairs);
-    let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
-    wanted.map(|(label, _)| label).collect()
-}
-
-/// Groups posts by text, in the order of each text's first post.
-fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
-    let mut index: HashMap<TextHash, usize> = HashMap::new();
-    let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
-    for post in posts {
-        let group = *index.entry(post.text_hash).or_insert(groups.len());
-        match groups.get_mut(group) {
-            Some(same) => same.push(post),
-            None => groups.push(vec![post]),
-        }
-    }
-    groups
 }
 
 /// Runs blocking work on another thread.

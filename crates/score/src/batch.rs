@@ -205,23 +205,23 @@ impl Batch {
         width: usize,
         pad_id: u32,
     ) -> Self {
-        let mut batch = Self {
-            ids: Vec::new(),
-            type_ids: Vec::new(),
-            lens: Vec::new(),
-            width,
-        };
+        let mut tokens: (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
+        let mut lens = Vec::new();
         for row in rows {
-            let start = batch.ids.len();
-            for (id, type_id) in row {
-                batch.ids.push(id.into());
-                batch.type_ids.push(type_id.into());
-            }
-            batch.lens.push(batch.ids.len() - start);
-            batch.ids.resize(start + width, pad_id.into());
-            batch.type_ids.resize(start + width, 0);
+            let start = tokens.0.len();
+            let row = row.into_iter();
+            tokens.extend(row.map(|(id, type_id)| (i64::from(id), i64::from(type_id))));
+            lens.push(tokens.0.len() - start);
+            tokens.0.resize(start + width, pad_id.into());
+            tokens.1.resize(start + width, 0);
         }
-        batch
+        let (ids, type_ids) = tokens;
+        Self {
+            ids,
+            type_ids,
+            lens,
+            width,
+        }
     }
 
     /// Number of rows.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use self::error::{LabelerError, TextError};
 pub use self::prepare::fits_window;
-use self::prepared::Labels;
+use self::prepared::Outputs;
 pub use self::prepared::PreparedLabels;
 pub use self::prompt::prompt;
 use super::batch::{self, BatchRow, Grouping, Shapes};
@@ -214,49 +214,34 @@ impl Labeler {
     ) -> Result<Completion, LabelerError> {
         // A fit reads the text's vector, which known pairs do not include.
         let pairs = if prepared.needs_vectors() { &[] } else { pairs };
-        let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
+        let is_wanted = |text, label| pair_state(pairs, text, label) == PairState::Wanted;
+        let finish = |text: usize, outputs: &mut Outputs| {
             let of_text = |label: usize| pair_state(pairs, text, label);
-            prepared.result(&of_text, raw, vector)
+            Ok(prepared.result(&of_text, std::mem::take(outputs)))
         };
-        let missing: Vec<usize> = (0..texts.len())
-            .map(|text| {
-                let owners = prepared.owners.iter();
-                owners
-                    .filter(|label| pair_state(pairs, text, **label) == PairState::Wanted)
-                    .count()
-            })
+        let missing = |text| {
+            prepared
+                .owners
+                .iter()
+                .filter(move |label| is_wanted(text, **label))
+        };
+        let mut outputs: Vec<Outputs> = (0..texts.len())
+            .map(|text| Outputs::new(missing(text).count()))
             .collect();
         // Texts without a wanted pair have no row that would report them.
-        for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            let nothing = vec![Vec::new(); prepared.owners.len()];
-            done(text, Ok(finish(text, nothing, None)));
+        for (text, outputs) in outputs.iter_mut().enumerate() {
+            if outputs.missing == 0 {
+                done(text, finish(text, outputs));
+            }
         }
-        if texts.is_empty() {
-            return Ok(Completion::Done);
-        }
-        let is_wanted = |text, place| pair_state(pairs, text, place) == PairState::Wanted;
         let encoder = self.encoder();
         let rows = prepared.rows(&encoder, texts, is_wanted);
-        let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
         let ended = self.compute(rows, stop, &mut |row, computed| {
-            let logits = match computed {
-                Ok(logits) => logits,
-                Err(error) => return done(row.text, Err(error)),
-            };
-            if let Labels::Hypotheses(_) = prepared.labels {
-                let of_text = &mut pending[row.text];
-                // Rows arrive in any order, because batches are planned by length.
-                of_text.raw.resize(prepared.owners.len(), Vec::new());
-                of_text.raw[row.label] = logits.to_vec();
-                of_text.found += 1;
-                if of_text.found == missing[row.text] {
-                    let raw = std::mem::take(&mut of_text.raw);
-                    done(row.text, Ok(finish(row.text, raw, None)));
-                }
-            } else {
-                let of_places = split_row(prepared, logits);
-                let finished = of_places.map(|(rows, vector)| finish(row.text, rows, vector));
-                done(row.text, finished);
+            let outputs = &mut outputs[row.text];
+            match computed.and_then(|logits| prepared.add_row(outputs, row.label, logits)) {
+                Err(error) => done(row.text, Err(error)),
+                Ok(()) if outputs.missing == 0 => done(row.text, finish(row.text, outputs)),
+                Ok(()) => {}
             }
         })?;
         Ok(ended)
@@ -318,48 +303,6 @@ impl Labeler {
         let text = std::slice::from_ref(text);
         let rows = prepared.rows(&self.encoder, text, |_, place| missing(place));
         rows.iter().map(BatchRow::tokens).sum::<usize>() as f64
-    }
-}
-
-/// Rows of a text computed so far.
-#[derive(Debug, Clone, Default)]
-struct Pending {
-    raw: Vec<Vec<f32>>,
-    found: usize,
-}
-
-/// Splits the output of a text's only row into one entry per label; for an embedding model, also returns the vector.
-fn split_row(
-    prepared: &PreparedLabels,
-    raw: &[f32],
-) -> Result<(Vec<Vec<f32>>, Option<TextVector>), TextError> {
-    match &prepared.labels {
-        Labels::Vectors(labels) => {
-            let vector = TextVector::quantize(raw);
-            let cosines = vector.cosines(labels).ok_or_else(|| {
-                TextError::Engine(EngineError::Shape(format!(
-                    "the vector of a text has {} numbers, but that of a label has another length",
-                    raw.len()
-                )))
-            })?;
-            Ok((
-                cosines.into_iter().map(|cosine| vec![cosine]).collect(),
-                Some(vector),
-            ))
-        }
-        Labels::Classes(classes) => Ok((
-            classes.iter().map(|class| vec![raw[*class]]).collect(),
-            None,
-        )),
-        Labels::Prompt(_) if raw.len() == prepared.owners.len() => {
-            Ok((raw.iter().map(|logit| vec![*logit]).collect(), None))
-        }
-        Labels::Prompt(_) => Err(TextError::Engine(EngineError::Shape(format!(
-            "the graph returned {} logits for {} labels",
-            raw.len(),
-            prepared.owners.len()
-        )))),
-        Labels::Hypotheses(_) => unreachable!("a text has a row for each hypothesis"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A label set prepared for one model: turns the rows of a text into scores.
 
-use super::{PairState, TextResult};
+use super::{PairState, TextError, TextResult};
 use crate::batch::BatchRow;
+use crate::engine::EngineError;
 use crate::text::{EncodedText, Encoder};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::score::Evidence;
@@ -38,6 +39,26 @@ pub(super) enum Labels {
     Classes(Vec<usize>),
     /// One label per entry of `owners`, read together with each text.
     Prompt(EncodedText),
+}
+
+/// The outputs of a text's rows, as far as they are computed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outputs {
+    /// The output for each entry of `owners`; empty if it is known, or not computed yet.
+    raw: Vec<Vec<f32>>,
+    /// Vector of the text, if an embedding model computed it.
+    vector: Option<TextVector>,
+    /// Number of wanted entries of `owners` that are not computed yet.
+    pub missing: usize,
+}
+
+impl Outputs {
+    pub(super) fn new(missing: usize) -> Self {
+        Self {
+            missing,
+            ..Self::default()
+        }
+    }
 }
 
 impl PreparedLabels {
@@ -159,17 +180,58 @@ impl PreparedLabels {
         }
     }
 
-    /// Builds the result of a text from its rows. For an embedding model, each row is a label's cosine.
+    /// Adds the output of a row to the outputs of its text. `label` is the label of the row, for a model that reads
+    /// pairs.
+    pub(super) fn add_row(
+        &self,
+        outputs: &mut Outputs,
+        label: usize,
+        row: &[f32],
+    ) -> Result<(), TextError> {
+        let mismatch = |detail| TextError::Engine(EngineError::Shape(detail));
+        let raw = match &self.labels {
+            Labels::Hypotheses(_) => {
+                // Rows arrive in any order, because batches are planned by length.
+                outputs.raw.resize(self.owners.len(), Vec::new());
+                outputs.raw[label] = row.to_vec();
+                outputs.missing -= 1;
+                return Ok(());
+            }
+            Labels::Vectors(labels) => {
+                let vector = outputs.vector.insert(TextVector::quantize(row));
+                vector.cosines(labels).ok_or_else(|| {
+                    mismatch(format!(
+                        "the vector of a text has {} numbers, but that of a label has another length",
+                        row.len()
+                    ))
+                })?
+            }
+            Labels::Classes(classes) => classes.iter().map(|class| row[*class]).collect(),
+            Labels::Prompt(_) if row.len() == self.owners.len() => row.to_vec(),
+            Labels::Prompt(_) => {
+                return Err(mismatch(format!(
+                    "the graph returned {} logits for {} labels",
+                    row.len(),
+                    self.owners.len()
+                )));
+            }
+        };
+        outputs.raw = raw.into_iter().map(|logit| vec![logit]).collect();
+        outputs.missing = 0;
+        Ok(())
+    }
+
+    /// Builds the result of a text from its outputs.
     pub(super) fn result(
         &self,
         pair_state: &dyn Fn(usize) -> PairState,
-        rows: Vec<Vec<f32>>,
-        vector: Option<TextVector>,
+        outputs: Outputs,
     ) -> TextResult {
+        let Outputs { raw, vector, .. } = outputs;
         let kind = &self.kind;
         let places = self.keys.len();
         let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
-        for (owner, row) in self.owners.iter().zip(rows) {
+        for (owner, row) in self.owners.iter().zip(raw) {
             of_place[*owner].push(row);
         }
         let logits: Vec<Option<PairLogits>> = (0..places)
