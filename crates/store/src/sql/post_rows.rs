@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::super::Page;
 use super::super::bulk::{Insert, Values};
 use super::at;
-use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Post, ReadyPost, SourceKind, Timestamp};
 
 /// The update of a stored post.
 ///
@@ -87,36 +87,13 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// The update of a post's sighting on the same day. Storing a page twice changes nothing: a run counts once, and runs
 /// are counted in order.
-const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UPDATE SET \
+pub(super) const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UPDATE SET \
      times_seen = sightings.times_seen + CASE WHEN excluded.run_id > sightings.run_id THEN 1 ELSE 0 END, \
      run_id = CASE WHEN excluded.run_id > sightings.run_id THEN excluded.run_id ELSE sightings.run_id END, \
      listing = excluded.listing, \
      best_rank = CASE WHEN excluded.best_rank < sightings.best_rank THEN excluded.best_rank \
        ELSE COALESCE(sightings.best_rank, excluded.best_rank) END, \
      reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
-
-/// Returns the statement that upserts the sightings of posts, each on a day; see [`ON_SEEN_AGAIN`].
-pub(super) fn sightings<'a>(rows: &[Row<'a>], days: &'a [String]) -> Insert<'a> {
-    let text = |get: fn(&Row<'a>) -> Option<&'a str>| Values::Text(rows.iter().map(get).collect());
-    let integer =
-        |get: fn(&Row<'_>) -> Option<i64>| Values::Integer(rows.iter().map(get).collect());
-    let days = days.iter().map(|day| Some(day.as_str())).collect();
-    Insert {
-        table: "sightings",
-        rows: rows.len(),
-        columns: vec![
-            ("fullname", text(|row| Some(row.post.fullname.as_str()))),
-            ("topic", text(|row| row.page.topic)),
-            ("day", Values::Text(days)),
-            ("times_seen", Values::all(1, rows.len())),
-            ("run_id", integer(|row| Some(row.page.run.0))),
-            ("listing", text(|row| row.page.listing.map(Listing::as_str))),
-            ("best_rank", integer(|row| row.post.rank.map(i64::from))),
-            ("reddit_score", integer(|row| row.post.score)),
-        ],
-        on_conflict: ON_SEEN_AGAIN,
-    }
-}
 
 /// Returns the statement that upserts posts; see [`ON_KNOWN_POST`].
 pub(super) fn insert_posts<'a>(rows: &[Row<'a>]) -> Insert<'a> {

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
-use super::super::bulk::{Insert, KeyMode};
+use super::super::bulk::{Insert, KeyMode, Values};
 use super::super::dialect::Dialect;
 use super::super::driver_error::{ConflictRetries, is_taken};
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
-use super::post_rows::{Row, insert_posts, names, sightings};
+use super::post_rows::{ON_SEEN_AGAIN, Row, insert_posts, names};
 use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
 use super::{ErrorContext, SqlStore, at, is_older};
-use topicmill_core::{Fullname, ReadyPost};
+use topicmill_core::{Fullname, Listing, ReadyPost};
 
 /// Posts to store, classified by comparison with the stored ones.
 #[derive(Default)]
@@ -313,9 +313,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Stores the sightings of a run; a page without a topic has none. Posts in `new` have no sightings yet.
-    async fn insert_sightings(
+    async fn insert_sightings<'r>(
         tx: &mut Transaction<'static, DB>,
-        round: &[Row<'_>],
+        round: &[Row<'r>],
         new: &HashSet<Fullname>,
     ) -> Result<()> {
         let seen = round.iter().filter(|row| row.page.topic.is_some());
@@ -325,7 +325,27 @@ impl<DB: Dialect> SqlStore<DB> {
         for (rows, keys) in [(first, KeyMode::New), (others, KeyMode::MayExist)] {
             let day = |row: &Row<'_>| at(row.page.now).format("%Y-%m-%d").to_string();
             let days: Vec<String> = rows.iter().map(day).collect();
-            DB::insert_rows(&mut *tx, sightings(&rows, &days), keys)
+            let text =
+                |get: fn(&Row<'r>) -> Option<&'r str>| Values::Text(rows.iter().map(get).collect());
+            let integer =
+                |get: fn(&Row<'_>) -> Option<i64>| Values::Integer(rows.iter().map(get).collect());
+            let days = days.iter().map(|day| Some(day.as_str())).collect();
+            let insert = Insert {
+                table: "sightings",
+                rows: rows.len(),
+                columns: vec![
+                    ("fullname", text(|row| Some(row.post.fullname.as_str()))),
+                    ("topic", text(|row| row.page.topic)),
+                    ("day", Values::Text(days)),
+                    ("times_seen", Values::all(1, rows.len())),
+                    ("run_id", integer(|row| Some(row.page.run.0))),
+                    ("listing", text(|row| row.page.listing.map(Listing::as_str))),
+                    ("best_rank", integer(|row| row.post.rank.map(i64::from))),
+                    ("reddit_score", integer(|row| row.post.score)),
+                ],
+                on_conflict: ON_SEEN_AGAIN,
+            };
+            DB::insert_rows(&mut *tx, insert, keys)
                 .await
                 .context("store sightings")?;
         }
