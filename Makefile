@@ -71,7 +71,7 @@ lint: rust ## Check format, lints, licences and banned dependencies
 
 .PHONY: model-tools
 model-tools: ## Install the dependencies of tools/ (.venv-tools)
-	scripts/venv .venv-tools tools/requirements.txt
+	scripts/venv .venv-tools requirements/model-tools.txt
 
 .PHONY: check-train
 check-train: model-tools ## Test making and training models, on tiny ones
@@ -84,13 +84,13 @@ train-sample: rust onnxruntime model-tools ## Train a model on the sample posts,
 
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/); on Linux for glibc 2.28
-	scripts/venv .venv-wheel python/requirements-build.txt
+	scripts/venv .venv-wheel requirements/wheel.txt
 	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
 	cargo clippy --locked --package topicmill-python -- -D warnings
-	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
+	@scripts/venv .venv-python requirements/python.txt --no-deps --require-hashes
 	@scripts/venv .venv-python requirements/openvino.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
@@ -98,7 +98,7 @@ check-python: rust ## Test the Python package: scores, tables, processes, types,
 
 .PHONY: check-clusters
 check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and Daft, and kill workers
-	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
+	@scripts/venv .venv-clusters requirements/clusters.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
 	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default tests/clusters

@@ -8,7 +8,7 @@
 # The next step still runs, unless there is no model. Environment variables:
 #   TOPICMILL        the program [target/release/topicmill]
 #   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, with its providers next to it
-#   PYTHON           a Python with the packages in tools/requirements.txt [python3]
+#   PYTHON           a Python with the packages in requirements/model-tools.txt [python3]
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
 #   SHAPE            shape of the random weights: bart-large, or a tiny one to try the script [bart-large]
 #   POSTS            number of posts in the timed steps [2000]

@@ -5,7 +5,7 @@
 
 FOLDER keeps the checkpoints and the model folders made of them. Speed does not depend on training. The package runs its
 own pipeline with the fastest of its batch sizes, and topicmill runs with the faster of two token budgets. All rungs of
-a shape alternate, and the shortest time of each counts. Needs what tools/requirements.txt lists, and the package
+a shape alternate, and the shortest time of each counts. Needs what requirements/model-tools.txt lists, and the package
 topicmill.
 """
 

@@ -4,7 +4,7 @@
     .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--out FOLDER]
 
 The highest rung is topicmill's `Labeler`; the other rungs are in rungs.py. The rungs alternate, so that other load
-affects them equally, and the shortest time of each is reported. Needs the packages in tools/requirements.txt and the
+affects them equally, and the shortest time of each is reported. Needs the packages in requirements/model-tools.txt and the
 topicmill package.
 """
 
