@@ -19,7 +19,7 @@ use serde::Deserialize;
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
-    OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
+    OnnxRuntimeSection, OpenVinoSection, RedditSection, RetentionSection, ServeSection, Settings,
 };
 use self::toml_text::nearest;
 

@@ -14,7 +14,7 @@ use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKin
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
 use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
-use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
+use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
 
 /// Number of posts per transaction in steps without requests to Reddit.
 const BATCH: u32 = 1_000;
@@ -67,14 +67,25 @@ pub struct PurgePlan {
     pub ids: Vec<(Fullname, PurgeReason)>,
     /// Names of authors whose posts are purged, as Reddit spells them.
     pub authors: Vec<String>,
-    /// Purges the text of posts that were first stored more than this number of hours ago.
-    pub retention_hours: Option<u32>,
+    /// Purges the text of old posts.
+    pub retention: Option<Retention>,
     /// Purges posts that Reddit no longer shows.
     pub check: Option<Check>,
     /// Leaves rewriting the file of a SQLite database to a later purge.
     pub leave_file: bool,
     /// Trusts the machine's clock, however long ago the last run was.
     pub trusts_clock: bool,
+}
+
+/// How long post text is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Hours since a post was first stored.
+    pub hours: u32,
+    /// True if the vectors of the texts are kept.
+    pub keep_vectors: bool,
+    /// True if it applies to posts from files and dumps.
+    pub imports: bool,
 }
 
 /// Limits for requests to Reddit.
@@ -151,11 +162,11 @@ async fn run_steps(
         let posts = posts_by(run, &plan.authors).await?;
         purge_requested(run, &posts, report).await?;
     }
-    if let Some(hours) = plan.retention_hours {
+    if let Some(retention) = plan.retention {
         if !plan.trusts_clock {
             check_clock(run).await?;
         }
-        purge_old_texts(run, hours, report).await?;
+        purge_old_texts(run, retention, report).await?;
     }
     let checked = match (plan.check, reddit) {
         (Some(check), Some(reddit)) => check_deleted(run, check, reddit, progress, report).await,
@@ -285,10 +296,9 @@ async fn posts_by(
 
 async fn purge_old_texts(
     run: &Run<'_>,
-    hours: u32,
+    retention: Retention,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let before = run.hours_ago(hours).await?;
     // The clocks of machines differ a little. A post that was stored more than a day in the future got its time from a
     // wrong clock. It counts as due, because otherwise it would not be due for a long time.
     let future = run
@@ -298,7 +308,13 @@ async fn purge_old_texts(
         .await?
         .as_datetime()
         + TimeDelta::days(1);
-    let odd = run.store.purging().count_texts_after(future.into()).await?;
+    let old = OldTexts {
+        before: run.hours_ago(retention.hours).await?,
+        after: future.into(),
+        imports: retention.imports,
+        keep_vectors: retention.keep_vectors,
+    };
+    let odd = run.store.purging().count_texts_after(old.after).await?;
     if odd > 0 {
         tracing::warn!(
             posts = odd,
@@ -306,13 +322,11 @@ async fn purge_old_texts(
         );
     }
     while !run.stop.is_cancelled() {
-        let store = run.store;
-        let taken = store
-            .purging()
-            .purge_texts(before, future.into(), BATCH, run.now())
-            .await?;
-        report.texts += taken;
-        if taken == 0 {
+        let taken = run.store.purging().purge_texts(&old, BATCH, run.now());
+        let taken = taken.await?;
+        report.texts += taken.posts;
+        report.texts_unlabelled += taken.unlabelled;
+        if taken.posts == 0 {
             break;
         }
     }

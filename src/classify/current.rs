@@ -3,6 +3,7 @@
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
 //! its labels alongside the current ones, and logs a warning at its start.
 
+use super::BacklogError;
 use topicmill_core::{CALIBRATED, short_hash};
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
@@ -12,8 +13,22 @@ pub enum MakeCurrent {
     /// Only if the database has no current ones; otherwise the run warns.
     #[default]
     IfNone,
-    /// Always, at the start of the run.
+    /// At the start of the run, unless labels would be lost.
     Always,
+    /// At the start of the run, even if labels are lost.
+    EvenIfLabelsAreLost,
+}
+
+/// Returns an error if labels would disappear from the views once a target is current: labels of posts whose text
+/// retention deleted, which cannot be labelled again.
+///
+/// # Errors
+/// Returns [`BacklogError::LabelsLost`], or an error of the store.
+pub async fn check_no_label_is_lost(store: &Store, target: Target) -> Result<(), BacklogError> {
+    match store.labels().count_lost_labels(target).await? {
+        0 => Ok(()),
+        posts => Err(BacklogError::LabelsLost(posts)),
+    }
 }
 
 /// Makes a target the current one if requested or if there is none; otherwise warns.
@@ -21,9 +36,13 @@ pub(super) async fn set_current(
     store: &Store,
     target: Target,
     asked: MakeCurrent,
-) -> Result<(), StoreError> {
+) -> Result<(), BacklogError> {
     match asked {
-        MakeCurrent::Always => store.labels().set_current(target).await,
+        MakeCurrent::Always => {
+            check_no_label_is_lost(store, target).await?;
+            Ok(store.labels().set_current(target).await?)
+        }
+        MakeCurrent::EvenIfLabelsAreLost => Ok(store.labels().set_current(target).await?),
         MakeCurrent::IfNone => {
             store.labels().set_first_current(target).await?;
             if let Some(not_current) = NotCurrent::find(store, target).await? {

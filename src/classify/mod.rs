@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::claim_sizes::ClaimSizes;
-pub use self::current::MakeCurrent;
+pub use self::current::{MakeCurrent, check_no_label_is_lost};
 use self::leases::LiveLeases;
 pub use self::measure::dry_run;
 use self::retry::Retry;
@@ -63,6 +63,12 @@ pub enum BacklogError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
+    /// Making the label set current would lose this number of labels.
+    #[error(
+        "the label set cannot become the current one: {0} labelled posts have no label of it and cannot get one, because \
+         retention deleted their text, so views, reports and exports would lose them; --yes makes it current nevertheless"
+    )]
+    LabelsLost(u64),
     /// A thread panicked or was cancelled.
     #[error("the scoring thread ended without a result: {0}")]
     Thread(String),
@@ -74,6 +80,7 @@ impl BacklogError {
         match self {
             Self::Store(error) => error.kind(),
             Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
+            Self::LabelsLost(_) => FailureKind::Usage,
             Self::Tokenize(_) | Self::Thread(_) => FailureKind::Model,
         }
     }

@@ -73,15 +73,18 @@ pub struct CurrentFlags {
     /// By default, this happens only if there is no current label set yet.
     #[arg(long)]
     make_current: bool,
+    /// With --make-current: also if posts whose text was deleted lose their label
+    #[arg(long, requires = "make_current")]
+    yes: bool,
 }
 
 impl CurrentFlags {
     /// Returns the condition for a run to change the current label set.
     pub fn make_current(&self) -> MakeCurrent {
-        if self.make_current {
-            MakeCurrent::Always
-        } else {
-            MakeCurrent::IfNone
+        match (self.make_current, self.yes) {
+            (false, _) => MakeCurrent::IfNone,
+            (true, false) => MakeCurrent::Always,
+            (true, true) => MakeCurrent::EvenIfLabelsAreLost,
         }
     }
 }
@@ -190,7 +193,7 @@ impl App {
         let Some(file) = flags
             .pipeline
             .as_deref()
-            .filter(|_| make_current == MakeCurrent::Always)
+            .filter(|_| make_current != MakeCurrent::IfNone)
         else {
             return;
         };

@@ -83,7 +83,7 @@ pub async fn fitted_or_given(
     };
     let current = match store.labels().label_set(target.label_set).await {
         // This run makes a different label set current, so the corrupt one does not matter.
-        Err(error @ StoreError::Corrupt { .. }) if make_current == MakeCurrent::Always => {
+        Err(error @ StoreError::Corrupt { .. }) if make_current != MakeCurrent::IfNone => {
             tracing::warn!(
                 "this run uses the labels of `{}` without a fit: {error}",
                 set.name

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::app::{App, RunFlags};
 use super::{CliError, Exit};
-use crate::purge::{Check, PurgePlan};
+use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
@@ -36,7 +36,7 @@ disk space for two more copies of the file, and blocks other writers until it is
 PostgreSQL server keeps the bytes of deleted rows until `topicmill db vacuum`, which locks each table while it is \
 rewritten. You must purge the server's write-ahead log, backups and replicas yourself.
 
---retention deletes title, body, url, permalink, author and flair of posts, and keeps labels and scores. A post's age \
+--retention deletes title, body, url, permalink and author of posts, and keeps labels, scores and answers. A post's age \
 is the time since it was first stored, by the server's clock with PostgreSQL, and by this machine's clock with SQLite. \
 This machine's clock is rejected if it is more than a day behind the last run or 30 days ahead of it, unless you add \
 --yes. A post that was stored at a time in the future counts as old. Collecting the post again does not restore its \
@@ -77,9 +77,9 @@ pub struct Purge {
     /// are stored without an author are not found.
     #[arg(help_heading = "What to purge", long, value_name = "NAME", value_parser = parse_author)]
     author: Vec<String>,
-    /// Delete post text stored longer than HOURS [default: `collect.retention_hours`]
+    /// Delete post text stored longer than HOURS [default: `retention.hours`]
     ///
-    /// Labels and scores are kept.
+    /// Labels, scores and answers are kept. Posts from files and dumps are exempt, unless `retention.imports` is set.
     #[arg(
         help_heading = "What to purge",
         long,
@@ -106,16 +106,15 @@ pub struct Purge {
 impl Purge {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let ids = self.ids.as_deref().map(read_ids).transpose()?;
-        let hours = app.settings().collect.retention_hours;
-        let retention = self.retention.map(|given| given.unwrap_or(hours));
-        if retention == Some(0) {
-            let why = "collect.retention_hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
+        let retention = self.retention.map(|hours| retention(app, hours));
+        if retention.is_some_and(|retention| retention.hours == 0) {
+            let why = "retention.hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
             return Err(CliError::Usage(why.to_owned()));
         }
         let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
             authors: self.author,
-            retention_hours: retention,
+            retention,
             check: self.check_deleted.then_some(Check {
                 max_requests: self.max_requests,
                 older_than_hours: self.older_than_hours,
@@ -141,6 +140,16 @@ impl Purge {
     }
 }
 
+/// Returns the retention in the settings, with a different number of hours if given.
+pub(super) fn retention(app: &App, hours: Option<u32>) -> Retention {
+    let settings = app.settings().retention;
+    Retention {
+        hours: hours.unwrap_or(settings.hours),
+        keep_vectors: settings.keep_vectors,
+        imports: settings.imports,
+    }
+}
+
 fn parse_author(name: &str) -> Result<String, &'static str> {
     match author_name(name) {
         "" => Err("it is empty: write a name such as `u/someone`"),
@@ -148,7 +157,7 @@ fn parse_author(name: &str) -> Result<String, &'static str> {
     }
 }
 
-fn log_result(report: &PurgeCounts) {
+pub(super) fn log_result(report: &PurgeCounts) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
         purged = report.purged,
@@ -165,6 +174,13 @@ fn log_result(report: &PurgeCounts) {
         left = some(report.left),
         "purging done"
     );
+    if report.texts_unlabelled > 0 {
+        tracing::warn!(
+            texts = report.texts_unlabelled,
+            "posts lost their text before they had a label of the current label set: run `classify` before retention, \
+             or set `retention.hours` higher"
+        );
+    }
 }
 
 /// Column names that mark a header line. Most of them would also be valid ids.

@@ -1,11 +1,13 @@
-//! `topicmill run`: collects posts, then labels the backlog.
+//! `topicmill run`: collects posts, labels the backlog, and deletes old post text if `retention.hours` is set.
 
 use clap::Args;
 
 use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::collect::{CollectFlags, Collector};
-use super::{CliError, Exit, backlog};
+use super::{CliError, Exit, backlog, purge};
 use crate::classify::Options;
+use crate::pipeline::Context;
+use crate::purge::PurgePlan;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -25,6 +27,21 @@ pub struct Run {
     current: CurrentFlags,
     #[command(flatten)]
     record: RunFlags,
+}
+
+/// Deletes old post text if `retention.hours` is set.
+async fn retain(app: &App, context: &Context) -> Result<(), CliError> {
+    let retention = purge::retention(app, None);
+    if retention.hours == 0 || app.stop.is_cancelled() {
+        return Ok(());
+    }
+    let plan = PurgePlan {
+        retention: Some(retention),
+        ..PurgePlan::default()
+    };
+    let (report, _) = context.purge(&plan, None, &|_| {}).await?;
+    context.log_summary(|| purge::log_result(&report));
+    Ok(())
 }
 
 impl Run {
@@ -48,7 +65,10 @@ impl Run {
                 make_current: self.current.make_current(),
                 ..app.backlog_options()
             };
-            let labelled = backlog::label(&context, engines, &set, &options).await?;
+            let labelled = backlog::label(&context, engines, &set, &options).await;
+            // After labelling, but also if it failed: a promise to delete text does not depend on a model.
+            retain(app, &context).await?;
+            let labelled = labelled?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

@@ -26,6 +26,7 @@ pub struct Settings {
     pub reddit: RedditSection,
     pub arctic_shift: ArcticShiftSection,
     pub collect: CollectSection,
+    pub retention: RetentionSection,
     pub onnxruntime: OnnxRuntimeSection,
     pub openvino: OpenVinoSection,
     pub classify: ClassifySection,
@@ -77,7 +78,14 @@ pub struct CollectSection {
     pub overlap_secs: u64,
     pub page_cap: u32,
     pub store_author: bool,
-    pub retention_hours: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionSection {
+    pub hours: u32,
+    pub keep_vectors: bool,
+    pub imports: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

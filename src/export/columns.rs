@@ -42,7 +42,7 @@ impl DatasetColumn {
 const VECTOR: &str = "vector";
 
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 26] = [
+const FIXED: [(&str, ColumnKind, &str); 27] = [
     ("fullname", Text, "Reddit's name for the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
@@ -50,6 +50,11 @@ const FIXED: [(&str, ColumnKind, &str); 26] = [
     ("selftext", Text, "its body; empty for links"),
     ("url", Text, "what a link post points to"),
     ("permalink", Text, "its path on Reddit"),
+    (
+        "text_purged",
+        Boolean,
+        "true if the retention time has passed: title, body and links are then empty",
+    ),
     ("created_at", Time, "when it was posted"),
     (
         "reddit_score",
@@ -130,6 +135,7 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         "gold_by" => {
             format!("(SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator) {FROM_GOLD})")
         }
+        "text_purged" => "p.text_purged_at IS NOT NULL".to_owned(),
         "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
         "model" => scalar("name", "models", model),
         "number_format" => scalar("number_format", "models", model),
@@ -226,7 +232,7 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
                 AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
            LEFT JOIN packed_scores k ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id \
                 AND k.fullname = c.fullname \
-          WHERE p.has_text",
+          WHERE (p.has_text OR c.fullname IS NOT NULL)",
         columns = columns.join(", "),
     );
     let mut and = |condition: &str| {

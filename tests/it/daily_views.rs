@@ -7,7 +7,7 @@ use topicmill_core::PurgeReason;
 use topicmill_store::{Checked, DropTarget, Target};
 
 use crate::store::{Fixture, fixture, labels, of_file, post, save};
-use crate::support::builders::at;
+use crate::support::builders::{at, old_texts};
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 
@@ -117,7 +117,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
 
         f.store
             .purging()
-            .purge_texts(at(1), at(90_000), 3, at(7))
+            .purge_texts(&old_texts(at(1), at(90_000)), 3, at(7))
             .await
             .unwrap();
         assert_eq!(labelled(&f, "after retention").await, 6);

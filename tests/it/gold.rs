@@ -280,8 +280,8 @@ async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
         );
         let ran = scene.ok("labels evaluate --gold db --format json");
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(found["left_out"]["without_text"], 1);
-        assert_eq!(found["posts"], 1);
+        assert_eq!(found["left_out"]["without_text"], 0);
+        assert_eq!(found["posts"], 2);
         ran.expect_stderr("edited since");
         // An import of the purged post's answer finds no post.
         assert_eq!(scene.import(csv, "").code, 2);

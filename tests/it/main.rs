@@ -48,6 +48,7 @@ mod quota;
 mod readme;
 mod replay;
 mod report;
+mod retention;
 mod review;
 mod schedule;
 mod schema;

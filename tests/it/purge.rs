@@ -189,7 +189,7 @@ impl Scene {
     /// Removes text older than 48 hours.
     pub async fn retain(&self) -> Report {
         self.purge(&PurgePlan {
-            retention_hours: Some(48),
+            retention: Some(builders::RETENTION),
             ..PurgePlan::default()
         })
         .await
@@ -470,9 +470,9 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         assert_eq!(scene.retain().await.texts, 3);
         assert_eq!(scene.retain().await.texts, 0);
         let expected = [
-            "t3_a   null null null null climate",
-            "t3_b   null null null null climate",
-            "t3_unlabelled   null null null null null",
+            "t3_a   null null null Discussion climate",
+            "t3_b   null null null Discussion climate",
+            "t3_unlabelled   null null null Discussion null",
             "t3_young Title-young Body of Title-young null /r/climate/comments/young/Title-young/ \
              someone Discussion null",
         ];

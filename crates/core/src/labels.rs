@@ -235,6 +235,17 @@ impl LabelSet {
             && uncalibrated(self).hash() == uncalibrated(original).hash()
     }
 
+    /// Returns true if `other` turns the same model output into the same logits: only the name, the threshold and the
+    /// temperature may differ.
+    pub fn has_same_logits(&self, other: &Self) -> bool {
+        let logits = |set: &Self| Self {
+            threshold: 0.0,
+            temperature: 1.0,
+            ..set.clone()
+        };
+        logits(self).hash() == logits(other).hash()
+    }
+
     /// Returns the hypothesis of a label: the template with the label inserted.
     pub fn hypothesis(&self, label: &Label) -> String {
         // Replace only once, because a label may contain `{}`.

@@ -114,15 +114,7 @@ pub fn evidence_with_background(
     logits: &[PairLogits],
     prior: Option<f64>,
 ) -> Evidence {
-    let function = match (kind, mode) {
-        (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
-        (ModelKind::Classifier(_) | ModelKind::Gliclass(_), Mode::Single) => HeadFunction::Softmax,
-        (_, Mode::Multi) => HeadFunction::Sigmoid,
-        // A single label gets a sigmoid, as in the pipeline, because a softmax of one number is always 1; a background
-        // counts as a second label. `LabelerError::Raw` rules out mode raw here.
-        (_, Mode::Single | Mode::Raw) if logits.len() == 1 => HeadFunction::Sigmoid,
-        (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
-    };
+    let function = function_of(kind, mode, logits.len());
     let each_by_itself = function == HeadFunction::Sigmoid;
     let of = |pair: &PairLogits| {
         let first = f64::from(pair.entailment);
@@ -146,6 +138,19 @@ pub fn evidence_with_background(
         logits,
         other,
         function,
+    }
+}
+
+/// Returns the function that turns `count` logits into scores.
+fn function_of(kind: &ModelKind, mode: Mode, count: usize) -> HeadFunction {
+    match (kind, mode) {
+        (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
+        (ModelKind::Classifier(_) | ModelKind::Gliclass(_), Mode::Single) => HeadFunction::Softmax,
+        (_, Mode::Multi) => HeadFunction::Sigmoid,
+        // A single label gets a sigmoid, as in the pipeline, because a softmax of one number is always 1; a background
+        // counts as a second label. `LabelerError::Raw` rules out mode raw here.
+        (_, Mode::Single | Mode::Raw) if count == 1 => HeadFunction::Sigmoid,
+        (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
     }
 }
 
@@ -214,6 +219,39 @@ fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Evidence {
+    /// Recovers evidence from the stored scores of the labels, at the temperature that they were computed with. The
+    /// logits of a softmax are recovered up to a constant, which has no effect.
+    ///
+    /// Returns `None` in mode raw, and for sigmoids with a background, whose score is not stored.
+    pub fn of_scores(
+        kind: &ModelKind,
+        mode: Mode,
+        scores: &[f64],
+        has_background: bool,
+        temperature: f64,
+    ) -> Option<Self> {
+        // The smallest positive number stands for a score that was rounded to 0.
+        let ln = |score: f64| temperature * score.max(f64::MIN_POSITIVE).ln();
+        let function = function_of(kind, mode, scores.len() + usize::from(has_background));
+        let (logits, other) = match function {
+            HeadFunction::Softmax => {
+                let rest = (1.0 - scores.iter().sum::<f64>()).max(f64::EPSILON);
+                let other = has_background.then(|| ln(rest));
+                (scores.iter().copied().map(ln).collect(), other)
+            }
+            HeadFunction::Sigmoid if !has_background => {
+                let logit = |score: &f64| ln(*score) - ln((1.0 - score).max(f64::EPSILON));
+                (scores.iter().map(logit).collect(), None)
+            }
+            HeadFunction::Sigmoid | HeadFunction::None => return None,
+        };
+        Some(Self {
+            logits,
+            other,
+            function,
+        })
+    }
+
     /// Applies a fit; see [`Fitted::apply`]. `labels` are the indices of the labels with a logit.
     pub fn fitted(
         &self,

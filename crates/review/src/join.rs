@@ -51,7 +51,7 @@ pub struct LeftOut {
     pub purged: u64,
     /// Fullnames of the first few posts in `unknown`.
     pub examples: Vec<String>,
-    /// Stored posts with purged text.
+    /// Stored posts without text or label: the text is only a placeholder, or was purged before it was labelled.
     pub without_text: usize,
     /// Posts that were edited after their prediction.
     pub edited: usize,
@@ -80,7 +80,7 @@ impl JoinedGold {
         if self.posts.is_empty() {
             return Err(GoldError::Unusable(format!(
                 "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have \
-                 no text, {} were edited after they were labelled, {} have no label of this model and label set; check \
+                 neither text nor label, {} were edited after they were labelled, {} have no label of this model and label set; check \
                  the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`",
                 gold.len(),
                 out.unknown,
@@ -268,7 +268,7 @@ async fn label_states(
 ) -> Result<HashMap<Fullname, PostLabel>, StoreError> {
     let mut posts = store.labels().label_states(labelling.stored, names).await?;
     for post in &mut posts {
-        if let LabelState::Unlabelled | LabelState::Outdated = post.state
+        if !matches!(post.state, LabelState::Labelled(_))
             && let Some(made) = labelling.computed.get(&post.fullname)
         {
             post.state = LabelState::Labelled(made.clone());

@@ -10,7 +10,7 @@ use topicmill_core::score::Evidence;
 use topicmill_core::{
     Fullname, LabelSet, LabelVector, ModelKind, PairLogits, Scores, TextHash, TextVector, score,
 };
-use topicmill_store::{Prediction, Store, StoreError};
+use topicmill_store::{Prediction, Store, StoreError, Target};
 
 /// The stored model output for a text under a label set.
 #[derive(Debug, Clone)]
@@ -30,6 +30,9 @@ pub struct Rescorer<'a> {
     vectors: Option<Vec<LabelVector>>,
     /// Keys of the hypotheses; `None` if one of them is not stored.
     hypotheses: Option<Vec<i64>>,
+    /// Stored label sets with the same logits, whose scores serve for texts without other output: retention deletes
+    /// vectors but not scores. Each with its temperature.
+    alike: Vec<(Target, f64)>,
 }
 
 impl<'a> Rescorer<'a> {
@@ -48,12 +51,23 @@ impl<'a> Rescorer<'a> {
             .labels()
             .find_hypotheses(&hypothesis::keys(kind, set))
             .await?;
+        let mut alike = Vec::new();
+        for row in store.labels().label_sets().await? {
+            // A damaged label set is reported where it is used.
+            if let Ok(other) = store.labels().label_set(row.id).await
+                && other.has_same_logits(set)
+            {
+                let label_set = row.id;
+                alike.push((Target { model, label_set }, other.temperature));
+            }
+        }
         Ok(Self {
             kind,
             model,
             set,
             vectors,
             hypotheses: hypotheses.into_iter().collect(),
+            alike,
         })
     }
 
@@ -78,8 +92,37 @@ impl<'a> Rescorer<'a> {
             };
             Some((text, evidence))
         };
-        let found = self.zero_shot(store, texts).await?.into_iter();
-        Ok(found.filter_map(corrected).collect())
+        let mut found = self.zero_shot(store, texts.clone()).await?;
+        if self.set.fitted.is_none() {
+            return Ok(found.drain().filter_map(corrected).collect());
+        }
+        let mut found: HashMap<TextHash, Evidence> = found.drain().filter_map(corrected).collect();
+        let missing = texts.into_iter().filter(|text| !found.contains_key(text));
+        let missing = missing.collect();
+        found.extend(self.evidence_of_scores(store, missing).await?);
+        Ok(found)
+    }
+
+    /// Returns the evidence that the stored scores of texts contain, with the fit applied if there is one.
+    async fn evidence_of_scores(
+        &self,
+        store: &Store,
+        mut texts: Vec<TextHash>,
+    ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
+        let mut found = HashMap::new();
+        let has_background = self.set.prior_for(self.kind).is_some();
+        for (target, temperature) in &self.alike {
+            let scores = store.computed().text_scores(*target, &texts).await?;
+            for (text, scores) in texts.iter().zip(scores) {
+                let of_scores = |scores: Vec<f64>| {
+                    let mode = self.set.mode;
+                    Evidence::of_scores(self.kind, mode, &scores, has_background, *temperature)
+                };
+                found.extend(scores.and_then(of_scores).map(|evidence| (*text, evidence)));
+            }
+            texts.retain(|text| !found.contains_key(text));
+        }
+        Ok(found)
     }
 
     /// Returns each text's zero-shot logits and vector if all logits are stored or can be computed. No fit is applied.
@@ -104,12 +147,18 @@ impl<'a> Rescorer<'a> {
         // A text without a stored vector may still have stored logits of pairs.
         if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
             let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
-            let whole = texts.into_iter().zip(logits);
+            let whole = texts.iter().zip(logits);
             found.extend(whole.filter_map(|(text, logits)| {
                 let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
-                Some((text, logits?))
+                Some((*text, logits?))
             }));
+            texts.retain(|text| !found.contains_key(text));
         }
+        let of_scores = match &self.set.fitted {
+            None => self.evidence_of_scores(store, texts).await?,
+            // These scores include the fit.
+            Some(_) => HashMap::new(),
+        };
         let (texts, logits): (Vec<TextHash>, Vec<_>) = found.into_iter().unzip();
         let vectors = match self.kind {
             ModelKind::Embedding(_) => store.computed().text_vectors(self.model, &texts).await?,
@@ -121,7 +170,11 @@ impl<'a> Rescorer<'a> {
             vector,
         };
         let known = logits.into_iter().zip(vectors).map(known);
-        Ok(texts.into_iter().zip(known).collect())
+        let of_scores = of_scores.into_iter().map(|(text, evidence)| {
+            let vector = None;
+            (text, TextEvidence { evidence, vector })
+        });
+        Ok(texts.into_iter().zip(known).chain(of_scores).collect())
     }
 
     /// Returns the predictions of texts whose model output is stored, by text hash.

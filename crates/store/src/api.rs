@@ -18,11 +18,11 @@ use super::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
     CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
     GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
-    LastRun, Lease, ModelRow, NewestPost, Page, PostLabel, PostScores, Purged, RecentLabelCount,
-    ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow,
-    RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
-    ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, Table, Target,
-    UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
+    LastRun, Lease, ModelRow, NewestPost, OldTexts, Page, PostLabel, PostScores, Purged,
+    PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost,
+    Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant,
+    ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText,
+    Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -243,9 +243,8 @@ facade! {
     fn posts_by_author(&self, names: &[String]) -> Vec<Fullname>;
     /// Counts the posts without a stored author.
     fn count_without_author(&self) -> u64;
-    /// Deletes the text, link, author and flair of up to `limit` posts and of their crossposts. Selects posts that were
-    /// stored before `before` or, because of a wrong clock, after `after`. Returns the number of posts.
-    fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;
+    /// Deletes the text, links and author of up to `limit` old posts and of their crossposts.
+    fn purge_texts(&self, old: &OldTexts, limit: u32, now: Timestamp) -> PurgedTexts;
     /// Counts the posts with text that were stored after a time.
     fn count_texts_after(&self, time: Timestamp) -> u64;
     /// Returns the time of the database's clock, or `now` if the database has none.
@@ -312,6 +311,9 @@ facade! {
     fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
+    /// Counts the posts whose label would disappear from the views if a target became the current one, because retention
+    /// deleted their text and they have no label under that target.
+    fn count_lost_labels(&self, target: Target) -> u64;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
     /// Makes a target the current one if there is none yet. Of several concurrent calls, one takes effect.
@@ -367,6 +369,8 @@ facade! {
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Returns a model's stored vectors of texts, in order.
     fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
+    /// Returns the stored scores of texts under a target: for each text, one score per label, in order.
+    fn text_scores(&self, target: Target, texts: &[TextHash]) -> Vec<Option<Vec<f64>>>;
     /// Returns true if any text vector of a model is stored.
     fn has_vectors(&self, model: i64) -> bool;
     /// Returns the stored vectors of labels, by their keys in `hypotheses`, in order.

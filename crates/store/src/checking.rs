@@ -105,8 +105,8 @@ const COUNTS: [Count; 10] = [
     Count {
         check: "vectors without a text",
         sql: "SELECT COUNT(*) FROM text_vectors WHERE text_hash IN ( \
-               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts WHERE text_purged_at IS NULL)",
-        meaning: "vectors are stored for texts that no post has, or that retention deleted",
+               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts)",
+        meaning: "vectors are stored for texts that no post has",
         remedy: "delete these rows from `text_vectors`, because a vector reveals what a text was about",
     },
     Count {

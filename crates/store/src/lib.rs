@@ -57,9 +57,9 @@ pub use self::report::{
 };
 pub use self::rows::{
     BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter, Due,
-    ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, Page,
-    Purged, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun, UnlabelledText,
-    WorkEstimate, Written,
+    ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, OldTexts,
+    Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun,
+    UnlabelledText, WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,

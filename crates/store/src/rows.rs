@@ -315,6 +315,19 @@ pub struct LabellingState {
     pub label_set_hash: Option<String>,
 }
 
+/// The posts whose text retention deletes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldTexts {
+    /// Posts stored before this time.
+    pub before: Timestamp,
+    /// Posts stored after this time, because a clock was wrong.
+    pub after: Timestamp,
+    /// True if posts from files and dumps are included.
+    pub imports: bool,
+    /// True if the vectors of the texts are kept.
+    pub keep_vectors: bool,
+}
+
 /// The posts that are due for a check with Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
@@ -346,6 +359,15 @@ pub struct Purged {
     pub crossposts: u64,
     /// Gold labels of all these posts.
     pub gold: u64,
+}
+
+/// The texts that a step of retention deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PurgedTexts {
+    /// Posts whose text was deleted.
+    pub posts: u64,
+    /// Posts among these without a current label, which they can no longer get.
+    pub unlabelled: u64,
 }
 
 /// A description of the database.

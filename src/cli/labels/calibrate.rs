@@ -10,8 +10,8 @@ use super::super::app::PipelineFlags;
 use super::super::{App, CliError, Exit, OutputFormat};
 use super::figures::quality_table;
 use super::{
-    NamedSet, Printout, Rescoring, WhichModel, find_stored_model, settings_json, short_hash,
-    write_file,
+    NamedSet, NeededOutput, Printout, Rescoring, WhichModel, find_stored_model, settings_json,
+    short_hash, write_file,
 };
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
@@ -230,7 +230,9 @@ impl Calibrate {
         let gold = GoldLabels::read(store, &self.gold, &[set]).await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
         let gold = gold.resolve(&[set], self.others_out_of_scope)?;
-        let texts = rescoring.gold_texts(gold, None, MIN_ROWS).await?;
+        let texts = rescoring
+            .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
+            .await?;
         if texts.len() < GOOD_ROWS {
             tracing::warn!(
                 rows = texts.len(),

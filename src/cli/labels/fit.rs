@@ -6,7 +6,10 @@ use serde_json::json;
 use super::super::app::{ModelFlags, run_blocking};
 use super::super::{App, CliError, Exit, OutputFormat, backlog};
 use super::figures::quality_table;
-use super::{NamedSet, Printout, Rescoring, WhichModel, find_stored_model, short_hash};
+use super::{
+    NamedSet, NeededOutput, Printout, Rescoring, WhichModel, find_stored_model, short_hash,
+};
+use crate::classify::check_no_label_is_lost;
 use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
@@ -35,6 +38,9 @@ pub struct FitLabels {
     /// Label all stored posts with the fitted label set and make it the current one
     #[arg(long)]
     make_current: bool,
+    /// With --make-current: also if posts whose text was deleted lose their label
+    #[arg(long, requires = "make_current")]
+    yes: bool,
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
@@ -86,6 +92,7 @@ impl Default for FitLabels {
             gold: "db".to_owned(),
             label_set: "current".to_owned(),
             make_current: true,
+            yes: false,
             target_precision: None,
             target_recall: None,
             others_out_of_scope: false,
@@ -139,7 +146,9 @@ impl FitLabels {
             model,
             set: &base,
         };
-        let texts = rescoring.gold_texts(gold, random.as_ref(), 1).await?;
+        let texts = rescoring
+            .gold_texts(gold, random.as_ref(), 1, NeededOutput::Vectors)
+            .await?;
         let now = app.clock.now();
         let provenance = Provenance {
             by: people.into_iter().collect(),
@@ -231,6 +240,9 @@ impl FitLabels {
             model: *model,
             label_set,
         };
+        if !self.yes {
+            check_no_label_is_lost(&context.store, target).await?;
+        }
         // Open the model before the label set becomes current: a failure later would leave it current without labels.
         let (of_thread, flags) = (app.clone(), self.model.clone());
         let engines = run_blocking(move || of_thread.engines(&flags)).await?;

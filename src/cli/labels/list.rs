@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
-use topicmill_core::LabelSet;
-use topicmill_core::Mode;
+use crate::classify::check_no_label_is_lost;
+use topicmill_core::{LabelSet, Mode};
 use topicmill_store::{Access, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]
@@ -36,6 +36,9 @@ pub struct Use {
     /// With a pipeline file, use MODE: single or multi
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
+    /// Make it current even if posts whose text was deleted lose their label
+    #[arg(long)]
+    yes: bool,
 }
 
 const COLUMNS: [&str; 8] = [
@@ -139,6 +142,9 @@ impl Use {
         // Zero if every labelled post has been edited since.
         if cost.labelled == 0 {
             return Err(none());
+        }
+        if !self.yes {
+            check_no_label_is_lost(&store, target).await?;
         }
         store.labels().set_current(target).await?;
         tracing::info!(

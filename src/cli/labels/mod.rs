@@ -356,6 +356,15 @@ struct Rescoring<'s, 'a> {
     set: &'a LabelSet,
 }
 
+/// The output of an embedding model that gold posts must have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NeededOutput {
+    /// Scores or vectors.
+    Any,
+    /// Vectors, which retention deletes unless `retention.keep_vectors` is set.
+    Vectors,
+}
+
 impl<'a> Rescoring<'_, 'a> {
     /// Returns the stored logits and vectors of the model; `None` if it is not stored.
     async fn known(&self) -> Result<Option<Rescorer<'a>>, CliError> {
@@ -401,10 +410,16 @@ impl<'a> Rescoring<'_, 'a> {
         gold: ResolvedGold,
         random: Option<&BTreeSet<Fullname>>,
         fewest: usize,
+        needs: NeededOutput,
     ) -> Result<Vec<GoldText>, CliError> {
         let all = gold.posts.len();
         let known = self.known().await?;
-        let found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
+        let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
+        if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
+            let all = found.texts.len();
+            found.texts.retain(|text| text.known.vector.is_some());
+            found.unscored += all - found.texts.len();
+        }
         let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
         if left < fewest {
             let current = self
@@ -425,7 +440,7 @@ impl<'a> Rescoring<'_, 'a> {
                     row.name
                 ),
                 None => "run `topicmill classify` with this model and label set first, which cannot label posts whose \
-                         text retention deleted"
+                         text retention deleted; to learn from such posts, `retention.keep_vectors` must be set before"
                     .to_owned(),
             };
             let usable = match left {

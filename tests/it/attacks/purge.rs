@@ -376,7 +376,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         scene.save(SourceKind::Import, &stored).await;
         let plan = PurgePlan {
             ids: vec![crate::purge::to_purge(named.fullname.as_str())],
-            retention_hours: Some(48),
+            retention: Some(builders::RETENTION),
             ..PurgePlan::default()
         };
         assert_eq!(scene.purge(&plan).await.texts, 1);

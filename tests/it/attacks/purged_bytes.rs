@@ -262,7 +262,7 @@ async fn happen(
         Event::Wait(hours) => scene.clock.advance(Duration::from_hours(hours.into())),
         Event::Retention => {
             let plan = PurgePlan {
-                retention_hours: Some(48),
+                retention: Some(builders::RETENTION),
                 ..PurgePlan::default()
             };
             scene.purge(&plan).await;

@@ -243,7 +243,7 @@ impl Scene {
                 self.step(store, "purge_texts").await;
                 store
                     .purging()
-                    .purge_texts(at(2021), at(90_000), 1_000, at(2026))
+                    .purge_texts(&builders::old_texts(at(2021), at(90_000)), 1_000, at(2026))
                     .await
                     .map(drop)
             }

@@ -37,7 +37,7 @@ fn the_purge_command_purges_and_records_its_run() {
             2,
             "--check-deleted",
         ),
-        ("purge --retention".into(), 2, "retention_hours"),
+        ("purge --retention".into(), 2, "retention.hours"),
         ("purge --ids missing.txt".into(), 2, "missing.txt"),
         (format!("purge --ids {bad}"), 2, "line 2"),
         (format!("purge --ids {odd}"), 2, "line 1"),

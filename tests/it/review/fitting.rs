@@ -116,9 +116,10 @@ async fn fit_now_keeps_the_target_of_the_last_fit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_fit_reports_why_and_changes_nothing() {
     let database = sqlite();
-    // The model's logits are deleted, so a fit has nothing to learn from.
+    // The model's logits and scores are deleted, so a fit has nothing to learn from.
     let scene = Scene::new(&database, 40).await;
     database.run("DELETE FROM pair_logits").await;
+    database.run("DELETE FROM packed_scores").await;
     let served = Served::review(&scene, &[]);
     let page = answer_posts(&served, 25);
     let token = field(&page, "token");

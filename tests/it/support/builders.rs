@@ -1,13 +1,31 @@
 //! Default posts, label sets, models and labels for tests.
 
 use serde_json::json;
+use topicmill::purge::Retention;
 use topicmill_core::{
     AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Scores, SourceKind, TextHash, Timestamp,
 };
 use topicmill_store::{
-    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, Page, RunId, Store,
-    Target,
+    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, OldTexts, Page, RunId,
+    Store, Target,
 };
+
+/// Retention of 48 hours, for posts from any source.
+pub const RETENTION: Retention = Retention {
+    hours: 48,
+    keep_vectors: false,
+    imports: true,
+};
+
+/// Returns the texts stored outside this time range.
+pub fn old_texts(before: Timestamp, after: Timestamp) -> OldTexts {
+    OldTexts {
+        before,
+        after,
+        imports: true,
+        keep_vectors: false,
+    }
+}
 
 pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()

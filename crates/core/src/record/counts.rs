@@ -232,6 +232,8 @@ pub struct PurgeCounts {
     pub gold: u64,
     /// Posts whose text was removed by retention.
     pub texts: u64,
+    /// Posts among these without a current label, which they can no longer get.
+    pub texts_unlabelled: u64,
     /// Posts whose state is unclear from Reddit's response. The next run checks them first.
     pub unclear: u64,
     /// Requests to Reddit.

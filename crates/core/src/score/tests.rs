@@ -243,3 +243,23 @@ fn the_loss_is_the_negative_log_likelihood_of_the_right_labels() {
     let expected = -(1.0 - scores[0]).ln() - (1.0 - scores[1]).ln();
     close(&[multi.loss(2.0, &[]).unwrap()], &[expected]);
 }
+
+#[test]
+fn evidence_is_recovered_from_scores() {
+    let logits = pairs(&[(3.0, -1.0), (0.5, 2.0), (-40.0, 1.0), (1.0, 0.0)]);
+    for (mode, prior) in [
+        (Mode::Single, None),
+        (Mode::Single, Some(0.7)),
+        (Mode::Multi, None),
+    ] {
+        let evidence = evidence_with_background(&NLI, mode, &logits, prior);
+        let stored = evidence.scores(1.5, 0.0).scores;
+        let recovered = Evidence::of_scores(&NLI, mode, &stored, prior.is_some(), 1.5).unwrap();
+        for temperature in [0.5, 1.5, 4.0] {
+            let [found, expected] = [&recovered, &evidence].map(|one| one.scores(temperature, 0.3));
+            close(&found.scores, &expected.scores);
+            assert_eq!((found.best, found.other), (expected.best, expected.other));
+        }
+    }
+    assert!(Evidence::of_scores(&NLI, Mode::Multi, &[0.5], true, 1.0).is_none());
+}

@@ -120,6 +120,23 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(ids)
     }
 
+    pub async fn count_lost_labels(&self, target: Target) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM current_target t \
+               JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
+               JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+              WHERE p.text_purged_at IS NOT NULL AND NOT EXISTS ( \
+                    SELECT 1 FROM classifications n WHERE n.model_id = $1 AND n.label_set_id = $2 \
+                       AND n.fullname = p.fullname AND n.text_hash = p.text_hash)",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .context("count labels of posts without text")
+    }
+
     pub async fn set_current(&self, target: Target) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \

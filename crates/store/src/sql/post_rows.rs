@@ -40,7 +40,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      reddit_score_is_placeholder = CASE WHEN excluded.reddit_score IS NULL THEN posts.reddit_score_is_placeholder \
        ELSE excluded.reddit_score_is_placeholder \
          AND (posts.reddit_score_is_placeholder OR posts.reddit_score IS NULL) END, \
-     flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
+     flair = COALESCE(excluded.flair, posts.flair), \
      over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
      text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
        ELSE posts.text_hash END, \

@@ -1,13 +1,15 @@
 //! Reads stored labels and texts by post, for comparison with gold labels.
 
+use std::collections::HashMap;
+
 use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{LabelState, PostLabel, Prediction};
 use super::super::{Result, StoredText, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::Fullname;
 use topicmill_core::reddit::is_placeholder;
+use topicmill_core::{Fullname, TextHash};
 
 /// A key that matches no row.
 const NO_ROW: i64 = -1;
@@ -27,10 +29,11 @@ impl<DB: Dialect> SqlStore<DB> {
         let decode = |row: &DB::Row| -> Result<PostLabel, sqlx::Error> {
             let label: Option<String> = row.try_get(3)?;
             let state = match label {
-                // First, because retention keeps the label, but a label without its text cannot be judged.
                 _ if row.try_get(2)? => LabelState::WithoutText,
+                None if row.try_get(7)? => LabelState::WithoutText,
                 None => LabelState::Unlabelled,
                 Some(_) if !row.try_get::<bool, _>(6)? => LabelState::Outdated,
+                // Retention keeps the label and the hash of its text, so the label can still be judged.
                 Some(label) => LabelState::Labelled(Prediction {
                     label,
                     score: row.try_get(4)?,
@@ -46,8 +49,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.title, NOT p.has_text, c.label, c.score, c.abstained, \
-                        c.text_hash = p.text_hash \
+                "SELECT p.fullname, p.title, NOT p.has_text AND p.text_purged_at IS NULL, c.label, c.score, c.abstained, \
+                        c.text_hash = p.text_hash, p.text_purged_at IS NOT NULL \
                    FROM posts p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
             );
             select
@@ -87,6 +90,39 @@ impl<DB: Dialect> SqlStore<DB> {
                     },
                     fullname,
                 });
+            }
+        }
+        Ok(found)
+    }
+
+    pub async fn text_scores(
+        &self,
+        target: Target,
+        texts: &[TextHash],
+    ) -> Result<Vec<Option<Vec<f64>>>> {
+        const WHAT: &str = "read the scores of texts";
+        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
+        let mut found = vec![None; texts.len()];
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            // The condition on all hashes is that of the index.
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT c.text_hash, CAST(k.scores AS TEXT) FROM classifications c JOIN packed_scores k \
+                     ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id AND k.fullname = c.fullname \
+                  WHERE c.text_hash >= '' AND c.model_id = ",
+            );
+            select
+                .push_bind(target.model)
+                .push(" AND c.label_set_id = ");
+            select
+                .push_bind(target.label_set)
+                .push(" AND c.text_hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+                let scores: String = row.try_get(1).context(WHAT)?;
+                // PostgreSQL writes an array in braces.
+                let scores = scores.replace('{', "[").replace('}', "]");
+                found[index[hash.as_slice()]] = serde_json::from_str(&scores).ok();
             }
         }
         Ok(found)

@@ -187,7 +187,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 late.push(name.as_str());
             }
         }
-        Self::delete_texts(tx, &late, now).await
+        Self::delete_texts(tx, &late, false, now).await
     }
 
     /// Deletes crossposts of purged posts and writes tombstones for the ones that were stored. Returns how many.

@@ -2,22 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{QueryBuilder, Transaction};
+use sqlx::{QueryBuilder, Row, Transaction};
 
-use super::super::Result;
 use super::super::dialect::Dialect;
+use super::super::{OldTexts, PurgedTexts, Result};
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn purge_texts(
         &self,
-        before: Timestamp,
-        after: Timestamp,
+        old: &OldTexts,
         limit: u32,
         now: Timestamp,
-    ) -> Result<u64> {
-        retry_on_conflict!(self.try_purge_texts(before, after, limit, now))
+    ) -> Result<PurgedTexts> {
+        retry_on_conflict!(self.try_purge_texts(old, limit, now))
     }
 
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
@@ -33,21 +32,21 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn try_purge_texts(
         &self,
-        before: Timestamp,
-        after: Timestamp,
+        texts: &OldTexts,
         limit: u32,
         now: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<PurgedTexts> {
         const WHAT: &str = "purge old post text";
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
         let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
             "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND (collected_at < $1 OR collected_at > $3) \
-              ORDER BY collected_at LIMIT $2",
+                AND (source <> 'import' OR $4) ORDER BY collected_at LIMIT $2",
         )
-        .bind(before)
+        .bind(texts.before)
         .bind(i64::from(limit))
-        .bind(after)
+        .bind(texts.after)
+        .bind(texts.imports)
         .fetch_all(&mut *tx)
         .await
         .map(BTreeSet::from_iter)
@@ -56,18 +55,44 @@ impl<DB: Dialect> SqlStore<DB> {
         old.extend(crossposts);
         Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
-        let purged = Self::delete_texts(&mut tx, &old, now).await?;
-        if purged > 0 {
+        let unlabelled = Self::count_unlabelled(&mut tx, &old).await?;
+        let posts = Self::delete_texts(&mut tx, &old, texts.keep_vectors, now).await?;
+        if posts > 0 {
             Self::mark_rewrite_due(&mut tx).await?;
         }
         tx.commit().await.context(WHAT)?;
-        Ok(purged)
+        Ok(PurgedTexts { posts, unlabelled })
     }
 
-    /// Deletes the text, link, author and flair of posts. Returns the number of posts that still had text.
+    /// Counts the posts with text that have no label of it under the current target.
+    async fn count_unlabelled(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+    ) -> Result<u64> {
+        let mut unlabelled = 0;
+        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
+            let mut count = QueryBuilder::<DB>::new(
+                "SELECT COUNT(*) FROM posts p WHERE p.has_text AND NOT EXISTS ( \
+                   SELECT 1 FROM current_target t JOIN classifications c ON c.model_id = t.model_id \
+                      AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                    AND p.fullname IN (",
+            );
+            push_list(&mut count, chunk.iter().copied());
+            let row = count.build().fetch_one(&mut **tx).await;
+            let posts: i64 = row
+                .and_then(|row| row.try_get(0))
+                .context("count texts without a label")?;
+            unlabelled += posts.unsigned_abs();
+        }
+        Ok(unlabelled)
+    }
+
+    /// Deletes the text, links and author of posts, and their vectors unless `keep_vectors` is set. Returns the number
+    /// of posts that still had text.
     pub(super) async fn delete_texts(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
+        keep_vectors: bool,
         now: Timestamp,
     ) -> Result<u64> {
         let mut purged = 0;
@@ -75,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Self::dequeue_all(tx, chunk).await?;
             let mut update = QueryBuilder::<DB>::new(
                 "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
-                 flair = NULL, text_purged_at = ",
+                 text_purged_at = ",
             );
             update
                 .push_bind(now)
@@ -87,6 +112,9 @@ impl<DB: Dialect> SqlStore<DB> {
                 .await
                 .map(|done| DB::rows_affected(&done))
                 .context("purge post text")?;
+            if keep_vectors {
+                continue;
+            }
             let mut select =
                 QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());

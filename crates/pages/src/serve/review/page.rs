@@ -44,7 +44,8 @@ pub struct PageQuery {
 enum View {
     Post(Box<PostView>),
     Skipped(usize),
-    Done,
+    /// No post is left. Names the posts that cannot be reviewed, with a trailing space.
+    Done(String),
     /// No more posts match the filter.
     NoMatch,
     Nothing,
@@ -133,7 +134,7 @@ pub async fn page(
         NextPost::Ask(post, one) => View::Post(Box::new(PostView::new(*post, one))),
         NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
         NextPost::Skipped(posts) => View::Skipped(posts),
-        NextPost::Done => View::Done,
+        NextPost::Done => View::Done(review.queue.others().await?),
     };
     let progress = review.queue.progress(target, &set).await?;
     let action = (query.did.as_deref(), query.post.as_deref());

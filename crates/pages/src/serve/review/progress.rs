@@ -3,7 +3,7 @@
 use super::super::pages::address;
 use super::queue::ReviewQueue;
 use crate::display;
-use topicmill_core::LabelSet;
+use topicmill_core::{LabelSet, Timestamp};
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::gold::{self, Consensus, PairAgreement};
 use topicmill_review::quality::{self, MeasuredQuality};
@@ -44,6 +44,30 @@ impl ReviewQueue {
             quality: quality::measure(&self.store, target, set).await?,
             fit: fit_in_words(set),
         })
+    }
+}
+
+impl ReviewQueue {
+    /// Names the posts that cannot be reviewed, with a trailing space; empty if there are none.
+    pub async fn others(&self) -> Result<String, StoreError> {
+        let posts = self.store.posts().count_posts().await?;
+        let texts = self
+            .store
+            .purging()
+            .count_texts_after(Timestamp::EPOCH)
+            .await?;
+        let outcomes = posts.outcomes.iter().map(|(_, posts)| posts).sum();
+        let in_words = |why: &str, posts: u64| match posts {
+            0 => String::new(),
+            posts => format!("{why}: {}. ", display::thousands(posts)),
+        };
+        let purged = posts.posts.saturating_sub(texts);
+        let purged = in_words("Posts without text, because of retention", purged);
+        let unlabelled = in_words(
+            "Posts without a label",
+            posts.posts.saturating_sub(outcomes),
+        );
+        Ok(purged + &unlabelled)
     }
 }
 

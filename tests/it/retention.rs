@@ -1,0 +1,173 @@
+//! A study after retention has deleted the text of its posts: everything that needs no text still works.
+
+use serde_json::{Value, json};
+
+use crate::support::engine::has_onnx_runtime;
+use crate::support::program::Program;
+
+/// Posts, of which 40 have an answer.
+const POSTS: usize = 60;
+
+/// Returns a study: labelled posts that look collected a week ago, with answers of which some contradict the labels.
+fn study(model: impl Fn(Program) -> Program) -> Program {
+    let study = model(Program::new()).labelled(POSTS);
+    let answers =
+        study.rows("SELECT fullname, label FROM labeled_posts ORDER BY fullname LIMIT 40");
+    let answers = answers.as_array().unwrap().iter().enumerate();
+    let line = |(i, row): (usize, &Value)| {
+        let label = if i % 7 == 0 {
+            "music"
+        } else {
+            row[1].as_str().unwrap_or("music")
+        };
+        format!("{},{label}\n", row[0].as_str().unwrap())
+    };
+    let answers: String = answers.map(line).collect();
+    study.write("gold.csv", format!("id,label\n{answers}"));
+    study.ok("labels gold import gold.csv --annotator ada --random");
+    study.execute("UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
+    study
+}
+
+/// Returns the figures that a study prints.
+fn figures(study: &Program) -> Value {
+    study.pipeline(
+        "strict",
+        "threshold = 0.4",
+        &crate::support::builders::LABELS,
+    );
+    let mut evaluated = study.json("labels evaluate --limit 0");
+    let mut strict = study.json("labels evaluate --limit 0 --label-set strict.toml");
+    let calibrated = study.json("labels calibrate");
+    let mut status = study.json("status");
+    study.ok("export rows.ndjson --overwrite");
+    let labels: Vec<Value> = study
+        .read_lines("rows.ndjson")
+        .into_iter()
+        .map(|row| json!([row["fullname"], row["outcome"], row["score"], row["gold"]]))
+        .collect();
+    json!([
+        evaluated["evaluation"].take(),
+        strict["evaluation"].take(),
+        rounded(&calibrated),
+        status["quality"].take(),
+        labels
+    ])
+}
+
+/// Rounds numbers to six digits: scores are stored exactly, but logits are recovered from them.
+fn rounded(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => json!(format!("{:.6}", number.as_f64().unwrap())),
+        Value::Array(all) => all.iter().map(rounded).collect(),
+        Value::Object(all) => all
+            .iter()
+            .map(|(key, one)| (key.clone(), rounded(one)))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn figures_stay_the_same_after_retention() {
+    if !has_onnx_runtime("figures_stay_the_same_after_retention") {
+        return;
+    }
+    for model in [
+        Program::with_default_model as fn(Program) -> Program,
+        |nli| nli,
+    ] {
+        let study = study(model);
+        let before = figures(&study);
+        study.ok("purge --retention 24");
+        assert_eq!(study.count("posts WHERE title <> '' OR selftext <> ''"), 0);
+        assert_eq!(figures(&study), before);
+        let rows = study.read_lines("rows.ndjson");
+        assert!(
+            rows.iter()
+                .all(|row| row["text_purged"] == true && row["title"] == "")
+        );
+        study.ok("report report.html");
+    }
+}
+
+#[test]
+fn a_label_set_that_would_lose_labels_does_not_become_current() {
+    if !has_onnx_runtime("a_label_set_that_would_lose_labels_does_not_become_current") {
+        return;
+    }
+    let study = study(Program::with_default_model);
+    study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
+    study.ok("classify --pipeline other.toml --limit 20");
+    study.ok("purge --retention 24");
+    let shown = || study.count("labeled_posts WHERE score IS NOT NULL");
+    for command in [
+        "classify --pipeline other.toml --make-current",
+        "labels use other",
+    ] {
+        let refused = study.run(command);
+        refused.expect_exit(2, "40 labelled posts");
+        assert_eq!(shown(), 60, "{command}");
+    }
+    let refused = study.run("labels fit");
+    refused.expect_exit(2, "retention.keep_vectors");
+    study.ok("labels use other --yes");
+    assert_eq!(shown(), 20);
+}
+
+#[test]
+fn kept_vectors_serve_a_fit_and_files_are_exempt() {
+    if !has_onnx_runtime("kept_vectors_serve_a_fit_and_files_are_exempt") {
+        return;
+    }
+    let study = study(Program::with_default_model);
+    study.execute("UPDATE posts SET source = 'import' WHERE fullname >= 't3_k00050'");
+    let settings = [
+        ("retention.hours", "24"),
+        ("retention.keep_vectors", "true"),
+    ];
+    let purged = study.run_with(&settings, "purge --retention --run-json run.json");
+    assert_eq!(purged.code, 0, "{}", purged.stderr);
+    assert_eq!(study.read_json("run.json")["counts"]["texts"], 50);
+    assert_eq!(study.count("text_vectors"), POSTS as u64);
+    study.ok("labels fit");
+    study.ok("db check");
+    let purged = study.run_with(&[("retention.imports", "true")], "purge --retention 24");
+    assert_eq!(purged.code, 0, "{}", purged.stderr);
+    assert_eq!(study.count("text_vectors"), 50);
+}
+
+#[test]
+fn a_run_labels_posts_before_it_deletes_their_text() {
+    if !has_onnx_runtime("a_run_labels_posts_before_it_deletes_their_text") {
+        return;
+    }
+    let study = study(|nli| nli);
+    study.execute("DELETE FROM classifications WHERE fullname >= 't3_k00055'");
+    let ran = study.run_with(
+        &[("retention.hours", "24")],
+        "run --source sample --limit 1 --topic food --run-json run.json --pipeline first.toml",
+    );
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(
+        study.count("posts WHERE fullname LIKE 't3_k%' AND title <> ''"),
+        0
+    );
+    assert_eq!(
+        study.count("labeled_posts WHERE fullname LIKE 't3_k%' AND score IS NOT NULL"),
+        60
+    );
+}
+
+#[test]
+fn texts_lost_without_a_label_are_counted() {
+    let program = Program::new().imported(3);
+    program.execute("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'");
+    let settings = [("retention.imports", "true")];
+    let purged = program.run_with(&settings, "purge --retention 24 --run-json run.json");
+    purged.expect_exit(0, "lost their text");
+    assert_eq!(
+        program.read_json("run.json")["counts"]["texts_unlabelled"],
+        3
+    );
+}
