@@ -43,8 +43,8 @@ check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, dat
 check-metrics: rust onnxruntime ## Check metrics and alert rules with Prometheus's promtool
 	@command -v promtool >/dev/null || \
 		{ echo "promtool is missing: install Prometheus (Debian: apt install prometheus)." >&2; exit 1; }
-	promtool check config pipelines/monitoring/prometheus.yml
-	promtool test rules pipelines/monitoring/alerts_test.yml
+	promtool check config monitoring/prometheus.yml
+	promtool test rules monitoring/alerts_test.yml
 	cargo build --release --locked
 	python3 tools/tests/check_metrics.py $(TARGET)/release/topicmill
 

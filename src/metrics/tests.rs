@@ -103,8 +103,8 @@ async fn the_docs_list_every_metric_and_the_alert_rules_use_no_other() {
     );
 
     let (rules, tested) = (
-        read("pipelines/monitoring/alerts.yml"),
-        read("pipelines/monitoring/alerts_test.yml"),
+        read("monitoring/alerts.yml"),
+        read("monitoring/alerts_test.yml"),
     );
     for text in [&rules, &tested] {
         let unknown: Vec<_> = named(text)

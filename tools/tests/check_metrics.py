@@ -21,7 +21,7 @@ import urllib.parse
 import urllib.request
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-MONITORING = TOP / "pipelines" / "monitoring"
+MONITORING = TOP / "monitoring"
 
 
 def get(url: str) -> str:
