@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
@@ -90,13 +90,6 @@ impl HttpResponse {
     fn error_json(&self) -> Option<Value> {
         let is_short = self.body.len() <= MAX_ERROR_BYTES;
         is_short.then(|| serde_json::from_slice(&self.body).ok())?
-    }
-
-    /// Returns true for a web page, by its content type or its first byte.
-    pub fn is_web_page(&self) -> bool {
-        let kind = self.headers.get(CONTENT_TYPE);
-        kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
-            || self.body.trim_ascii_start().starts_with(b"<")
     }
 }
 

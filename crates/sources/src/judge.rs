@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use reqwest::header::LOCATION;
+use reqwest::header::{CONTENT_TYPE, LOCATION};
 
 use super::error::SourceError;
 use super::listing::ListingError;
@@ -48,8 +48,11 @@ impl Judge<'_> {
             Some(message) => format!("{text}: `{message}`"),
             None => text.to_owned(),
         };
+        let kind = answer.headers.get(CONTENT_TYPE);
+        let is_web_page = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
+            || answer.body.trim_ascii_start().starts_with(b"<");
         let (outcome, detail) = match status {
-            200..=299 if answer.is_web_page() => (
+            200..=299 if is_web_page => (
                 Outcome::EdgeBlocked,
                 format!(
                     "the response is a web page instead of JSON; check `{}.api_url` and the network",

@@ -130,7 +130,8 @@ impl<DB: Dialect> SqlStore<DB> {
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
             upserted.tombstoned += refused.len() as u64 - stay;
             upserted.unchanged += stay;
-            let taken = Self::without_text(&mut tx, &round).await?;
+            let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
+            let taken = Self::without_text(&mut tx, &parents).await?;
             let shows = |row: &&Row<'_>| row.shown().is_some_and(|shown| taken.contains(shown));
             let bare = round.iter().filter(shows);
             let bare: Vec<ReadyPost> = bare.map(|row| row.post.without_shown_text()).collect();

@@ -140,12 +140,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("mark posts for a check with Reddit")
     }
 
-    /// Returns the posts that crossposts show and whose text retention deleted.
+    /// Returns the posts among these whose text retention deleted.
     pub(super) async fn without_text(
         tx: &mut Transaction<'static, DB>,
-        rows: &[Row<'_>],
+        shown: &[&str],
     ) -> Result<HashSet<String>> {
-        let shown: Vec<&str> = rows.iter().filter_map(Row::shown).collect();
         if shown.is_empty() {
             return Ok(HashSet::new());
         }
@@ -154,7 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(taken))
-            .bind(names(shown.into_iter()))
+            .bind(names(shown.iter().copied()))
             .fetch_all(&mut **tx)
             .await
             .map(HashSet::from_iter)
