@@ -122,6 +122,7 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     }
     let study = study(Program::with_default_model);
     study.execute("UPDATE posts SET source = 'import' WHERE fullname >= 't3_k00050'");
+    study.execute("UPDATE posts SET flair = 'News'");
     let settings = [
         ("retention.hours", "24"),
         ("retention.keep_vectors", "true"),

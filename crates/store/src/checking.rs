@@ -45,7 +45,7 @@ struct Count {
 const RELABEL: &str =
     "delete these posts' rows in `classifications`; `topicmill classify` recomputes them";
 
-const COUNTS: [Count; 10] = [
+const COUNTS: [Count; 9] = [
     Count {
         check: "labels without scores",
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS (SELECT 1 FROM packed_scores s \
@@ -84,15 +84,9 @@ const COUNTS: [Count; 10] = [
     Count {
         check: "texts after retention",
         sql: "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL \
-               AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL OR flair IS NOT NULL)",
+               AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL)",
         meaning: "posts still have text that retention deleted",
         remedy: "write their ids to a file and run `topicmill purge --ids FILE`",
-    },
-    Count {
-        check: "sightings without a post",
-        sql: "SELECT COUNT(*) FROM sightings s WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.fullname = s.fullname)",
-        meaning: "sightings are stored for posts that are not",
-        remedy: "delete these rows from `sightings`",
     },
     Count {
         check: "logits without a text",

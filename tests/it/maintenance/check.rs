@@ -63,11 +63,6 @@ const BREAKS: [(&str, &str, &str); 14] = [
     ),
     (
         "postgres",
-        "INSERT INTO sightings (fullname, topic, day, times_seen, run_id) VALUES ('t3_x', 'x', '2026-01-01', 1, 1)",
-        "sightings without a post",
-    ),
-    (
-        "postgres",
         "ALTER TABLE posts DISABLE TRIGGER posts_notify",
         "the database",
     ),
