@@ -197,7 +197,7 @@ impl Reader<'_> {
             (self.subreddit, self.has_gap, self.is_quiet) = (subreddit, false, false);
             let stop = self.run.stop;
             let read = tokio::select! {
-                read = self.read() => read,
+                read = self.read_subreddit() => read,
                 // Stored pages are kept. The next run reads the unfinished page again.
                 () = stop.cancelled() => {
                     (self.report.outcome, self.report.detail) = (Outcome::Stopped, None);
@@ -232,7 +232,7 @@ impl Reader<'_> {
     }
 
     /// Reads one subreddit.
-    async fn read(&mut self) -> Result<()> {
+    async fn read_subreddit(&mut self) -> Result<()> {
         let read = match self.source.paging() {
             Paging::Listing(reddit) => self.read_listing(reddit).await,
             Paging::Archive(archive) => self.read_archive(archive).await,

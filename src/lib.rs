@@ -1,46 +1,8 @@
 //! topicmill collects Reddit posts for a set of topics, stores them in SQLite or PostgreSQL, scores each post
 //! against each topic with a zero-shot model on ONNX Runtime, and stores labels and scores where SQL can query them.
 //!
-//! # Data flow
-//!
-//! ```text
-//! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ sql
-//! (Reddit, archive, files)        (claim, tokenise once,
-//!                                  batch, infer, score)
-//! ```
-//!
-//! Data flows one way, from source to SQL; `purge` removes what must not be kept. `pipeline` runs and records the
-//! stages; `cli` has one file per command.
-//!
-//! # Crates
-//!
-//! This package is the program. It is built from library crates in `crates/`:
-//!
-//! - [`topicmill_score`]: scores texts. Independent of databases, network and command line; the Python package in
-//!   `python/` is a thin wrapper.
-//! - [`topicmill_core`]: posts, topics, hashes, times and run records, without I/O. Uses `score`, which defines the
-//!   text of a post.
-//! - [`topicmill_http`]: an HTTP client with quotas, timeouts, retries, size limits and counters. Uses `core`.
-//! - [`topicmill_tables`]: reads and writes CSV, TSV, JSON, NDJSON and Parquet. Uses `core`.
-//! - [`topicmill_sources`]: reads posts from Reddit, Arctic Shift, dumps, tables and the sample. Uses `http`, `tables`,
-//!   `core`.
-//! - [`topicmill_store`]: SQLite and PostgreSQL; the only crate that uses sqlx. Uses `core`.
-//! - [`topicmill_review`]: gold labels, evaluation, calibration, comparison. Uses `store`, `tables`, `core`.
-//! - [`topicmill_pages`]: the report and the pages of `serve`. Uses `review`, `store`, `tables`, `core`.
-//!
-//! # Modules
-//!
-//! - `cli`: the commands: flags, output, exit codes.
-//! - `config`: the settings. `pipeline_file`: parses topics, labels and schedules.
-//! - `pipeline`: runs the stages and records each run. `schedule`: scheduled runs, each executed once across machines.
-//! - `collect`: fetches posts into the store. `purge`: deletes posts. `worker`: the context of a stage.
-//! - `classify`: claims, scores and writes the backlog. `score_files`: scores files without a database.
-//! - `engines`: opens engines from settings. `hub`: downloads model folders. `gpu`: checks that a
-//!   model is on its GPU.
-//! - `export`: writes labelled posts as a data set. `report_files`: writes a report as files. `backup`: copies a SQLite
-//!   database. `atomic_file`: atomic file writes.
-//! - `status`: the state of the pipeline for `status` and monitors. `bottleneck`: what limits a run.
-//! - `metrics`: Prometheus metrics. `telemetry`: logging.
+//! The page `docs/architecture.md` follows a post through the crates and modules; this package is the program that ties
+//! the crates together.
 //!
 //! # Glossary
 //!

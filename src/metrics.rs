@@ -3,9 +3,6 @@
 //! [`Metrics`] counts what stages do. [`serve`] answers scrapes with the counts and with figures read from the
 //! database, on a separate listener that no stage waits for. docs/monitor.md lists all metrics, and the alert rules in
 //! monitoring use them; both are tested against the output.
-//!
-//! A command calls `metrics::serve(address, metrics, store, clock, max_attempts)` with the metrics of its
-//! [`Context`](crate::pipeline::Context).
 
 mod database;
 mod exposition;

@@ -176,13 +176,10 @@ async fn run_steps(
     checked
 }
 
-impl Run<'_> {
-    /// Returns the time some hours ago, by the clock of the database if it has one.
-    async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
-        let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));
-        let now = self.store.purging().database_now(self.now()).await?;
-        Ok((now.as_datetime() - age).into())
-    }
+/// Returns the time some hours before another.
+fn hours_before(time: Timestamp, hours: u32) -> Timestamp {
+    let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));
+    (time.as_datetime() - age).into()
 }
 
 /// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
@@ -191,13 +188,11 @@ async fn check_clock(run: &Run<'_>) -> Result<(), PurgeError> {
     let now = run.now();
     let day = TimeDelta::days(1);
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
-    match run
-        .store
-        .runs()
-        .last_run_start(before.into(), after.into())
-        .await?
-    {
-        _ if matches!(run.store, Store::Postgres(_)) => Ok(()),
+    if matches!(run.store, Store::Postgres(_)) {
+        return Ok(());
+    }
+    let runs = run.store.runs();
+    match runs.last_run_start(before.into(), after.into()).await? {
         Some(last)
             if !(-day..MAX_CLOCK_JUMP).contains(&(now.as_datetime() - last.as_datetime())) =>
         {
@@ -301,16 +296,10 @@ async fn purge_old_texts(
 ) -> Result<(), PurgeError> {
     // The clocks of machines differ a little. A post that was stored more than a day in the future got its time from a
     // wrong clock. It counts as due, because otherwise it would not be due for a long time.
-    let future = run
-        .store
-        .purging()
-        .database_now(run.now())
-        .await?
-        .as_datetime()
-        + TimeDelta::days(1);
+    let now = run.store.purging().database_now(run.now()).await?;
     let old = OldTexts {
-        before: run.hours_ago(retention.hours).await?,
-        after: future.into(),
+        before: hours_before(now, retention.hours),
+        after: (now.as_datetime() + TimeDelta::days(1)).into(),
         imports: retention.imports,
         keep_vectors: retention.keep_vectors,
     };
@@ -341,32 +330,33 @@ async fn check_deleted(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let started = run.now();
+    let now = run.store.purging().database_now(run.now()).await?;
     let due = Due {
         sample: reddit.kind() == SourceKind::Sample,
-        before: run.hours_ago(check.older_than_hours).await?,
+        before: hours_before(now, check.older_than_hours),
     };
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);
     while report.requests < budget && !run.stop.is_cancelled() {
         // Posts without a verdict remain due and would be returned first again; skip them.
         let limit = INFO_LIMIT + unclear;
-        let due = run.store.purging().posts_due(due, limit).await?;
-        let due: Vec<Fullname> = due.into_iter().skip(unclear as usize).collect();
-        if due.is_empty() {
+        let posts = run.store.purging().posts_due(due, limit).await?;
+        let posts: Vec<Fullname> = posts.into_iter().skip(unclear as usize).collect();
+        if posts.is_empty() {
             break;
         }
         let answer = tokio::select! {
-            answer = fetch_states(run.store, reddit, &due, report, budget) => answer?,
+            answer = fetch_states(run.store, reddit, &posts, report, budget) => answer?,
             () = run.stop.cancelled() => break,
         };
-        report.checked += due.len() as u64;
-        progress(due.len() as u64);
+        report.checked += posts.len() as u64;
+        progress(posts.len() as u64);
         let Some(PostStates { states, crossposts }) = answer else {
-            unclear += u32::try_from(due.len()).expect("at most INFO_LIMIT");
-            report.unclear += due.len() as u64;
+            unclear += u32::try_from(posts.len()).expect("at most INFO_LIMIT");
+            report.unclear += posts.len() as u64;
             continue;
         };
-        let mut checked = classify_states(due, &states, report);
+        let mut checked = classify_states(posts, &states, report);
         add_crosspost_states(&mut checked, &states, report);
         checked.crossposts = crossposts;
         // A clock that was set back must not make the same posts due again.

@@ -1,10 +1,10 @@
 //! Labels the posts that have no label yet. In: a store, models and a label set. Out: labels with their scores, and the
 //! logits or vectors that they were computed from.
 //!
-//! Each engine has its own lane (`lane`): claim, tokenise, score, write. The database sees no difference between lanes of one process and processes on
-//! several machines. A post is written when its last pair is computed, under the lease of its window; a heartbeat
-//! (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection is counted, and the posts
-//! are left to the worker that has since claimed them.
+//! Each engine has its own lane (`lane`): claim, tokenise, score, write. The database sees no difference between lanes
+//! of one process and processes on several machines. A post is written when its last pair is computed, under the lease
+//! of its window; a heartbeat (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection
+//! is counted, and the posts are left to the worker that has since claimed them.
 
 mod claim_sizes;
 mod current;
@@ -174,7 +174,7 @@ pub async fn label(
     } else {
         None
     };
-    let ended = work.label_all(models, &mut watch, done).await;
+    let ended = work.rounds(models, &mut watch, done).await;
     if work.retry.is_unreachable() {
         // Each of the following calls would wait for the database again.
         return work.end_without_database(ended);
@@ -248,20 +248,6 @@ struct Labelling<'a> {
 }
 
 impl Labelling<'_> {
-    /// Labels posts from stored vectors, then labels the rest in rounds with the engines.
-    async fn label_all(
-        &self,
-        models: Vec<Models>,
-        watch: &mut Option<Watch>,
-        done: &mut ClassifyCounts,
-    ) -> Result<(), BacklogError> {
-        // With a small model, each text first needs a shortlist, which the large model's vectors cannot provide.
-        if models[0].small.is_none() {
-            self.label_from_vectors(done).await?;
-        }
-        self.rounds(models, watch, done).await
-    }
-
     /// Ends a run whose database is unreachable.
     fn end_without_database(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
         if !self.leases.all().is_empty() {
@@ -280,7 +266,8 @@ impl Labelling<'_> {
         }
     }
 
-    /// Runs rounds until every post has a label, or, for a watcher, until a signal.
+    /// Labels posts from stored vectors, then the rest in rounds with the engines, until every post has a label, or, for
+    /// a watcher, until a signal.
     async fn rounds(
         &self,
         mut models: Vec<Models>,
@@ -288,6 +275,10 @@ impl Labelling<'_> {
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         let Run { clock, stop, .. } = self.run;
+        // With a small model, each text first needs a shortlist, which the large model's vectors cannot provide.
+        if models[0].small.is_none() {
+            self.label_from_vectors(done).await?;
+        }
         // Consecutive rounds without a result.
         let mut idle_rounds = 0;
         loop {

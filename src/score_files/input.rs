@@ -179,7 +179,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
     let mut reader = Reader {
         order,
         windows,
-        number: 0,
+        rows_read: 0,
         kept: KeptColumns::new(&order.layout.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
@@ -198,7 +198,7 @@ struct Reader<'a> {
     order: &'a Order<'a>,
     windows: &'a SyncSender<Result<Window, FilesError>>,
     /// Number of rows read so far.
-    number: u64,
+    rows_read: u64,
     kept: KeptColumns,
     entries: Vec<Entry>,
     texts: Vec<String>,
@@ -213,7 +213,7 @@ impl Reader<'_> {
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
-            self.rows_of(at, path, table, columns)?;
+            self.read_rows(at, path, table, columns)?;
         }
         if self.entries.is_empty() {
             Ok(())
@@ -222,7 +222,7 @@ impl Reader<'_> {
         }
     }
 
-    fn rows_of(
+    fn read_rows(
         &mut self,
         at: usize,
         path: &Path,
@@ -235,22 +235,22 @@ impl Reader<'_> {
             let Some(row) = table.rows.next_row().map_err(failed)? else {
                 return Ok(());
             };
-            self.number += 1;
+            self.rows_read += 1;
             // Without a header line, the columns are detected from the first object.
             let columns = columns.get_or_insert_with(|| {
                 let columns = InputColumns::from_row(&row, &order.job.reading);
                 columns.log(path, table.format.name());
                 columns
             });
-            self.take(at, row, columns);
+            self.add_row(at, row, columns);
             if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
                 self.send()?;
             }
         }
     }
 
-    fn take(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
-        let number = columns.has_row_numbers().then_some(self.number);
+    fn add_row(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
+        let number = columns.has_row_numbers().then_some(self.rows_read);
         let id = columns.id(&row);
         if let Ok(Some(id)) = &id {
             self.kept.warn_if_duplicate(id, row.line);

@@ -1,5 +1,6 @@
 //! The methods of [`Store`], grouped by concern: `store.runs()`, `store.posts()` and so on. Each method is declared
-//! once and forwarded to the open database.
+//! once and forwarded to the method of the same name of `SqlStore`, which the files in `sql/` implement. The doc comment
+//! of each group names its files.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -113,7 +114,7 @@ store_methods! {
 }
 
 facade! {
-    /// Runs of stages.
+    /// Runs of stages (`sql/runs.rs`).
     runs: Runs
     /// Records the start of a run and returns its key.
     fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
@@ -145,7 +146,7 @@ facade! {
 }
 
 facade! {
-    /// Scheduled runs.
+    /// Scheduled runs (`sql/schedules.rs`).
     schedules: Schedules
     /// Returns the state of a schedule: its latest due time with a row, and the run in progress. For `now`, see
     /// [`Backlog::claim`].
@@ -173,7 +174,7 @@ facade! {
 }
 
 facade! {
-    /// Request quotas that processes share.
+    /// Request quotas that processes share (`sql/quotas.rs`).
     quotas: Quotas
     /// Reserves the next request of a shared quota. For `now`, see [`Backlog::claim`].
     fn reserve_request(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaReservation;
@@ -182,7 +183,7 @@ facade! {
 }
 
 facade! {
-    /// Posts, watermarks, gaps and import positions.
+    /// Posts, watermarks, gaps and import positions (`sql/posts.rs`, `browse.rs`, `watermarks.rs`, `gaps.rs`).
     posts: Posts
     /// Stores pages in one transaction: upserts the posts, records in `sightings` that the run saw them, and updates
     /// watermarks and the position in an imported file.
@@ -223,7 +224,7 @@ facade! {
 }
 
 facade! {
-    /// Deletion: purge and retention.
+    /// Deletion: purge and retention (`sql/purging.rs`, `tombstones.rs`, `retention.rs`, `reconciling.rs`).
     purging: Purging
     /// Returns the time of the last reconciliation: every stored post has been checked with Reddit since then. A
     /// complete `purge --check-deleted` records it.
@@ -264,7 +265,8 @@ facade! {
 }
 
 facade! {
-    /// The backlog of posts that are waiting for a label, and the leases on it.
+    /// The backlog of posts that are waiting for a label, and the leases on it (`sql/backlog.rs`, `claims.rs`,
+    /// `leases.rs`; labels are written in `labelling.rs`).
     backlog: Backlog
     /// Adds every post without a valid classification under a target to the target's backlog. Returns how many were
     /// added.
@@ -301,7 +303,7 @@ facade! {
 }
 
 facade! {
-    /// Models, label sets, and the labels of posts.
+    /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `predictions.rs`, `dropping.rs`).
     labels: Labels
     /// Returns the key of a model, inserting the model if necessary.
     fn ensure_model(&self, model: &ModelRow) -> i64;
@@ -363,7 +365,7 @@ facade! {
 }
 
 facade! {
-    /// Model outputs: logits, and vectors of texts and labels.
+    /// Model outputs: logits, and vectors of texts and labels (`sql/vectors.rs`).
     computed: Computed
     /// Returns the stored logits: for each text, one per hypothesis (keys in `hypotheses`), in order.
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
@@ -380,7 +382,7 @@ facade! {
 }
 
 facade! {
-    /// Gold labels: the answers of annotators.
+    /// Gold labels: the answers of annotators (`sql/gold.rs`).
     gold: Gold
     /// Stores answers in one transaction. Only an annotator's latest answer about a post counts. Omits answers about
     /// posts that are not stored, and returns these posts.
@@ -411,7 +413,7 @@ facade! {
 }
 
 facade! {
-    /// The state of the whole database, for `status`, metrics and reports.
+    /// The state of the whole database, for `status`, metrics and reports (`sql/status.rs`, `report.rs`).
     status: Status
     /// Returns the progress of labelling.
     fn labelling_state(&self, max_attempts: u32, now: Timestamp) -> LabellingState;

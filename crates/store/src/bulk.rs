@@ -71,7 +71,7 @@ impl Values<'_> {
 pub enum KeyMode {
     /// A key may exist: [`Insert::on_conflict`] decides.
     MayExist,
-    /// None of the keys existed a moment ago. The insert fails with a duplicate key (see `is_taken`) if another writer
+    /// None of the keys existed a moment ago. The insert fails with a duplicate key (see `is_duplicate_key`) if another writer
     /// has stored one of them since, and [`Insert::on_conflict`] is ignored.
     ///
     /// The transaction must then be rolled back, because on SQLite the rows before this key remain inserted. In return,
@@ -107,14 +107,6 @@ pub trait BulkInsert: Database {
         insert: Insert<'_>,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
         Self::insert_rows(connection, insert, KeyMode::MayExist).map_ok(drop)
-    }
-
-    /// Inserts rows with new keys.
-    fn insert_new(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
-        Self::insert_rows(connection, insert, KeyMode::New).map_ok(drop)
     }
 }
 

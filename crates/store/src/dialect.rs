@@ -117,8 +117,8 @@ pub trait Dialect:
     const LOCK_POSTS: &'static str;
     /// Serialises transactions that edit posts, because each checks whether another post still has the old text.
     const LOCK_EDITS: Option<&'static str>;
-    /// True if many logits are inserted by [`insert_new`](BulkInsert::insert_new), which fails if another worker has stored
-    /// one of them in the meantime.
+    /// True if many logits are inserted as new rows, which fails if another worker has stored one of them in the
+    /// meantime.
     const BULK_LOGITS: bool;
     /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
     /// the length of the array.

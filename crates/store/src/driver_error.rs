@@ -196,7 +196,7 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// Returns true if another writer stored the key first.
-pub(super) fn is_taken(error: &StoreError) -> bool {
+pub(super) fn is_duplicate_key(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Taken)
 }
 

@@ -1,12 +1,8 @@
-//! Fills the backlog, and renews, releases and reclaims leases on it.
+//! Fills and counts the backlog, and returns failed posts to it.
 
-use std::time::Duration;
-
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
-use super::super::workers::only_clocks_differ;
 use super::super::{BacklogCounts, Lease, Result, Target};
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at};
@@ -14,8 +10,6 @@ use topicmill_core::{Fullname, Timestamp};
 
 /// Minimum number of added posts that triggers an update of the planner's statistics for the backlog.
 const ANALYZE_AFTER: u64 = 1_000;
-/// Backlog error of a reclaimed post.
-const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
@@ -89,27 +83,6 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
-        const WHAT: &str = "renew a lease";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
-        // Also renews an expired lease: its row exists until another worker reclaims it, and only the row counts. A
-        // delayed renewal must not undo a later one. An expiry far in the future was written before the clock was set
-        // back, so it is replaced.
-        sqlx::query::<DB>(
-            "UPDATE leases SET expires_at = \
-                    CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
-              WHERE id = $1",
-        )
-        .bind(lease_id.0)
-        .bind(now + lease)
-        .bind(now + lease * 2)
-        .execute(&mut *connection)
-        .await
-        .map(|done| DB::rows_affected(&done) == 1)
-        .context(WHAT)
-    }
-
     pub async fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> Result<()> {
         const WHAT: &str = "return failed posts to the backlog";
         let mut tx = self.begin().await?;
@@ -132,72 +105,6 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    /// Reclaims the posts of expired leases. Skips locked leases: their holders are writing, or another worker is
-    /// reclaiming them.
-    pub(super) async fn reclaim_expired(
-        tx: &mut Transaction<'static, DB>,
-        now: DateTime<Utc>,
-    ) -> Result<()> {
-        let expired = format!(
-            "SELECT id, worker, expires_at FROM leases WHERE expires_at <= $1 ORDER BY id {}",
-            DB::SKIP_LOCKED
-        );
-        let expired: Vec<(i64, String, DateTime<Utc>)> =
-            sqlx::query_as::<DB, _>(AssertSqlSafe(expired))
-                .bind(now)
-                .fetch_all(&mut **tx)
-                .await
-                .context("find expired leases")?;
-        for (id, worker, expired_at) in expired {
-            if Self::is_expired(&worker, expired_at, now) {
-                Self::reclaim_lease(tx, id).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true if a lease has expired. If the database has no clock, a lease of a process that is still running on
-    /// this machine is valid for another hour, because the clocks of the two processes may differ.
-    pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-        expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
-    }
-
-    // A crash does not count as an attempt, because it does not show which post caused it.
-    async fn reclaim_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
-        const WHAT: &str = "reclaim the posts of a crashed worker";
-        sqlx::query::<DB>(
-            "UPDATE backlog SET lease_id = NULL, crashes = crashes + 1, error = $2 WHERE lease_id = $1",
-        )
-        .bind(id)
-        .bind(RECLAIMED)
-        .execute(&mut **tx)
-        .await
-        .context(WHAT)?;
-        Self::end_lease(tx, id).await
-    }
-
-    pub async fn reclaim(&self, lease_id: Lease) -> Result<()> {
-        let mut tx = self.begin().await?;
-        // If two workers reclaim the lease, the second waits for the lock, and then finds no lease.
-        if Self::lock_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
-            Self::reclaim_lease(&mut tx, lease_id.0).await?;
-        }
-        tx.commit()
-            .await
-            .context("reclaim the posts of a crashed worker")
-    }
-
-    // The foreign key sets `lease_id` of its posts to NULL, so that they are claimable at once, without a crash or an
-    // attempt.
-    pub async fn release(&self, lease_id: Lease) -> Result<()> {
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(lease_id.0)
-            .execute(&self.pool)
-            .await
-            .map(drop)
-            .context("release a lease")
-    }
-
     pub async fn retry_failed(&self, target: Target, max_attempts: u32) -> Result<u64> {
         sqlx::query::<DB>(
             "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
@@ -211,17 +118,5 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(|done| DB::rows_affected(&done))
         .context("retry failed posts")
-    }
-
-    pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
-        sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
-            .fetch_all(&self.pool)
-            .await
-            .and_then(|rows| {
-                rows.iter()
-                    .map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?)))
-                    .collect()
-            })
-            .context("read the leases")
     }
 }

@@ -1,17 +1,14 @@
-//! Claims posts from the backlog under a lease, and reads stored logits. In: a target. Out: posts with their texts, or
-//! the logits of texts.
+//! Claims posts from the backlog under a lease. In: a target. Out: posts with their texts.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, at, push_list};
+use super::{ErrorContext, SqlStore, at};
 use topicmill_core::reddit::post_text;
-use topicmill_core::{Fullname, PairLogits, TextHash, Timestamp};
+use topicmill_core::{Fullname, TextHash, Timestamp};
 
 /// Number of crashes before a post is claimed alone, so that only this post can cause a further crash.
 const ALONE_AFTER: u32 = 5;
@@ -203,32 +200,6 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.iter().map(post).collect()
     }
 
-    async fn begin_lease(
-        tx: &mut Transaction<'static, DB>,
-        claimant: &Claimant<'_>,
-        now: DateTime<Utc>,
-    ) -> Result<i64> {
-        sqlx::query_scalar::<DB, _>(
-            "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
-        )
-        .bind(claimant.worker)
-        .bind(claimant.run.0)
-        .bind(now)
-        .bind(now + claimant.lease)
-        .fetch_one(&mut **tx)
-        .await
-        .context("insert a lease")
-    }
-
-    pub(super) async fn end_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(id)
-            .execute(&mut **tx)
-            .await
-            .map(drop)
-            .context("end a lease")
-    }
-
     /// Parks a post whose text does not match its hash, until its text changes or the user retries it.
     async fn park(
         tx: &mut Transaction<'static, DB>,
@@ -248,46 +219,5 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(drop)
         .context("park a post")
-    }
-
-    pub async fn pair_logits(
-        &self,
-        model: i64,
-        hypotheses: &[i64],
-        texts: &[TextHash],
-    ) -> Result<Vec<Vec<Option<PairLogits>>>> {
-        const WHAT: &str = "read stored logits";
-        // The database returns pairs in any order, and not every pair is stored.
-        let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
-        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
-        let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
-        // `IN ()` is invalid in PostgreSQL.
-        if hypotheses.is_empty() {
-            return Ok(found);
-        }
-        for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
-                  WHERE model_id = ",
-            );
-            select.push_bind(model).push(" AND text_hash IN (");
-            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
-            // hypotheses than these.
-            select.push(" AND hypothesis_id + 0 IN (");
-            push_list(&mut select, hypotheses.iter().copied());
-            let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
-            for row in &rows {
-                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-                let compared: i64 = row.try_get(1).context(WHAT)?;
-                let logits = PairLogits {
-                    entailment: row.try_get(2).context(WHAT)?,
-                    contradiction: row.try_get(3).context(WHAT)?,
-                    neutral: row.try_get(4).context(WHAT)?,
-                };
-                found[index[hash.as_slice()]][position[&compared]] = Some(logits);
-            }
-        }
-        Ok(found)
     }
 }

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
-use super::super::bulk::{Insert, Values};
+use super::super::bulk::{Insert, KeyMode, Values};
 use super::super::dialect::Dialect;
-use super::super::driver_error::{ConflictRetries, is_taken};
-use super::super::{Classified, LabelWrite, Lease, Result, StoredLabels, Target, Written};
+use super::super::driver_error::{ConflictRetries, is_duplicate_key};
+use super::super::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
 use super::stored_posts::BULK_ROWS;
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use topicmill_core::{Fullname, PairLogits, Scores, TextHash, TextVector};
@@ -29,7 +29,7 @@ impl<DB: Dialect> SqlStore<DB> {
         loop {
             match self.try_save_labels(write, bulk, done).await {
                 // Another worker has since stored logits for one of the texts.
-                Err(error) if bulk && is_taken(&error) => bulk = false,
+                Err(error) if bulk && is_duplicate_key(&error) => bulk = false,
                 Err(error) if write.lease.is_none() && attempts.should_retry(&error) => {}
                 written => return written,
             }
@@ -64,11 +64,11 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             // Drops posts that belong to other writers: with a lease, those that are no longer under it; without one,
             // those that are labelled, or that are still in the backlog because they are leased.
-            let taken = Self::dequeue(&mut tx, write, &chunk).await?;
+            let dequeued = Self::dequeue(&mut tx, write, &chunk).await?;
             if write.lease.is_some() {
-                chunk.retain(|one| taken.contains(&one.fullname));
+                chunk.retain(|one| dequeued.contains(&one.fullname));
             } else {
-                let others = Self::others_posts(&mut tx, write.target, &chunk).await?;
+                let others = Self::leased_or_labelled(&mut tx, write.target, &chunk).await?;
                 chunk.retain(|one| !others.contains(&one.fullname));
             }
             if chunk.is_empty() {
@@ -125,23 +125,6 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((done.iter().copied().filter(is_same).collect(), locked))
     }
 
-    /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written. Returns
-    /// false if it does not exist: reclaiming an expired lease deletes its row, so the row alone decides. The lock of a
-    /// writer does not block a renewal, so a long write does not lose its lease.
-    pub(super) async fn lock_lease(
-        tx: &mut Transaction<'static, DB>,
-        lease: Lease,
-        lock: &str,
-    ) -> Result<bool> {
-        let live = format!("SELECT 1 FROM leases WHERE id = $1 {lock}");
-        sqlx::query::<DB>(AssertSqlSafe(live))
-            .bind(lease.0)
-            .fetch_optional(&mut **tx)
-            .await
-            .map(|row| row.is_some())
-            .context("check the lease")
-    }
-
     async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT label FROM labels WHERE label_set_id = $1 ORDER BY position",
@@ -179,7 +162,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Returns the posts that are already leased or labelled.
-    async fn others_posts(
+    async fn leased_or_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
         posts: &[&Classified],
@@ -252,12 +235,13 @@ impl<DB: Dialect> SqlStore<DB> {
             // Logits that are already stored are equal: the key consists of the model, the text and the hypothesis.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        let stored = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
-            DB::insert_new(&mut *tx, insert).await
+        let keys = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
+            KeyMode::New
         } else {
-            DB::insert(&mut *tx, insert).await
+            KeyMode::MayExist
         };
-        stored.context("store logits")
+        let stored = DB::insert_rows(&mut *tx, insert, keys).await;
+        stored.map(drop).context("store logits")
     }
 
     /// Stores the vectors computed for these labels.

@@ -35,6 +35,7 @@ mod dropping;
 mod gaps;
 mod gold;
 mod labelling;
+mod leases;
 mod models;
 mod post_rows;
 mod posts;
@@ -59,7 +60,7 @@ use std::sync::{Arc, OnceLock};
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Transaction, Type};
+use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::text_rule::TEXTS;
@@ -68,7 +69,7 @@ pub(super) use super::driver_error::ErrorContext;
 use super::driver_error::is_busy;
 use super::lock_wait::Cancelled;
 use super::{Access, Info, Result, StoreError};
-use topicmill_core::{Post, SourceKind, Timestamp, redact_url};
+use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp, redact_url};
 
 /// Fullnames per statement, well below SQLite's limit of 32,766 parameters and PostgreSQL's of 65,535.
 const POSTS_A_STATEMENT: usize = 500;
@@ -147,7 +148,7 @@ fn is_forbidden(error: &StoreError) -> bool {
 }
 
 /// Returns true if a post comes from a file or an archive, but its stored version comes from Reddit itself.
-fn is_older(post: &Post, known_from: &str) -> bool {
+fn yields_to_stored(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
 
@@ -172,6 +173,16 @@ where
     query.push(")");
 }
 impl<DB: Dialect> SqlStore<DB> {
+    /// Decodes the hash of a post's text.
+    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
+        let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
+        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.to_string(),
+            detail: "`text_hash` does not have 16 bytes".into(),
+        })
+    }
+
     pub(super) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
         let opened = Self::try_open(url, access, more).await;
         opened.map_err(|error| match error {

@@ -80,7 +80,7 @@ impl<'a> Row<'a> {
 }
 
 /// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](super::super::dialect::Dialect::IN_JSON_ARRAY).
-pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn json_array<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     serde_json::to_string(&names).expect("a list of strings can be written as JSON")
 }
@@ -96,7 +96,7 @@ pub(super) const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UP
      reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
 
 /// Returns the statement that upserts posts; see [`ON_KNOWN_POST`].
-pub(super) fn insert_posts<'a>(rows: &[Row<'a>]) -> Insert<'a> {
+pub(super) fn posts_insert<'a>(rows: &[Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(row.post)).collect())
     };

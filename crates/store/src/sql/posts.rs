@@ -6,12 +6,12 @@ use sqlx::{AssertSqlSafe, Transaction};
 
 use super::super::bulk::{Insert, KeyMode, Values};
 use super::super::dialect::Dialect;
-use super::super::driver_error::{ConflictRetries, is_taken};
+use super::super::driver_error::{ConflictRetries, is_duplicate_key};
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
-use super::post_rows::{ON_SEEN_AGAIN, Row, insert_posts, names};
+use super::post_rows::{ON_SEEN_AGAIN, Row, json_array, posts_insert};
 use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
-use super::{ErrorContext, SqlStore, at, is_older};
+use super::{ErrorContext, SqlStore, at, yields_to_stored};
 use topicmill_core::{Fullname, Listing, ReadyPost};
 
 /// Posts to store, classified by comparison with the stored ones.
@@ -36,7 +36,7 @@ impl<'r> UpsertPlan<'r> {
     fn new(
         known: &'r HashMap<String, StoredPost>,
         rows: &'r [Row<'r>],
-        taken: &HashSet<String>,
+        textless: &HashSet<String>,
     ) -> Self {
         let mut plan = Self::default();
         for row in rows {
@@ -45,7 +45,7 @@ impl<'r> UpsertPlan<'r> {
                 plan.new.push(*row);
                 continue;
             };
-            if is_older(row.post, &known.source) {
+            if yields_to_stored(row.post, &known.source) {
                 if let Some(topic) = row.page.topic {
                     plan.for_topic.entry(topic).or_default().push(fullname);
                 }
@@ -56,7 +56,7 @@ impl<'r> UpsertPlan<'r> {
                 continue;
             };
             let is_same = before == row.post.text_hash().as_bytes();
-            if row.shown().is_some_and(|shown| taken.contains(shown)) {
+            if row.shown().is_some_and(|shown| textless.contains(shown)) {
                 plan.show_purged_text.push(fullname);
                 plan.loses_text |= !is_same;
             }
@@ -93,7 +93,7 @@ impl<DB: Dialect> SqlStore<DB> {
             match self.try_save_pages(pages, &rows, state, bulk).await {
                 // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers
                 // may store more of the posts before the retry.
-                Err(error) if bulk && is_taken(&error) => bulk = false,
+                Err(error) if bulk && is_duplicate_key(&error) => bulk = false,
                 Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
             }
@@ -131,8 +131,8 @@ impl<DB: Dialect> SqlStore<DB> {
             upserted.tombstoned += refused.len() as u64 - stay;
             upserted.unchanged += stay;
             let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
-            let taken = Self::without_text(&mut tx, &parents).await?;
-            let shows = |row: &&Row<'_>| row.shown().is_some_and(|shown| taken.contains(shown));
+            let textless = Self::without_text(&mut tx, &parents).await?;
+            let shows = |row: &&Row<'_>| row.shown().is_some_and(|shown| textless.contains(shown));
             let bare = round.iter().filter(shows);
             let bare: Vec<ReadyPost> = bare.map(|row| row.post.without_shown_text()).collect();
             let mut stripped: Vec<Row<'_>> = round.clone();
@@ -140,7 +140,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 let post = bare.iter().find(|post| post.fullname == row.post.fullname);
                 row.post = post.unwrap_or(row.post);
             }
-            let new = Self::upsert_posts(&mut tx, &stripped, &taken, bulk, &mut upserted).await?;
+            let new =
+                Self::upsert_posts(&mut tx, &stripped, &textless, bulk, &mut upserted).await?;
             rounds.push((round, new));
             pending = again;
         }
@@ -169,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
         rows: &[Row<'_>],
-        taken: &HashSet<String>,
+        textless: &HashSet<String>,
         bulk: bool,
         upserted: &mut Upserted,
     ) -> Result<HashSet<Fullname>> {
@@ -177,12 +178,12 @@ impl<DB: Dialect> SqlStore<DB> {
         // Locked and read before the upsert, because afterwards the previous text is unknown.
         let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
         let known = Self::stored_among(tx, &fullnames, bulk).await?;
-        let plan = UpsertPlan::new(&known, rows, taken);
+        let plan = UpsertPlan::new(&known, rows, textless);
         let mut new: HashSet<Fullname> = HashSet::new();
         // In order of fullname, as in all writers.
         let mut others = rows.to_vec();
         if bulk && plan.new.len() >= BULK_ROWS {
-            DB::insert_rows(&mut *tx, insert_posts(&plan.new), KeyMode::New)
+            DB::insert_rows(&mut *tx, posts_insert(&plan.new), KeyMode::New)
                 .await
                 .context(STORE)?;
             new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
@@ -193,7 +194,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
             let insert = Insert {
                 on_conflict: &RETURNING,
-                ..insert_posts(&others)
+                ..posts_insert(&others)
             };
             let rows = DB::insert_rows(&mut *tx, insert, KeyMode::MayExist)
                 .await
@@ -201,7 +202,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let posts = rows.iter().map(Self::stored_post);
             posts.collect::<Result<_, _>>().context(STORE)?
         } else {
-            let insert = insert_posts(&others);
+            let insert = posts_insert(&others);
             DB::insert(&mut *tx, insert).await.context(STORE)?;
             if known.is_empty() {
                 HashMap::new()
@@ -234,7 +235,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 DB::IN_JSON_ARRAY
             );
             changed += sqlx::query::<DB>(AssertSqlSafe(update))
-                .bind(names(fullnames.iter().copied()))
+                .bind(json_array(fullnames.iter().copied()))
                 .bind(*topic)
                 .execute(&mut **tx)
                 .await
@@ -287,7 +288,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(names(restored.iter().copied()))
+            .bind(json_array(restored.iter().copied()))
             .bind(HASH_MISMATCH)
             .execute(&mut **tx)
             .await
@@ -306,7 +307,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(names(changed.iter().copied()))
+            .bind(json_array(changed.iter().copied()))
             .execute(&mut **tx)
             .await
             .map(drop)

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 use super::super::dialect::Dialect;
 use super::super::maintenance::REWRITE_DUE;
 use super::super::{Checked, Purged, Result, RunId};
-use super::post_rows::names;
+use super::post_rows::json_array;
 use super::{ErrorContext, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, PurgeReason, Timestamp};
 
@@ -91,7 +91,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         let rows = sqlx::query::<DB>(AssertSqlSafe(find))
-            .bind(names(authors.iter().map(String::as_str)).as_str())
+            .bind(json_array(authors.iter().map(String::as_str)).as_str())
             .fetch_all(&self.pool)
             .await;
         Self::fullnames(rows, "find the posts of an author")
@@ -115,7 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         let counted: i64 = sqlx::query_scalar::<DB, _>(AssertSqlSafe(count))
-            .bind(names(posts).as_str())
+            .bind(json_array(posts).as_str())
             .fetch_one(&mut **tx)
             .await
             .context("count the gold labels of purged posts")?;
@@ -137,7 +137,7 @@ impl<DB: Dialect> SqlStore<DB> {
         );
         let parents = shows.iter().flat_map(|(_, parents)| parents);
         let purged: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(purged))
-            .bind(names(parents.map(Fullname::as_str)).as_str())
+            .bind(json_array(parents.map(Fullname::as_str)).as_str())
             .fetch_all(&mut **tx)
             .await
             .context("look up purged posts")?;
@@ -233,7 +233,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         let mut found = BTreeSet::new();
-        let mut shown = names(shown);
+        let mut shown = json_array(shown);
         loop {
             let next: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(find.clone()))
                 .bind(shown.as_str())
@@ -247,7 +247,7 @@ impl<DB: Dialect> SqlStore<DB> {
             if next.is_empty() {
                 return Ok(found);
             }
-            shown = names(next.iter().map(String::as_str));
+            shown = json_array(next.iter().map(String::as_str));
         }
     }
 
@@ -265,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY,
             DB::LOCK_POSTS
         );
-        let among = names(posts);
+        let among = json_array(posts);
         sqlx::query::<DB>(AssertSqlSafe(lock))
             .bind(among.as_str())
             .execute(&mut **tx)

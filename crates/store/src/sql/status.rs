@@ -36,7 +36,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let posts = self.number(DB::ESTIMATE_POSTS, "count the posts").await?;
         let is_estimate = posts > COUNTED;
         let state = if is_estimate {
-            self.estimated(posts, max_attempts, now).await?
+            self.estimated_state(posts, max_attempts, now).await?
         } else {
             self.labelling_state(max_attempts, now).await?
         };
@@ -49,6 +49,7 @@ impl<DB: Dialect> SqlStore<DB> {
         now: Timestamp,
     ) -> Result<LabellingState> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        // The condition is true: the statement must use each of its parameters.
         let all = self
             .count_outcomes(target, 0, "FROM posts WHERE $3 = 0")
             .await?;
@@ -73,7 +74,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Estimates the progress of labelling from a sample of all posts, the newest ones and the backlog.
-    async fn estimated(
+    async fn estimated_state(
         &self,
         posts: i64,
         max_attempts: u32,

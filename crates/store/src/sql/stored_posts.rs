@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::post_rows::{insert_posts, names};
+use super::post_rows::{json_array, posts_insert};
 use super::{ErrorContext, SqlStore};
 
 /// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks read from files are
@@ -20,7 +20,7 @@ const NOT_CONTENT: &str =
 
 /// SQL for all other columns as one string, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
-    let columns = insert_posts(&[]).columns;
+    let columns = posts_insert(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
     // Derived from the columns of the INSERT, so that new columns are included.
     let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column));
@@ -41,7 +41,7 @@ static COLUMNS: LazyLock<String> = LazyLock::new(|| {
 
 /// The clause of an upsert of posts that returns them as [`StoredPost`]s.
 pub(super) static RETURNING: LazyLock<String> =
-    LazyLock::new(|| format!("{} RETURNING {}", insert_posts(&[]).on_conflict, *COLUMNS));
+    LazyLock::new(|| format!("{} RETURNING {}", posts_insert(&[]).on_conflict, *COLUMNS));
 
 /// A stored post.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::LOCK_POSTS
         );
         sqlx::query::<DB>(AssertSqlSafe(known))
-            .bind(names(fullnames))
+            .bind(json_array(fullnames))
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(Self::stored_post).collect())

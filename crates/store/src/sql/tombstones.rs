@@ -6,8 +6,8 @@ use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::post_rows::{Row, names};
-use super::{ErrorContext, SqlStore, is_older};
+use super::post_rows::{Row, json_array};
+use super::{ErrorContext, SqlStore, yields_to_stored};
 use topicmill_core::PurgeReason;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -25,7 +25,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::FOR_UPDATE
         );
         // Includes the posts that crossposts show, so that a purged post does not return inside another one.
-        let among = names(rows.iter().flat_map(Row::names));
+        let among = json_array(rows.iter().flat_map(Row::names));
         let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
             .bind(among)
             .fetch_all(&mut **tx)
@@ -40,7 +40,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .filter(|row| row.post.source.is_live() && !row.post.removed)
             .map(|row| (row.post.fullname.as_str(), row.shown()))
             .collect();
-        let (mut stay, mut lifted) = (HashSet::new(), Vec::new());
+        let (mut kept, mut lifted) = (HashSet::new(), Vec::new());
         for row in &rows_found {
             let fullname: String = row.try_get(0).context(WHAT)?;
             let reason: String = row.try_get(1).context(WHAT)?;
@@ -48,17 +48,17 @@ impl<DB: Dialect> SqlStore<DB> {
             if is_lifted && visible.contains_key(fullname.as_str()) {
                 lifted.push(fullname);
             } else {
-                stay.insert(fullname);
+                kept.insert(fullname);
             }
         }
         // A crosspost remains purged as long as the post that it shows is purged.
         while let Some(at) = lifted.iter().position(|name| {
             let shown = visible.get(name.as_str()).copied().flatten();
-            shown.is_some_and(|shown| stay.contains(shown))
+            shown.is_some_and(|shown| kept.contains(shown))
         }) {
             let fullname = lifted.swap_remove(at);
             visible.remove(fullname.as_str());
-            stay.insert(fullname);
+            kept.insert(fullname);
         }
         if !lifted.is_empty() {
             let delete = format!(
@@ -66,12 +66,12 @@ impl<DB: Dialect> SqlStore<DB> {
                 DB::IN_JSON_ARRAY
             );
             sqlx::query::<DB>(AssertSqlSafe(delete))
-                .bind(names(lifted.iter().map(String::as_str)))
+                .bind(json_array(lifted.iter().map(String::as_str)))
                 .execute(&mut **tx)
                 .await
                 .context("remove tombstones")?;
         }
-        Ok(stay)
+        Ok(kept)
     }
 
     /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept.
@@ -97,7 +97,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         let stored: Vec<(String, String)> = sqlx::query::<DB>(AssertSqlSafe(stored))
-            .bind(names(late.keys().copied()))
+            .bind(json_array(late.keys().copied()))
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| {
@@ -107,7 +107,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("look up crossposts of purged posts")?;
         let (stay, gone): (Vec<_>, Vec<_>) = stored
             .into_iter()
-            .partition(|(fullname, source)| is_older(late[fullname.as_str()].post, source));
+            .partition(|(fullname, source)| yields_to_stored(late[fullname.as_str()].post, source));
         let fullname = |(fullname, _): (String, String)| fullname;
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
         if !gone.is_empty() {
@@ -133,7 +133,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(names(fullnames.iter().map(String::as_str)))
+            .bind(json_array(fullnames.iter().map(String::as_str)))
             .execute(&mut **tx)
             .await
             .map(drop)
@@ -153,7 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(taken))
-            .bind(names(shown.iter().copied()))
+            .bind(json_array(shown.iter().copied()))
             .fetch_all(&mut **tx)
             .await
             .map(HashSet::from_iter)
@@ -171,7 +171,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(names(crossposts.iter().copied()))
+            .bind(json_array(crossposts.iter().copied()))
             .execute(&mut **tx)
             .await
             .map(|done| DB::rows_affected(&done) > 0)

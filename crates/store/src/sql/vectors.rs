@@ -1,4 +1,4 @@
-//! Stores and reads vectors of texts and labels. The vector of a text is deleted with the text.
+//! Stores and reads vectors of texts and labels, and reads logits. The vector of a text is deleted with the text.
 //!
 //! The vector of a text is written with the first label of a post, under the same lease, and is used for all other
 //! label sets: the logit of a text and a label is the cosine of their vectors.
@@ -11,7 +11,7 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target, UnlabelledText};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, LabelVector, TextHash, TextVector};
+use topicmill_core::{Fullname, LabelVector, PairLogits, TextHash, TextVector};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_vectors(
@@ -112,6 +112,47 @@ impl<DB: Dialect> SqlStore<DB> {
         let bytes: Vec<u8> = row.try_get(column).context("read the vector of a text")?;
         let vector = TextVector::from_bytes(bytes);
         vector.ok_or_else(|| no_vector("text_vectors", topicmill_core::hex(hash)))
+    }
+
+    pub async fn pair_logits(
+        &self,
+        model: i64,
+        hypotheses: &[i64],
+        texts: &[TextHash],
+    ) -> Result<Vec<Vec<Option<PairLogits>>>> {
+        const WHAT: &str = "read stored logits";
+        // The database returns pairs in any order, and not every pair is stored.
+        let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
+        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
+        let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
+        // `IN ()` is invalid in PostgreSQL.
+        if hypotheses.is_empty() {
+            return Ok(found);
+        }
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
+                  WHERE model_id = ",
+            );
+            select.push_bind(model).push(" AND text_hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
+            // hypotheses than these.
+            select.push(" AND hypothesis_id + 0 IN (");
+            push_list(&mut select, hypotheses.iter().copied());
+            let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
+            for row in &rows {
+                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+                let compared: i64 = row.try_get(1).context(WHAT)?;
+                let logits = PairLogits {
+                    entailment: row.try_get(2).context(WHAT)?,
+                    contradiction: row.try_get(3).context(WHAT)?,
+                    neutral: row.try_get(4).context(WHAT)?,
+                };
+                found[index[hash.as_slice()]][position[&compared]] = Some(logits);
+            }
+        }
+        Ok(found)
     }
 
     pub async fn unlabelled_vectors(

@@ -471,14 +471,4 @@ impl<DB: Dialect> SqlStore<DB> {
         .and_then(|rows| rows.iter().map(decode).collect())
         .context("read why posts were parked")
     }
-
-    /// Decodes the hash of a post's text.
-    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
-        let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
-        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-            table: "posts",
-            row: fullname.to_string(),
-            detail: "`text_hash` does not have 16 bytes".into(),
-        })
-    }
 }
