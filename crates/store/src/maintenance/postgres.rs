@@ -65,10 +65,14 @@ impl SqlStore<Postgres> {
             return Err(StoreError::Denied(message));
         }
         // Tested first, because a rewrite is useless while an old snapshot is in use.
-        let now = match Self::wait_for_snapshots(connection).await? {
-            Ok(now) => now,
-            Err(why) => return Ok(why),
-        };
+        // Assigns a transaction id, which is higher than the ids of all committed deletions.
+        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
+            .fetch_one(&mut *connection)
+            .await
+            .context("read the current transaction id")?;
+        if let Some(why) = Self::wait_for_snapshots(connection, &now).await? {
+            return Ok(why);
+        }
         for table in TABLES {
             // FULL rewrites the table, FREEZE updates `relfrozenxid`, which shows whether old rows were kept, and
             // ANALYZE updates the planner's statistics.
@@ -94,21 +98,17 @@ impl SqlStore<Postgres> {
             .context("read the pending rewrite")
     }
 
-    /// Waits until no session uses a snapshot older than the deletions so far. Returns a later transaction id, or,
-    /// after the timeout, why the rewrite cannot start.
+    /// Waits until no session uses a snapshot older than the transaction `now`. Returns, after the timeout, why the
+    /// rewrite cannot start.
     async fn wait_for_snapshots(
         connection: &mut PgConnection,
-    ) -> Result<Result<String, Rewritten>> {
-        // Assigns a transaction id, which is higher than the ids of all committed deletions.
-        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
-            .fetch_one(&mut *connection)
-            .await
-            .context("read the current transaction id")?;
+        now: &str,
+    ) -> Result<Option<Rewritten>> {
         let mut waited = Duration::ZERO;
-        while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, &now).await? {
+        while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, now).await? {
             let waits_on = waited < Duration::from_millis(REWRITE_TIMEOUT_MS.into());
             if !waits_on || !matches!(why, Rewritten::OldSnapshotInUse { .. }) {
-                return Ok(Err(why));
+                return Ok(Some(why));
             }
             #[expect(
                 clippy::disallowed_methods,
@@ -118,7 +118,7 @@ impl SqlStore<Postgres> {
             // Adds up the sleeps, because only `clock.rs` may read the time.
             waited += POLL_INTERVAL;
         }
-        Ok(Ok(now))
+        Ok(None)
     }
 
     /// Vacuums a table. If rows that were deleted before the transaction `now` remain, returns why.
