@@ -31,7 +31,7 @@ test-all: rust onnxruntime openvino ## Run the deep tests: crashes, interleaving
 	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
 		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked --lib --test it -- --ignored
 	env -u TEST_DATABASE_URL scripts/with-postgres python3 benches/soak.py \
-		$(TARGET)/debug/topicmill $(TARGET)/soak --minutes 2 --restarts 1
+		$(TARGET)/debug/topicmill $(TARGET)/soak --minutes 3 --restarts 1
 
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette
