@@ -186,8 +186,7 @@ class Soak:
             values = [row[column] / (1024 if column == 1 else 1) for row in warm]
             early, late = statistics.median(values[:quarter]), statistics.median(values[-quarter:])
             print(f"| {name} | {early:.0f} | {late:.0f} | {min(values):.0f} | {max(values):.0f} |")
-            # Handles come and go with connections, so a short run is compared with the most of its first quarter.
-            grown += [name] * (late > max(early * allowed, *values[:quarter]))
+            grown += [name] * (late > early * allowed)
         print("\n| posts | edits | unchanged repeats | missed | texts to label | labelled | labelled twice |")
         print("|---|---|---|---|---|---|---|")
         counts = (arrived, self.arrivals.edits, self.arrivals.repeats, missed, texts, labelled, max(0, labelled - texts))
