@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::RANGE;
+use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 
 pub use self::error::PullError;
@@ -206,14 +206,30 @@ impl Hub {
         let Listing { repo, sha, .. } = listing;
         let (name, mut have) = (&file.name, length(to));
         // A range after the last byte would get status 416.
-        if have > 0 && have >= file.size {
+        if have > 0 && have == file.size {
             self.bar.add(file.size);
             return Ok(());
         }
+        if have > file.size {
+            have = 0;
+        }
         let path = format!("{repo}/resolve/{sha}/{name}");
         let mut response = self.get(repo, &path, have, name).await?;
-        let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
+        let range = response.headers().get(CONTENT_RANGE);
+        let range = range.and_then(|range| range.to_str().ok());
+        let resumes = range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
         let write = PullError::write(to);
+        if response.status() == StatusCode::PARTIAL_CONTENT && !resumes {
+            // The next attempt requests the whole file. A failed request for the whole file leaves nothing to remove.
+            if have > 0 {
+                fs::remove_file(to).map_err(write)?;
+            }
+            return Err(PullError::temporary(
+                name,
+                "the hub does not resume the download",
+            ));
+        }
+        let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
         let mut out = File::options()
             .create(true)
             .append(resumes)

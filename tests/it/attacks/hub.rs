@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -403,6 +404,28 @@ async fn a_file_longer_than_announced_is_abandoned_and_deleted() {
         .collect();
     assert_eq!(names, ["config.json"], "nothing else was kept");
     assert_eq!(hub.authorizations("tokenizer.json").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partial_file_that_does_not_resume_is_downloaded_again() {
+    let (serve, asked) = (hub_of(files_of(EXPORTED)), AtomicU32::new(0));
+    let hub = Server::start(move |path| {
+        if path.ends_with("/tokenizer.json") && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            let range = [(header::CONTENT_RANGE, "bytes 7-9/10")];
+            return (StatusCode::PARTIAL_CONTENT, range, "xyz").into_response();
+        }
+        serve(path)
+    })
+    .await;
+    let program = Program::new();
+    let models = program.folder.path().join("in/here/models");
+    let scratch = models.join(format!("tiny.{}.partial", &COMMIT[..12]));
+    fs::create_dir_all(&scratch).unwrap();
+    fs::write(scratch.join("tokenizer.json"), "{").unwrap();
+    // Longer than the listed file.
+    fs::write(scratch.join("config.json"), vec![b' '; 100_000]).unwrap();
+    let ran = pulled(&program, &hub.url, None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
