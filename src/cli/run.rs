@@ -8,6 +8,7 @@ use super::{CliError, Exit, backlog, purge};
 use crate::classify::Options;
 use crate::pipeline::Context;
 use crate::purge::PurgePlan;
+use topicmill_core::RunStatus;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -30,18 +31,18 @@ pub struct Run {
 }
 
 /// Deletes old post text if `retention.hours` is set.
-async fn retain(app: &App, context: &Context) -> Result<(), CliError> {
+async fn retain(app: &App, context: &Context) -> Result<Exit, CliError> {
     let retention = purge::retention(app, None);
     if retention.hours == 0 || app.stop.is_cancelled() {
-        return Ok(());
+        return Ok(Exit::Done);
     }
     let plan = PurgePlan {
         retention: Some(retention),
         ..PurgePlan::default()
     };
-    let (report, _) = context.purge(&plan, None, &|_| {}).await?;
+    let (report, status) = context.purge(&plan, None, &|_| {}).await?;
     context.log_summary(|| purge::log_result(&report));
-    Ok(())
+    Ok(Exit::done_if(status == RunStatus::Done))
 }
 
 impl Run {
@@ -50,8 +51,22 @@ impl Run {
         let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
         let set = app.label_set(&self.model, pipeline.label_set)?;
         // Load the model first, so that an error does not appear only after an hour of collecting.
-        let mut engines = app.engines(&self.model)?;
-        app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
+        let engines = app.engines(&self.model).and_then(|mut engines| {
+            app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
+            Ok(engines)
+        });
+        let engines = match engines {
+            Ok(engines) => engines,
+            Err(error) => {
+                // A promise to delete text does not depend on a model.
+                if let Ok(store) = app.store(Access::Existing).await {
+                    let context = app.context(store);
+                    retain(app, &context).await?;
+                    context.store.close().await?;
+                }
+                return Err(error);
+            }
+        };
         self.record.check(app)?;
         let context = app.context(app.store(Access::Create).await?);
         let both = async {
@@ -66,13 +81,12 @@ impl Run {
                 ..app.backlog_options()
             };
             let labelled = backlog::label(&context, engines, &set, &options).await;
-            // After labelling, but also if it failed: a promise to delete text does not depend on a model.
-            retain(app, &context).await?;
+            // After labelling, but also if it failed.
+            let retained = retain(app, &context).await?;
             let labelled = labelled?;
-            Ok(match collected? {
-                Exit::Done => labelled,
-                collected => collected,
-            })
+            let exits = [collected?, labelled, retained];
+            let bad = exits.into_iter().find(|exit| *exit != Exit::Done);
+            Ok(bad.unwrap_or(Exit::Done))
         };
         let exit = both.await;
         self.record.write(&context)?;
