@@ -53,10 +53,12 @@ impl<'a> Rescorer<'a> {
             .await?;
         let mut alike = Vec::new();
         for row in store.labels().label_sets().await? {
-            // A damaged label set is reported where it is used.
-            if let Ok(other) = store.labels().label_set(row.id).await
-                && other.has_same_logits(set)
-            {
+            let other = match store.labels().label_set(row.id).await {
+                // A damaged label set is reported where it is used.
+                Err(StoreError::Corrupt { .. }) => continue,
+                other => other?,
+            };
+            if other.has_same_logits(set) {
                 let label_set = row.id;
                 alike.push((Target { model, label_set }, other.temperature));
             }
@@ -115,6 +117,10 @@ impl<'a> Rescorer<'a> {
             let scores = store.computed().text_scores(*target, &texts).await?;
             for (text, scores) in texts.iter().zip(scores) {
                 let of_scores = |scores: Vec<f64>| {
+                    // `db check` reports a row with a score too many or too few.
+                    if scores.len() != self.set.labels.len() {
+                        return None;
+                    }
                     let mode = self.set.mode;
                     Evidence::of_scores(self.kind, mode, &scores, has_background, *temperature)
                 };

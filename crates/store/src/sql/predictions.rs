@@ -6,10 +6,10 @@ use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{LabelState, PostLabel, Prediction};
-use super::super::{Result, StoredText, Target};
+use super::super::{Result, StoreError, StoredText, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::reddit::is_placeholder;
-use topicmill_core::{Fullname, TextHash};
+use topicmill_core::{Fullname, TextHash, hex};
 
 /// A key that matches no row.
 const NO_ROW: i64 = -1;
@@ -122,7 +122,13 @@ impl<DB: Dialect> SqlStore<DB> {
                 let scores: String = row.try_get(1).context(WHAT)?;
                 // PostgreSQL writes an array in braces.
                 let scores = scores.replace('{', "[").replace('}', "]");
-                found[index[hash.as_slice()]] = serde_json::from_str(&scores).ok();
+                let scores = serde_json::from_str(&scores);
+                let scores: Vec<f64> = scores.map_err(|error| StoreError::Corrupt {
+                    table: "packed_scores",
+                    row: hex(&hash),
+                    detail: error.to_string(),
+                })?;
+                found[index[hash.as_slice()]] = Some(scores);
             }
         }
         Ok(found)
