@@ -133,9 +133,15 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     assert_eq!(study.count("text_vectors"), POSTS as u64);
     study.ok("labels fit");
     study.ok("db check");
+    study.write("ids", "t3_k00000");
+    study.ok("purge --ids ids");
+    assert_eq!(study.count("text_vectors"), POSTS as u64 - 1);
+    study.execute("DELETE FROM meta WHERE key = 'vectors_kept'");
+    let checked = study.run("db check");
+    assert!(checked.code != 0 && checked.stdout.contains("vectors without a text"));
     let purged = study.run_with(&[("retention.imports", "true")], "purge --retention 24");
     assert_eq!(purged.code, 0, "{}", purged.stderr);
-    assert_eq!(study.count("text_vectors"), 50);
+    assert_eq!(study.count("text_vectors"), 49);
 }
 
 #[test]
@@ -158,6 +164,18 @@ fn a_run_labels_posts_before_it_deletes_their_text() {
         study.count("labeled_posts WHERE fullname LIKE 't3_k%' AND score IS NOT NULL"),
         60
     );
+}
+
+#[test]
+fn a_run_deletes_old_text_even_if_it_cannot_label() {
+    let program = Program::new().imported(3);
+    program
+        .execute("UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
+    let settings = [("retention.hours", "24"), ("classify.model", "missing")];
+    let ran = program.run_with(&settings, "run --source sample --limit 1 --topic food");
+    ran.expect_exit(5, "missing");
+    assert_eq!(program.count("posts WHERE title <> ''"), 0);
+    assert_eq!(program.count("posts"), 3, "nothing was collected");
 }
 
 #[test]

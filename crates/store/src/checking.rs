@@ -99,8 +99,9 @@ const COUNTS: [Count; 9] = [
     Count {
         check: "vectors without a text",
         sql: "SELECT COUNT(*) FROM text_vectors WHERE text_hash IN ( \
-               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts)",
-        meaning: "vectors are stored for texts that no post has",
+               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts \
+                WHERE text_purged_at IS NULL OR EXISTS (SELECT 1 FROM meta WHERE key = 'vectors_kept'))",
+        meaning: "vectors are stored for texts that no post has, or that retention deleted",
         remedy: "delete these rows from `text_vectors`, because a vector reveals what a text was about",
     },
     Count {

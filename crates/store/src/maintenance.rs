@@ -16,6 +16,8 @@ use super::{Result, Store, StoreError};
 
 /// Key in `meta` that exists while purged text may linger in free space. Each purge stores a new value.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
+/// Key in `meta` that exists once retention has kept the vectors of deleted texts.
+pub(super) const VECTORS_KEPT: &str = "vectors_kept";
 /// Timeout for waiting for other sessions, in milliseconds.
 const REWRITE_TIMEOUT_MS: u32 = 10_000;
 /// Interval of polls for other sessions.

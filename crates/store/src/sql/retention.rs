@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
+use super::super::maintenance::VECTORS_KEPT;
 use super::super::{OldTexts, PurgedTexts, Result};
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::Timestamp;
@@ -59,6 +60,10 @@ impl<DB: Dialect> SqlStore<DB> {
         let posts = Self::delete_texts(&mut tx, &old, texts.keep_vectors, now).await?;
         if posts > 0 {
             Self::mark_rewrite_due(&mut tx).await?;
+            if texts.keep_vectors {
+                let noted = Self::set_unique_meta(&mut tx, VECTORS_KEPT).await;
+                noted.context("record that vectors were kept")?;
+            }
         }
         tx.commit().await.context(WHAT)?;
         Ok(PurgedTexts { posts, unlabelled })
