@@ -9,9 +9,9 @@ use toml_edit::{DocumentMut, value};
 use super::super::app::PipelineFlags;
 use super::super::{App, CliError, Exit, OutputFormat};
 use super::figures::quality_table;
+use super::rescoring::{NeededOutput, Rescoring};
 use super::{
-    NamedSet, NeededOutput, Printout, Rescoring, WhichModel, find_stored_model, settings_json,
-    short_hash, write_file,
+    NamedSet, Printout, WhichModel, find_stored_model, settings_json, short_hash, write_file,
 };
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};

@@ -6,9 +6,8 @@ use serde_json::json;
 use super::super::app::{ModelFlags, run_blocking};
 use super::super::{App, CliError, Exit, OutputFormat, backlog};
 use super::figures::quality_table;
-use super::{
-    NamedSet, NeededOutput, Printout, Rescoring, WhichModel, find_stored_model, short_hash,
-};
+use super::rescoring::{NeededOutput, Rescoring};
+use super::{NamedSet, Printout, WhichModel, find_stored_model, short_hash};
 use crate::classify::check_no_label_is_lost;
 use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};

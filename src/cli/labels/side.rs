@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{
-    NamedSet, Rescoring, WhichModel, find_stored_model, named_model, settings_json, short_hash,
-};
+use super::rescoring::Rescoring;
+use super::{NamedSet, WhichModel, find_stored_model, named_model, settings_json, short_hash};
 use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::app::{App, ModelFlags};

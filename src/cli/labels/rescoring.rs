@@ -1,0 +1,144 @@
+//! Reads the stored output of a model, from which labels are computed without inference.
+
+use std::collections::BTreeSet;
+
+use super::super::CliError;
+use super::super::app::{App, ModelFlags};
+use crate::classify::BacklogError;
+use topicmill_core::labels::hypothesis;
+use topicmill_core::{Fullname, LabelSet, LabelVector, ModelKind};
+use topicmill_review::gold::ResolvedGold;
+use topicmill_review::join::{self, GoldText};
+use topicmill_review::quality::REVIEW_COMMAND;
+use topicmill_review::rescore::Rescorer;
+use topicmill_score::folder::ModelFolder;
+use topicmill_store::Store;
+
+/// A stored model and a label set, whose labels can be computed without inference.
+pub(super) struct Rescoring<'s, 'a> {
+    pub app: &'s App,
+    pub store: &'s Store,
+    pub flags: &'s ModelFlags,
+    pub folder: &'a ModelFolder,
+    /// The database id of the model, if it is stored.
+    pub model: Option<i64>,
+    pub set: &'a LabelSet,
+}
+
+/// The output of an embedding model that gold posts must have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NeededOutput {
+    /// Scores or vectors.
+    Any,
+    /// Vectors, which retention deletes unless `retention.keep_vectors` is set.
+    Vectors,
+}
+
+impl<'a> Rescoring<'_, 'a> {
+    /// Returns the stored logits and vectors of the model; `None` if it is not stored.
+    pub async fn known(&self) -> Result<Option<Rescorer<'a>>, CliError> {
+        let Some(model) = self.model else {
+            return Ok(None);
+        };
+        let vectors = self.label_vectors(model).await?;
+        let (kind, set) = (&self.folder.kind, self.set);
+        let known = Rescorer::new(self.store, (kind, model), set, vectors).await?;
+        Ok(Some(known))
+    }
+
+    /// Computes the vectors of the labels, if an embedding model is used and not all of them are stored. Posts with
+    /// stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
+    async fn label_vectors(&self, model: i64) -> Result<Option<Vec<LabelVector>>, CliError> {
+        let (kind, store) = (&self.folder.kind, self.store);
+        if !matches!(kind, ModelKind::Embedding(_)) {
+            return Ok(None);
+        }
+        let keys = hypothesis::keys(kind, self.set);
+        let ids = store.labels().find_hypotheses(&keys).await?;
+        let stored: Vec<i64> = ids.iter().flatten().copied().collect();
+        let stored = store.computed().label_vectors(model, &stored).await?;
+        let mut stored = stored.into_iter();
+        let known = ids
+            .iter()
+            .map(|id| id.and_then(|_| stored.next().flatten()));
+        let known: Vec<Option<LabelVector>> = known.collect();
+        // If all are stored, or no post has a vector, the model need not be loaded.
+        if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
+            return Ok(None);
+        }
+        let mut models = self.app.models(self.flags)?;
+        let prepared = models.large.prepare_with_known(self.set, &known);
+        let prepared = prepared.map_err(BacklogError::from)?;
+        Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
+    }
+
+    /// Returns the gold posts with their stored output. Warns about posts that are left out; returns an error if fewer
+    /// than `fewest` are left.
+    pub async fn gold_texts(
+        &self,
+        gold: ResolvedGold,
+        random: Option<&BTreeSet<Fullname>>,
+        fewest: usize,
+        needs: NeededOutput,
+    ) -> Result<Vec<GoldText>, CliError> {
+        let all = gold.posts.len();
+        let known = self.known().await?;
+        let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
+        if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
+            let all = found.texts.len();
+            found.texts.retain(|text| text.known.vector.is_some());
+            found.unscored += all - found.texts.len();
+        }
+        let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
+        if left < fewest {
+            let current = self
+                .store
+                .labels()
+                .current_target()
+                .await?
+                .map(|target| target.model);
+            let models = self.store.labels().models().await?;
+            let is_other = |id: &i64| Some(*id) == current && current != self.model;
+            let remedy = match models.iter().find(|(id, _)| is_other(id)) {
+                _ if left == all => {
+                    format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
+                }
+                Some((_, row)) => format!(
+                    "the current labels come from the model `{}`: set its folder with --model, or in the setting \
+                     `classify.model`",
+                    row.name
+                ),
+                None => {
+                    let classify = "run `topicmill classify` with this model and label set first";
+                    let purged = match needs {
+                        NeededOutput::Any => "it cannot label posts whose text retention deleted",
+                        NeededOutput::Vectors => {
+                            "a post whose text retention deleted has no vector, unless `retention.keep_vectors` was \
+                             set before"
+                        }
+                    };
+                    format!("{classify}; {purged}")
+                }
+            };
+            let usable = match left {
+                0 => format!("none of the {all} gold posts can be used"),
+                _ => {
+                    format!("only {left} of {all} gold posts can be used, and {fewest} are needed")
+                }
+            };
+            return Err(CliError::Usage(format!(
+                "{usable}: {unknown} are not in the database, and {unscored} have no stored results of the model \
+                 `{}`; {remedy}",
+                self.folder.name
+            )));
+        }
+        if unknown + unscored > 0 {
+            tracing::warn!(
+                unknown,
+                unscored,
+                "gold posts that are not in the database or have no stored results from this model are left out"
+            );
+        }
+        Ok(found.texts)
+    }
+}
