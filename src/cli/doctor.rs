@@ -8,7 +8,7 @@ use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{SourceKind, Stage};
-use topicmill_score::engine::EngineName;
+use topicmill_score::device::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
 use topicmill_sources::reddit::Credentials;

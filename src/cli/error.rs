@@ -21,7 +21,7 @@ use crate::score_files::FilesError;
 use topicmill_core::FailureKind;
 use topicmill_pages::serve::ServeError;
 use topicmill_review::gold::GoldError;
-use topicmill_score::engine::DeviceError;
+use topicmill_score::device::DeviceError;
 use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
 use topicmill_score::onnx::OnnxError;

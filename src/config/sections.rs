@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use super::Secret;
 use crate::telemetry::LogFormat;
 use topicmill_core::{Listing, Mode};
-use topicmill_score::engine::devices;
+use topicmill_score::device::devices;
 use topicmill_score::{Device, EngineName};
 
 /// All settings.

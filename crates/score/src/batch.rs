@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use super::engine::Device;
+use super::device::Device;
 use super::folder::FixedShape;
 use super::text::Sequence;
 

@@ -30,6 +30,7 @@
 
 pub mod batch;
 mod contract;
+pub mod device;
 pub mod engine;
 mod fixed;
 pub mod folder;
@@ -44,7 +45,8 @@ pub mod scripted;
 pub mod shortlist;
 pub mod text;
 
-pub use self::engine::{Device, Engine, EngineError, EngineName};
+pub use self::device::{Device, EngineName};
+pub use self::engine::{Engine, EngineError};
 pub use self::folder::{ModelError, ModelFolder};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};

@@ -19,9 +19,9 @@ pub use self::runtime::{Runtime, load_runtime};
 use self::session::{Source, ports_of};
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
-use super::engine::{Device, Engine, EngineError, EngineName, Logits};
+use super::device::{Device, EngineName};
+use super::engine::{Engine, EngineError, Logits};
 use super::graph_check;
-use super::opened::OpenedEngine;
 use super::ports::{Feed, NamedTensor, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
 
@@ -134,21 +134,19 @@ impl OnnxEngine {
         })
     }
 
+    /// Returns the number of threads that compute a batch.
+    pub(crate) fn threads(&self) -> usize {
+        self.source.threads
+    }
+
+    /// Returns the library and its version.
+    pub(crate) fn fingerprint(&self) -> String {
+        self.runtime.fingerprint()
+    }
+
     /// Returns the device and the reason why it was chosen.
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
-    }
-}
-
-impl From<OnnxEngine> for OpenedEngine {
-    fn from(engine: OnnxEngine) -> Self {
-        Self {
-            library: Library::OnnxRuntime,
-            chosen: engine.chosen.clone(),
-            threads: engine.source.threads,
-            runtime: engine.runtime.fingerprint(),
-            engine: Box::new(engine),
-        }
     }
 }
 

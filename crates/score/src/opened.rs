@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use crate::engine::{Device, Engine, EngineName};
+use crate::device::{Device, EngineName};
+use crate::engine::Engine;
 use crate::folder::{ModelFolder, Rounding};
 use crate::onnx::library::Library;
 use crate::onnx::{DeviceChoice, EngineOptions, OnnxEngine, OnnxError};
@@ -67,6 +68,34 @@ impl OpenedEngine {
             OpenVinoEngine::load_unchecked(folder, options).map(Self::from)
         } else {
             OnnxEngine::load_unchecked(folder, options).map(Self::from)
+        }
+    }
+}
+
+impl From<OnnxEngine> for OpenedEngine {
+    fn from(engine: OnnxEngine) -> Self {
+        Self {
+            library: Library::OnnxRuntime,
+            chosen: engine.chosen().clone(),
+            threads: engine.threads(),
+            runtime: engine.fingerprint(),
+            engine: Box::new(engine),
+        }
+    }
+}
+
+impl From<OpenVinoEngine> for OpenedEngine {
+    fn from(engine: OpenVinoEngine) -> Self {
+        let runtime = engine.fingerprint();
+        Self {
+            library: Library::OpenVino,
+            chosen: DeviceChoice {
+                device: Device::Cpu,
+                reason: runtime.clone(),
+            },
+            threads: engine.threads(),
+            runtime,
+            engine: Box::new(engine),
         }
     }
 }

@@ -19,14 +19,12 @@ use ::openvino::{
 pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
 use crate::contract::{Input, Numbers, Tensor};
-use crate::engine::{Device, Engine, EngineError, Logits};
+use crate::device::Device;
+use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
-use crate::onnx::library::Library;
 use crate::onnx::{
-    DeviceChoice, EngineOptions, OnnxError, check_against_manifest, classify_error,
-    is_out_of_memory,
+    EngineOptions, OnnxError, check_against_manifest, classify_error, is_out_of_memory,
 };
-use crate::opened::OpenedEngine;
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
@@ -127,21 +125,15 @@ impl OpenVinoEngine {
             source,
         })
     }
-}
 
-impl From<OpenVinoEngine> for OpenedEngine {
-    fn from(engine: OpenVinoEngine) -> Self {
-        let runtime = engine.runtime.fingerprint();
-        Self {
-            library: Library::OpenVino,
-            chosen: DeviceChoice {
-                device: Device::Cpu,
-                reason: runtime.clone(),
-            },
-            threads: engine.source.threads,
-            runtime,
-            engine: Box::new(engine),
-        }
+    /// Returns the number of threads that compute a batch.
+    pub(crate) fn threads(&self) -> usize {
+        self.source.threads
+    }
+
+    /// Returns the library and its version.
+    pub(crate) fn fingerprint(&self) -> String {
+        self.runtime.fingerprint()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use topicmill_core::model_kind::ClassifierHead;
 use topicmill_core::{LabelSet, Mode, ModelKind};
-use topicmill_score::engine::devices;
+use topicmill_score::device::devices;
 use topicmill_score::folder;
 use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models};
 

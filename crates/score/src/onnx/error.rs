@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::library::{FoundBy, Library};
-use crate::engine::{Device, EngineError};
+use crate::device::Device;
+use crate::engine::EngineError;
 use crate::folder::{ModelError, Rounding};
 
 /// Reasons why a model or its inference library cannot be used.

@@ -10,7 +10,7 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 use super::library;
 use super::runtime::{Runtime, strip_location};
 use super::{OnnxError, is_out_of_memory};
-use crate::engine::Device;
+use crate::device::Device;
 use crate::ports::Port;
 
 /// Parameters of a session, kept to rebuild it.
