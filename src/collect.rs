@@ -22,7 +22,8 @@ use topicmill_core::{
     TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Paging, Rejected, Source};
+use topicmill_sources::page::Rejected;
+use topicmill_sources::source::{Paging, Source};
 use topicmill_store::{Page, StoreError};
 
 pub use self::goal::TimeRange;

@@ -27,8 +27,8 @@ use topicmill_core::{
 
 use crate::run::Run;
 use topicmill_score::Models;
+use topicmill_sources::Source;
 use topicmill_sources::file::dump::{self, FileError, FileOptions};
-use topicmill_sources::page::Source;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{ImportState, RunId, Store, StoreError};
 

@@ -11,8 +11,8 @@ use chrono::TimeDelta;
 use crate::run::Run;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
+use topicmill_sources::Source;
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::Source;
 use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
 use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
 
@@ -77,7 +77,7 @@ pub struct PurgePlan {
     pub trusts_clock: bool,
 }
 
-/// How long post text is kept.
+/// The retention of post text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Hours since a post was first stored.

@@ -8,7 +8,8 @@ use super::{MAX_LOGGED_REJECTIONS, Result};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
-use topicmill_sources::page::{Rejected, Source};
+use topicmill_sources::Source;
+use topicmill_sources::page::Rejected;
 use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostState, Reddit};
 
 /// The plan for fetching posts by id.

@@ -18,8 +18,7 @@ use super::error::SourceError;
 use super::judge::Judge;
 use super::listing::{ListingError, NOT_AN_OBJECT, parse_fields};
 use super::page::{
-    LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage, check_subreddit,
-    site_for,
+    LARGEST_PAGE, PAGE_LIMIT, Rejected, TimeOrder, TimePage, check_subreddit, site_for,
 };
 use super::post::decode_post;
 use super::reddit::check_user_agent;
@@ -49,7 +48,7 @@ pub struct ArcticShiftSettings {
 
 /// The client for the archive.
 pub struct ArcticShift {
-    http: PoliteClient,
+    pub(crate) http: PoliteClient,
     search_url: Url,
     clock: SharedClock,
 }
@@ -225,20 +224,6 @@ impl ArcticShift {
             return Err(ListingError::Shape(None));
         }
         Ok(page)
-    }
-}
-
-impl Source for ArcticShift {
-    fn kind(&self) -> SourceKind {
-        SourceKind::ArcticShift
-    }
-
-    fn http(&self) -> &PoliteClient {
-        &self.http
-    }
-
-    fn paging(&self) -> Paging<'_> {
-        Paging::Archive(self)
     }
 }
 

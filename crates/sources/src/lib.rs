@@ -3,14 +3,14 @@
 //! Every source returns [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each item that is not a complete post,
 //! so that an invalid item never makes its whole page or file fail. This crate does not know where posts are stored.
 //!
-//! - [`page`]: the interface of sources, which return pages. [`open`](open()) creates a [`Source`].
+//! - [`source`]: the interface of sources. [`page`]: the pages that they return. [`open`](open()) creates a [`Source`].
 //! - [`reddit`]: the client for Reddit's API, with one token and an outcome for every refusal.
 //! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page in order of creation time.
 //! - [`sample`]: a small Reddit on the loopback interface, for trying everything without a key.
 //! - [`listing`] and `post`: Reddit's wire format, which all sources share.
 //! - [`file`]: files for `import`, read block by block.
 //!
-//! A new source needs a module here that implements [`Source`], a row in the table in [`SourceKind`], and an arm in
+//! A new source needs a module here that `source` implements [`Source`] for, a row in the table in [`SourceKind`], and an arm in
 //! [`open`](open()), which the compiler requires.
 //!
 //! [`SourceKind`]: topicmill_core::SourceKind
@@ -25,7 +25,9 @@ pub mod page;
 mod post;
 pub mod reddit;
 pub mod sample;
+pub mod source;
 
 pub use error::SourceError;
 pub use open::{SourceSettings, open};
-pub use page::{ListingPage, Rejected, Source};
+pub use page::{ListingPage, Rejected};
+pub use source::Source;

@@ -2,9 +2,9 @@
 
 use super::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use super::error::SourceError;
-use super::page::Source;
 use super::reddit::{Reddit, RedditSettings};
 use super::sample::SampleReddit;
+use super::source::Source;
 use topicmill_core::SourceKind;
 use topicmill_core::clock::SharedClock;
 

@@ -1,14 +1,11 @@
-//! The interface of sources: pages of posts, in the order of a listing or of their creation.
+//! Pages of posts, in the order of a listing or of their creation.
 //!
 //! A source of listings returns one [`ListingPage`] after another; an archive returns a [`TimePage`] that begins at a
 //! start time. Each item that is not a complete post is [`Rejected`] and does not affect the others.
 
-use super::arctic_shift::ArcticShift;
 use super::error::SourceError;
-use super::reddit::Reddit;
-use topicmill_core::record::Traffic;
 use topicmill_core::{Post, RejectReason, SourceKind, Timestamp};
-use topicmill_http::{PoliteClient, Site};
+use topicmill_http::Site;
 
 /// Usual maximum number of posts on a page, as on Reddit. A larger page is requested only from an archive, and only if
 /// one second contains more posts than that.
@@ -58,37 +55,6 @@ pub struct Rejected {
     pub at: String,
     /// The reason.
     pub reason: RejectReason,
-}
-
-/// A source of posts.
-pub trait Source: Send + Sync {
-    /// Returns the kind that marks this source's posts.
-    fn kind(&self) -> SourceKind;
-
-    /// Returns the HTTP client.
-    fn http(&self) -> &PoliteClient;
-
-    /// Returns how the source is read: as listings or as an archive.
-    fn paging(&self) -> Paging<'_>;
-
-    /// Returns the id that processes use to share the source's quota; `None` if the quota is not shared.
-    fn shared_quota(&self) -> Option<String> {
-        None
-    }
-
-    /// Returns the traffic so far.
-    fn traffic(&self) -> Traffic {
-        self.http().traffic()
-    }
-}
-
-/// The way to read a source.
-#[derive(Clone, Copy)]
-pub enum Paging<'a> {
-    /// As listings, page after page.
-    Listing(&'a Reddit),
-    /// As an archive, in order of creation time.
-    Archive(&'a ArcticShift),
 }
 
 /// Returns the site of a source, for messages.

@@ -13,7 +13,7 @@ use super::token::{Token, TokenCache, TokenResponse};
 use crate::error::SourceError;
 use crate::judge::Judge;
 use crate::listing::{ListingError, parse_listing};
-use crate::page::{ListingPage, PAGE_LIMIT, Paging, Source, check_subreddit, site_for};
+use crate::page::{ListingPage, PAGE_LIMIT, check_subreddit, site_for};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
@@ -25,11 +25,11 @@ pub const INFO_LIMIT: u32 = 100;
 
 /// The client for Reddit's API, or for the sample Reddit.
 pub struct Reddit {
-    http: PoliteClient,
+    pub(crate) http: PoliteClient,
     settings: RedditSettings,
     token_url: Url,
     api_url: Url,
-    kind: SourceKind,
+    pub(crate) kind: SourceKind,
     clock: SharedClock,
     tokens: TokenCache,
     /// The sample Reddit's server, kept alive as long as the client.
@@ -232,24 +232,5 @@ impl Reddit {
     fn judge<'a>(&self, what: &'a str) -> Judge<'a> {
         let (kind, now) = (self.kind, self.clock.now());
         Judge { kind, what, now }
-    }
-}
-
-impl Source for Reddit {
-    fn kind(&self) -> SourceKind {
-        self.kind
-    }
-
-    fn http(&self) -> &PoliteClient {
-        &self.http
-    }
-
-    fn paging(&self) -> Paging<'_> {
-        Paging::Listing(self)
-    }
-
-    fn shared_quota(&self) -> Option<String> {
-        // The sample Reddit belongs to this process, and so does its quota.
-        (self.kind != SourceKind::Sample).then(|| self.quota_id())
     }
 }
