@@ -92,7 +92,7 @@ impl Dialect for Postgres {
         Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
-    // What is invalid or disabled, and the pages that failed their checksum when the server read them.
+    // Invalid or disabled parts, and the pages that failed their checksum when the server read them.
     const INTEGRITY: &'static str = "SELECT 'the index ' || c.relname || ' is invalid' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
          WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND NOT (i.indisvalid AND i.indisready) \
          UNION ALL \
