@@ -17,9 +17,10 @@
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
-//! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
-//!   [`openvino`]: OpenVINO. [`opened`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`:
-//!   pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
+//! - [`device`]: names of devices and libraries. [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the
+//!   only module that uses the `ort` crate. [`openvino`]: OpenVINO. [`opened`]: opens either of the two. `ports`: checks
+//!   a graph's inputs and outputs. `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with its
+//!   reference logits.
 //! - [`labeler`]: combines the folder, the tokenizer and the engine, and is what callers use. [`shortlist`]: a small
 //!   model that picks the labels for a large model to score.
 //!
