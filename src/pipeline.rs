@@ -6,6 +6,7 @@ mod heartbeat;
 mod quota;
 mod recording;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,7 +21,9 @@ use crate::metrics::Metrics;
 use crate::purge::{self, PurgeError};
 use crate::telemetry;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::{ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts};
+use topicmill_core::record::{
+    ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts, Traffic,
+};
 use topicmill_core::{
     AuthorPolicy, FailureKind, LabelSet, Outcome, RunStatus, Stage, Topic, TopicReport, hex,
 };
@@ -95,6 +98,12 @@ impl ImportError {
             Self::Dump(_) => FailureKind::Usage,
         }
     }
+}
+
+/// Returns a source's traffic, for a run's counts.
+fn traffic_of(source: &dyn Source) -> BTreeMap<String, Traffic> {
+    let section = source.kind().traits().section;
+    BTreeMap::from([(section.to_owned(), source.traffic())])
 }
 
 impl Context {
@@ -357,7 +366,9 @@ impl Context {
             // With `leave_file`, or on a server, remaining bytes are expected.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-            report.reddit = reddit.map(Source::traffic);
+            if let Some(reddit) = reddit {
+                report.traffic = traffic_of(reddit);
+            }
             let counts = RunCounts::Purge(Box::new(report.clone()));
             (done_if(report.unclear == 0 && whole), counts, json!([]))
         })
@@ -367,21 +378,21 @@ impl Context {
     /// Fetches posts that are known only by their ids.
     ///
     /// # Errors
-    /// Errors of the store and of Reddit.
+    /// Errors of the store and of the source.
     pub async fn refill(
         &self,
         plan: &RefillPlan<'_>,
-        reddit: &Reddit,
+        source: &dyn Source,
         store_author: bool,
     ) -> Result<(ImportCounts, RunStatus), CollectError> {
-        quota::share(reddit, &self.store, &self.clock);
+        quota::share(source, &self.store, &self.clock);
         let work = async |run, done: &mut ImportCounts| {
             let authors = self.author_policy(store_author).await?;
-            collect::refill(&self.run(run), &authors, reddit, plan, done).await
+            collect::refill(&self.run(run), &authors, source, plan, done).await
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;
-            done.reddit = Some(reddit.traffic());
+            done.traffic = traffic_of(source);
             let counts = RunCounts::Import(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
         })

@@ -13,7 +13,8 @@ use topicmill_core::record::PurgeCounts;
 use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::Source;
 use topicmill_sources::error::SourceError;
-use topicmill_sources::reddit::{INFO_LIMIT, PostState, PostStates, Reddit};
+use topicmill_sources::lookup::{PostState, PostStates};
+use topicmill_sources::reddit::{INFO_LIMIT, Reddit};
 use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
 
 /// Number of posts per transaction in steps without requests to Reddit.

@@ -63,7 +63,7 @@ pub struct Import {
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
-    /// With --format ids, look up posts in SOURCE: reddit or sample [default: reddit]
+    /// With --format ids, look up posts in SOURCE: reddit, arctic-shift or sample [default: reddit]
     #[arg(
         help_heading = "Ids",
         hide_short_help = true,
@@ -179,7 +179,8 @@ impl Import {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let source = self.source.unwrap_or(SourceKind::Reddit);
-        let reddit = app.reddit_lookup(source).await?;
+        let source =
+            topicmill_sources::open(source, app.source_settings(), app.clock.clone()).await?;
         self.record.check(app)?;
         let context = app.context(app.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
@@ -191,7 +192,7 @@ impl Import {
             progress: &progress,
         };
         let store_author = app.settings().collect.store_author;
-        let refilled = context.refill(&plan, &reddit, store_author).await;
+        let refilled = context.refill(&plan, &*source, store_author).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;

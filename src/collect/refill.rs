@@ -1,7 +1,7 @@
-//! Fetches posts from Reddit by their ids, for data sets that are shared without text.
+//! Fetches posts from Reddit or an archive by their ids, for data sets that are shared without text.
 //!
-//! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids.
-//! Stored posts are not requested, so an interrupted run continues where it ended.
+//! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids
+//! for Reddit, and five hundred for the archive. Stored posts are not requested, so an interrupted run continues where it ended.
 
 use super::import::{by_topic, store_by_topic, topic_of, unlogged_rejections};
 use super::{MAX_LOGGED_REJECTIONS, Result};
@@ -9,8 +9,8 @@ use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::Source;
+use topicmill_sources::lookup::{FoundPosts, PostState};
 use topicmill_sources::page::Rejected;
-use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostState, Reddit};
 
 /// The plan for fetching posts by id.
 pub struct RefillPlan<'a> {
@@ -24,20 +24,20 @@ pub struct RefillPlan<'a> {
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// Requests posts from Reddit and stores them, each response in one transaction.
+/// Requests posts from a source and stores them, each response in one transaction.
 ///
 /// If the run is stopped, received responses are stored first. The counts are added to `done`, even after an error.
 ///
 /// # Errors
-/// Errors of the store, and rejections by Reddit.
+/// Errors of the store, and rejections by the source.
 pub async fn refill(
     run: &Run<'_>,
     authors: &AuthorPolicy,
-    reddit: &Reddit,
+    source: &dyn Source,
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<()> {
-    let fetched = fetch_all(run, authors, reddit, plan, done).await;
+    let fetched = fetch_all(run, authors, source, plan, done).await;
     if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::warn!("{more}");
     }
@@ -47,12 +47,13 @@ pub async fn refill(
 async fn fetch_all(
     run: &Run<'_>,
     authors: &AuthorPolicy,
-    reddit: &Reddit,
+    source: &dyn Source,
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<()> {
+    let limit = source.paging().ids_limit();
     let mut wanted: Vec<Fullname> = Vec::new();
-    for ids in plan.ids.chunks(INFO_LIMIT as usize) {
+    for ids in plan.ids.chunks(limit) {
         if run.stop.is_cancelled() {
             return Ok(());
         }
@@ -67,16 +68,16 @@ async fn fetch_all(
         }
         wanted.append(&mut ids);
         // Every request but the last is full, even if some of the ids are stored.
-        while wanted.len() >= INFO_LIMIT as usize {
-            let rest = wanted.split_off(INFO_LIMIT as usize);
-            if !fetch(run, authors, reddit, plan, &wanted, done).await? {
+        while wanted.len() >= limit {
+            let rest = wanted.split_off(limit);
+            if !fetch(run, authors, source, plan, &wanted, done).await? {
                 return Ok(());
             }
             wanted = rest;
         }
     }
     if !wanted.is_empty() && !run.stop.is_cancelled() {
-        fetch(run, authors, reddit, plan, &wanted, done).await?;
+        fetch(run, authors, source, plan, &wanted, done).await?;
     }
     Ok(())
 }
@@ -85,14 +86,14 @@ async fn fetch_all(
 async fn fetch(
     run: &Run<'_>,
     authors: &AuthorPolicy,
-    reddit: &Reddit,
+    source: &dyn Source,
     plan: &RefillPlan<'_>,
     ids: &[Fullname],
     done: &mut ImportCounts,
 ) -> Result<bool> {
     let requested = ids.len() as u64;
     let found = tokio::select! {
-        found = reddit.posts(ids) => found?,
+        found = source.paging().posts(ids) => found?,
         () = run.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
@@ -120,7 +121,7 @@ async fn fetch(
     }
     let is_there = |post: &Post| {
         let state = states.states.get(&post.fullname);
-        // Only requested posts that still exist: Reddit also returns deleted posts, without their text.
+        // Only requested posts that still exist: the source also returns deleted posts.
         matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
             && ids.contains(&post.fullname)
     };
@@ -130,7 +131,7 @@ async fn fetch(
         .collect();
     done.posts += posts.len() as u64;
     let posts = by_topic(posts, authors);
-    let stored = store_by_topic(run, reddit.kind(), posts, None).await?;
+    let stored = store_by_topic(run, source.kind(), posts, None).await?;
     done.stored += stored;
     (plan.progress)(requested);
     Ok(true)

@@ -21,7 +21,7 @@ use crate::support::arctic_shift::{
     Archive, Bounds, NOW, START, client, minutes, row, row_with, settings,
 };
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, RunOutput, finished};
 use crate::support::scene::{self, READ_OPTIONS};
 
 const SECOND: Duration = Duration::from_secs(1);

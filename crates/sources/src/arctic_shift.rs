@@ -17,19 +17,22 @@ use serde_json::value::RawValue;
 use super::error::SourceError;
 use super::judge::Judge;
 use super::listing::{ListingError, NOT_AN_OBJECT, parse_fields};
+use super::lookup::{FoundPosts, PostStates};
 use super::page::{
-    LARGEST_PAGE, PAGE_LIMIT, Rejected, TimeOrder, TimePage, check_subreddit, site_for,
+    LARGEST_PAGE, ListingPage, PAGE_LIMIT, Rejected, TimeOrder, TimePage, check_subreddit, site_for,
 };
-use super::post::decode_post;
+use super::post::{Fields, decode_post};
 use super::reddit::check_user_agent;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
-use topicmill_core::{Outcome, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Outcome, Post, RejectReason, SourceKind, Timestamp};
 use topicmill_http::{
     ClientSettings, HttpResponse, PoliteClient, Purpose, RetryDecision, RetryableFailure,
     append_path, is_loopback, retry_after,
 };
 
+/// Maximum number of posts in a request by id.
+pub const IDS_LIMIT: u32 = 500;
 /// Maximum number of tries for one request; there are more only while the page can be made smaller.
 const TRIES: u32 = 5;
 /// Wait before a smaller page is requested, once the usual tries are used up.
@@ -50,6 +53,7 @@ pub struct ArcticShiftSettings {
 pub struct ArcticShift {
     pub(crate) http: PoliteClient,
     search_url: Url,
+    ids_url: Url,
     clock: SharedClock,
 }
 
@@ -74,12 +78,15 @@ impl ArcticShift {
         client.tries = TRIES;
         let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&search_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
+        let mut ids_url = search_url.clone();
         append_path(&mut search_url, &["api", "posts", "search"]);
+        append_path(&mut ids_url, &["api", "posts", "ids"]);
         // The number of smaller pages is reported even if it remains 0.
         http.meter().update(|traffic| traffic.smaller = Some(0));
         Ok(Self {
             http,
             search_url,
+            ids_url,
             clock,
         })
     }
@@ -110,8 +117,37 @@ impl ArcticShift {
             }
             http.get(self.url(subreddit, order, start, limit))
         };
-        let judge = |answer: &HttpResponse| self.judge(&what, answer, &limit);
+        let judge = |answer: &HttpResponse| {
+            let asked = limit.load(Ordering::Relaxed);
+            let make_smaller = || {
+                // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
+                let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
+                limit.store(fewer, Ordering::Relaxed);
+                // A page of one row cannot be made smaller.
+                asked > 1
+            };
+            let decode = |rows: &[&RawValue]| self.time_page(rows, asked);
+            self.judge(&what, answer, decode, make_smaller)
+        };
         self.http.send(Purpose::Data, &what, request, judge).await
+    }
+
+    /// Returns those of at most [`IDS_LIMIT`] posts that the archive has, and their states when it last read them. A
+    /// post that is missing from the response may still be on Reddit.
+    ///
+    /// # Errors
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
+    pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
+        let mut url = self.ids_url.clone();
+        let ids = fullnames.iter().map(Fullname::as_str);
+        // Without their prefix, 500 ids fit in the 8 KiB that servers usually allow for a URL.
+        let ids: Vec<&str> = ids.map(|id| id.trim_start_matches("t3_")).collect();
+        url.query_pairs_mut().append_pair("ids", &ids.join(","));
+        let what = "known posts";
+        let judge =
+            |answer: &HttpResponse| self.judge(what, answer, |rows| Ok(self.found(rows)), || false);
+        let request = |http: &Client| http.get(url.clone());
+        self.http.send(Purpose::Data, what, request, judge).await
     }
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
@@ -140,30 +176,27 @@ impl ArcticShift {
         url
     }
 
-    /// Judges a response: its page, or the reason why there is none. Reduces `limit` if the archive is overloaded.
-    fn judge(
+    /// Judges a response: what `read` makes of its rows, or the reason why there are none. If the archive is overloaded,
+    /// calls `make_smaller`, which returns true if it made the next request smaller.
+    fn judge<T>(
         &self,
         what: &str,
         answer: &HttpResponse,
-        limit: &AtomicU32,
-    ) -> RetryDecision<TimePage, SourceError> {
+        read: impl FnOnce(&[&RawValue]) -> Result<T, ListingError>,
+        make_smaller: impl FnOnce() -> bool,
+    ) -> RetryDecision<T, SourceError> {
         let status = answer.status();
         let text = String::from_utf8_lossy(&answer.body);
         let parsed = serde_json::from_str::<SearchResponse<'_>>(&text);
         let message = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
         let message: String = message.unwrap_or_default().chars().take(200).collect();
-        let asked = limit.load(Ordering::Relaxed);
         // The archive sends status 422 both for a page that takes too long and for too many requests.
         if status != 429 && reports_overload(&message) {
-            // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
-            let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
-            limit.store(fewer, Ordering::Relaxed);
             return RetryDecision::Retry(RetryableFailure {
                 detail: format!("`{message}` ({status})"),
                 wait: retry_after(&answer.headers, self.clock.now()),
                 is_rate_limit: true,
-                // A page of one row cannot be made smaller.
-                last_resort: (asked > 1).then_some(LONG_WAIT),
+                last_resort: make_smaller().then_some(LONG_WAIT),
                 source: None,
             });
         }
@@ -174,10 +207,7 @@ impl ArcticShift {
         };
         let decode = |_: &[u8]| {
             let rows = parsed?.data;
-            self.read(
-                &rows.ok_or_else(|| serde_json::Error::missing_field("data"))?,
-                asked,
-            )
+            read(&rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
         };
         judge.decide(answer, decode, |_, status, redirect| match status {
             _ if redirect.is_some() => None,
@@ -194,7 +224,7 @@ impl ArcticShift {
     }
 
     /// Decodes the rows of a page.
-    fn read(&self, rows: &[&RawValue], limit: u32) -> Result<TimePage, ListingError> {
+    fn time_page(&self, rows: &[&RawValue], limit: u32) -> Result<TimePage, ListingError> {
         let mut page = TimePage {
             posts: Vec::with_capacity(rows.len()),
             rejected: Vec::new(),
@@ -202,21 +232,14 @@ impl ArcticShift {
             limit,
             full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
         };
-        let now = self.clock.now().timestamp();
         for (i, row) in (1..).zip(rows) {
-            let fields = parse_fields(row.get()).map_err(|_| NOT_AN_OBJECT.into());
-            let decoded = fields.and_then(|mut fields| {
-                fields.set_retrieved_by(now);
+            let decoded = self.decode(row, |fields| {
                 // Rejected rows count too.
                 page.ends_at = fields.created_at().ok().or(page.ends_at);
-                decode_post(fields, SourceKind::ArcticShift)
             });
             match decoded {
                 Ok(post) => page.posts.push(post),
-                Err(reason) => page.rejected.push(Rejected {
-                    at: format!("row {i}"),
-                    reason,
-                }),
+                Err(reason) => page.rejected.push(rejected(i, reason)),
             }
         }
         // Without a time, the next page would be the same again.
@@ -225,6 +248,38 @@ impl ArcticShift {
         }
         Ok(page)
     }
+
+    /// Decodes rows that were requested by id.
+    fn found(&self, rows: &[&RawValue]) -> FoundPosts {
+        let (mut page, mut states) = (ListingPage::default(), PostStates::default());
+        for (i, row) in (1..).zip(rows) {
+            // An invalid row cannot be mistaken for a missing post, because a missing post is not gone.
+            let decoded = self.decode(row, |fields| {
+                states.add(Some(fields));
+            });
+            match decoded {
+                Ok(post) => page.posts.push(post),
+                Err(reason) => page.rejected.push(rejected(i, reason)),
+            }
+        }
+        FoundPosts {
+            page,
+            states: Some(states),
+        }
+    }
+
+    /// Decodes a row. `inspect` receives it before.
+    fn decode(&self, row: &RawValue, inspect: impl FnOnce(&Fields)) -> Result<Post, RejectReason> {
+        let mut fields = parse_fields(row.get()).map_err(|_| NOT_AN_OBJECT)?;
+        fields.set_retrieved_by(self.clock.now().timestamp());
+        inspect(&fields);
+        decode_post(fields, SourceKind::ArcticShift)
+    }
+}
+
+fn rejected(row: usize, reason: RejectReason) -> Rejected {
+    let at = format!("row {row}");
+    Rejected { at, reason }
 }
 
 /// A response: rows, or an error.

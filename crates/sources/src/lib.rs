@@ -7,6 +7,7 @@
 //! - [`reddit`]: the client for Reddit's API, with one token and an outcome for every refusal.
 //! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page in order of creation time.
 //! - [`sample`]: a small Reddit on the loopback interface, for trying everything without a key.
+//! - [`lookup`]: posts requested by id, and whether they are still on Reddit.
 //! - [`listing`] and `post`: Reddit's wire format, which all sources share.
 //! - [`file`]: files for `import`, read block by block.
 //!
@@ -20,6 +21,7 @@ pub mod error;
 pub mod file;
 mod judge;
 pub mod listing;
+pub mod lookup;
 pub mod open;
 pub mod page;
 mod post;

@@ -1,10 +1,12 @@
 //! The interface of sources, and the two kinds of them: Reddit's listings, which the sample Reddit has too, and an
 //! archive.
 
-use super::arctic_shift::ArcticShift;
-use super::reddit::Reddit;
-use topicmill_core::SourceKind;
+use super::arctic_shift::{ArcticShift, IDS_LIMIT};
+use super::error::SourceError;
+use super::lookup::FoundPosts;
+use super::reddit::{INFO_LIMIT, Reddit};
 use topicmill_core::record::Traffic;
+use topicmill_core::{Fullname, SourceKind};
 use topicmill_http::PoliteClient;
 
 /// A source of posts.
@@ -36,6 +38,28 @@ pub enum Paging<'a> {
     Listing(&'a Reddit),
     /// As an archive, in order of creation time.
     Archive(&'a ArcticShift),
+}
+
+impl Paging<'_> {
+    /// Returns the maximum number of posts in a request by id.
+    pub const fn ids_limit(self) -> usize {
+        let limit = match self {
+            Self::Listing(_) => INFO_LIMIT,
+            Self::Archive(_) => IDS_LIMIT,
+        };
+        limit as usize
+    }
+
+    /// Requests at most [`Self::ids_limit`] posts by id.
+    ///
+    /// # Errors
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
+    pub async fn posts(self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
+        match self {
+            Self::Listing(reddit) => reddit.posts(fullnames).await,
+            Self::Archive(archive) => archive.posts(fullnames).await,
+        }
+    }
 }
 
 impl Source for Reddit {

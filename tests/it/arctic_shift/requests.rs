@@ -66,6 +66,49 @@ async fn requests_send_a_user_agent_and_no_key() {
     }
 }
 
+/// Runs the program with the archive at `url`.
+fn on_archive(program: &Program, url: &str, line: &str) -> RunOutput {
+    let mut command = program.command(line);
+    command
+        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", url)
+        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
+    finished(command.output().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_are_read_by_id_five_hundred_a_request() {
+    let archive = Archive::start(Bounds::Exclusive).await;
+    archive.state.add_rows((0..600).map(|i| match i {
+        7 => row_with(
+            "i7",
+            7,
+            &json!({"_meta": {"was_deleted_later": true, "removal_type": "deleted"}}),
+        ),
+        8 => row_with(
+            "i8",
+            8,
+            &json!({"_meta": {"was_deleted_later": true, "removal_type": "moderator"}}),
+        ),
+        9 => json!({"id": "i9"}),
+        i => row(&format!("i{i}"), i),
+    }));
+    let program = Program::new();
+    let ids: String = (0..601).map(|i| format!("t3_i{i}\n")).collect();
+    program.write("ids.txt", ids);
+    let line = "import --format ids ids.txt --source arctic-shift --run-json run.json";
+    let ran = on_archive(&program, &archive.server.uri(), line);
+    // A row without a title is no post.
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let counts = &program.read_json("run.json")["counts"];
+    let counts = [
+        "posts", "deleted", "removed", "missing", "rejected", "requests",
+    ]
+    .map(|n| &counts[n]);
+    assert_eq!(counts, [597, 1, 1, 1, 1, 2]);
+    assert_eq!(archive.requests().await, 2);
+    assert_eq!(program.count("posts WHERE topic = 'climate'"), 597);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_new_listing_is_accepted_for_the_archive() {
     let archive = Archive::start(Bounds::Exclusive).await;
@@ -73,11 +116,7 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
     let program = Program::new();
     let run = |url: &str, flags: &str| {
         let line = format!("collect --source arctic-shift --topic climate {flags}");
-        let mut command = program.command(&line);
-        command
-            .env("TOPICMILL__ARCTIC_SHIFT__API_URL", url)
-            .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
-        finished(command.output().unwrap())
+        on_archive(&program, url, &line)
     };
     let url = archive.server.uri();
     for listing in ["hot", "top", "rising"] {

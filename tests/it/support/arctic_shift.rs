@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use topicmill_core::clock::ManualClock;
 use topicmill_http::ClientSettings;
 use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
-use wiremock::matchers::{method, path};
+use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 /// The creation time of the first fixture post, in Unix seconds.
@@ -72,6 +72,19 @@ impl ArchiveState {
         let found: Vec<&Value> = found.into_iter().map(|(_, row)| row).take(limit).collect();
         json!({"data": found})
     }
+
+    /// Returns the posts with the requested ids, which the archive limits to 500.
+    fn by_ids(&self, request: &Request) -> Value {
+        let (_, ids) = request.url.query_pairs().next().unwrap();
+        let ids: Vec<&str> = ids.split(',').collect();
+        assert!(ids.len() <= 500);
+        let rows = self.rows.lock().unwrap();
+        let found = rows.iter();
+        let found: Vec<&Value> = found
+            .filter(|row| ids.contains(&row["id"].as_str().unwrap()))
+            .collect();
+        json!({"data": found})
+    }
 }
 
 /// Returns a row's `created_utc`, a number or a string, in whole seconds.
@@ -90,7 +103,12 @@ impl Respond for Responder {
         if let Some(trouble) = self.0.troubles.lock().unwrap().pop_front() {
             return trouble;
         }
-        ResponseTemplate::new(200).set_body_json(self.0.search(request))
+        let answer = match request.url.path() {
+            "/api/posts/search" => self.0.search(request),
+            "/api/posts/ids" => self.0.by_ids(request),
+            _ => return ResponseTemplate::new(404),
+        };
+        ResponseTemplate::new(200).set_body_json(answer)
     }
 }
 
@@ -114,7 +132,6 @@ impl Archive {
         });
         let server = MockServer::start().await;
         Mock::given(method("GET"))
-            .and(path("/api/posts/search"))
             .respond_with(Responder(state.clone()))
             .mount(&server)
             .await;

@@ -251,6 +251,8 @@ impl Program {
             .env_remove("DATABASE_URL")
             // The test server's only user is a superuser.
             .env("TOPICMILL__DATABASE__ALLOW_SUPERUSER", "true")
+            // No test leaves this machine: nothing listens on this port.
+            .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "http://127.0.0.1:9")
             .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
             .env("TOPICMILL__CLASSIFY__MODEL", root.join(self.model))
             .env("ORT_DYLIB_PATH", super::engine::library());

@@ -164,7 +164,7 @@ mod rejected {
     }
 }
 
-/// The counts of an import run. Posts are read from a file, or fetched from Reddit by the ids in a file.
+/// The counts of an import run. Posts are read from a file, or fetched from a source by the ids in a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImportCounts {
@@ -179,24 +179,24 @@ pub struct ImportCounts {
     pub left_out: u64,
     /// Ids that were not requested, because their posts were already stored.
     pub known: u64,
-    /// Posts requested from Reddit.
+    /// Posts requested from the source.
     pub asked: u64,
     /// Posts deleted by their authors.
     pub deleted: u64,
     /// Posts removed by moderators or Reddit.
     pub removed: u64,
-    /// Posts that Reddit no longer returns.
+    /// Posts that the source does not return.
     pub missing: u64,
-    /// Posts whose state is unclear from Reddit's response.
+    /// Posts whose state is unclear from the source's response.
     pub unclear: u64,
-    /// Requests to Reddit.
+    /// Requests to the source.
     pub requests: u64,
     /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
-    /// Traffic to Reddit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reddit: Option<Traffic>,
+    /// Traffic to each source, keyed by the source's section in the settings.
+    #[serde(flatten, deserialize_with = "traffic_of")]
+    pub traffic: BTreeMap<String, Traffic>,
 }
 
 impl ImportCounts {
@@ -244,8 +244,9 @@ pub struct PurgeCounts {
     pub reconciled: bool,
     /// True if purged bytes may still be in the database files.
     pub lingers: bool,
-    /// Traffic to Reddit, if there was any.
-    pub reddit: Option<Traffic>,
+    /// Traffic to each source, keyed by the source's section in the settings.
+    #[serde(flatten, deserialize_with = "traffic_of")]
+    pub traffic: BTreeMap<String, Traffic>,
 }
 
 impl PurgeCounts {
@@ -284,7 +285,7 @@ mod tests {
         };
         let imported = ImportCounts {
             rejected,
-            reddit: Some(traffic),
+            traffic: BTreeMap::from([("reddit".into(), traffic)]),
             ..ImportCounts::default()
         };
         for (stage, counts) in [

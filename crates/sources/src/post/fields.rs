@@ -102,7 +102,7 @@ impl Field {
         integer_of(self.value()?)
     }
 
-    pub(super) fn flag(&self) -> Option<bool> {
+    pub(crate) fn flag(&self) -> Option<bool> {
         flag_of(self.value()?)
     }
 }
@@ -187,6 +187,7 @@ fields! {
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
     score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
     topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
+    was_deleted_later = "was_deleted_later",
 }
 
 impl<'de> Deserialize<'de> for Fields {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use reqwest::{Client, Url};
 use sha2::{Digest, Sha256};
 
-use super::info::{FoundPosts, parse_info};
 use super::refusal::refusal;
 use super::settings::{self, RedditSettings};
 use super::token::{Token, TokenCache, TokenResponse};
 use crate::error::SourceError;
 use crate::judge::Judge;
 use crate::listing::{ListingError, parse_listing};
+use crate::lookup::{FoundPosts, parse_info};
 use crate::page::{ListingPage, PAGE_LIMIT, check_subreddit, site_for};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;

@@ -1,7 +1,7 @@
-//! Decodes responses from `/api/info`, which show whether known posts are still on Reddit.
+//! Decodes posts that were requested by id, and whether they are still on Reddit.
 //!
-//! The input is a response. The output is its posts, and a [`PostState`] for each child. A child need not be a complete
-//! post: a deleted post may have neither a title nor text.
+//! The input is a response from Reddit's `/api/info`, or rows of an archive. The output is its posts, and a
+//! [`PostState`] for each item. An item need not be a complete post: a deleted post may have neither a title nor text.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use topicmill_core::{Fullname, PurgeReason, SourceKind};
 /// Posts requested by fullname.
 #[derive(Debug)]
 pub struct FoundPosts {
-    /// The posts that Reddit returned, some without their text.
+    /// The posts that the source returned, some without their text.
     pub page: ListingPage,
-    /// The state of each post. `None` if a child of the response is invalid: that child may be a missing post.
+    /// The state of each post. `None` if an item of Reddit's response is invalid: that item may be a missing post.
     pub states: Option<PostStates>,
 }
 
-/// The state of a post on Reddit.
+/// The state of a post on Reddit, now or when an archive last read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostState {
     /// Visible.
@@ -41,9 +41,9 @@ pub struct PostStates {
 }
 
 impl PostStates {
-    /// Adds the states that a child shows; `None` if it is invalid.
-    fn add(&mut self, child: Option<&Fields>) -> Option<()> {
-        let post = child?.data.object()?;
+    /// Adds the states that a post shows; `None` if it is invalid.
+    pub(super) fn add(&mut self, post: Option<&Fields>) -> Option<()> {
+        let post = post?;
         let (fullname, state) = post_state(post)?;
         // A parent that is not stored is never requested, but its text may be stored with the crosspost.
         if let Some((shown, gone @ PostState::Gone(_))) = post.shown().and_then(post_state) {
@@ -64,7 +64,8 @@ impl PostStates {
 pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts, ListingError> {
     let (mut states, mut is_clear) = (PostStates::default(), true);
     let page = parse_listing(bytes, source, |child| {
-        is_clear &= states.add(child).is_some();
+        let post = child.and_then(|child| child.data.object());
+        is_clear &= states.add(post).is_some();
     })?;
     let states = is_clear.then_some(states);
     Ok(FoundPosts { page, states })
@@ -78,7 +79,14 @@ fn post_state(post: &Fields) -> Option<(Fullname, PostState)> {
     let fullname = post.fullname().ok()?;
     let mut texts = [&post.selftext, &post.title].into_iter().filter_map(text);
     let placeholder = texts.find(|text| is_placeholder(text));
-    let state = match (text(&post.removed_by_category), placeholder) {
+    // An archive keeps the text of a post that is gone, and says so here.
+    let meta = post.meta.object();
+    let meta = meta.filter(|meta| meta.was_deleted_later.flag() == Some(true));
+    let category = match meta {
+        Some(meta) => text(&meta.removal_type).or(Some("unknown")),
+        None => text(&post.removed_by_category),
+    };
+    let state = match (category, placeholder) {
         (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
         (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
         // The post was removed by moderators, their filters, or Reddit itself. New categories appear now and then, and
@@ -131,6 +139,15 @@ mod tests {
             (json!({"selftext": "[removed]"}), removed),
             (json!({"removed_by_category": "moderator"}), removed),
             (json!({"removed_by_category": "next year"}), removed),
+            (json!({"_meta": {"was_deleted_later": true}}), removed),
+            (
+                json!({"_meta": {"was_deleted_later": true, "removal_type": "deleted"}}),
+                deleted,
+            ),
+            (
+                json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}}),
+                PostState::Visible,
+            ),
         ] {
             assert_eq!(of(&fields), state, "{fields}");
         }
