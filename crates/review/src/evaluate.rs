@@ -10,6 +10,7 @@
 mod intervals;
 mod posts;
 mod shares;
+mod strata;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use self::intervals::{mcnemar, paired_difference, resampled};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};
 pub use self::shares::{LabelShare, label_shares};
+pub use self::strata::{Stratum, stratified_share};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
 use topicmill_core::LabelSet;
 
@@ -199,23 +201,29 @@ pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
 /// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample.
 /// `assigned` contains the share of all posts with each assigned label, then the share without a label.
 ///
-/// The estimate is the assigned share plus the mean error in the sample (a difference estimator), which is more precise
-/// than the share in the sample if most labels are right. The interval is that of the mean error.
+/// For each label, the posts that it is assigned to and the other posts are strata of known size (post-stratification),
+/// which is more precise than the share in the sample if labels are often right.
 pub fn estimate_shares(sample: &[EvaluatedPost], assigned: &[f64]) -> Vec<Estimate> {
     let labels = assigned.len() - 1;
     let cells: Vec<Cell> = sample.iter().map(|row| row.cell(labels)).collect();
     let all: Vec<usize> = (0..cells.len()).collect();
     let tally = Tally::of(&cells, &all, labels);
+    let right: usize = tally.both.iter().sum();
+    let accuracy = float(right) / float(sample.len()).max(1.0);
     let estimate = |(label, assigned): (usize, &f64)| {
-        let both = tally.both[label];
-        let (only_given, only_gold) = (tally.given[label] - both, tally.right[label] - both);
-        let error = paired_difference(only_given, only_gold, sample.len());
-        let share = |error: f64| (assigned + error).clamp(0.0, 1.0);
-        Estimate {
-            value: error.value.map(share),
-            low: share(error.low),
-            high: share(error.high),
-        }
+        let (both, given) = (tally.both[label], tally.given[label]);
+        let missed = tally.right[label] - both;
+        let stratum = |weight, sampled, least, assumed| Stratum {
+            weight,
+            sampled,
+            least,
+            most: least,
+            assumed,
+        };
+        stratified_share(&[
+            stratum(*assigned, given, both, accuracy),
+            stratum(1.0 - assigned, sample.len() - given, missed, 0.0),
+        ])
     };
     assigned.iter().enumerate().map(estimate).collect()
 }

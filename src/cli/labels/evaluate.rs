@@ -416,8 +416,8 @@ async fn add_shares(
     });
     let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
     let heading = format!(
-        "Shares of all {posts} labelled posts. Estimated: the share of posts whose right label this is, if the \
-         {random} gold posts are a random sample; it is the assigned share plus the mean error in the sample"
+        "Shares of all {posts} labelled posts. Assigned: the share with this label. Estimated: the share whose right \
+         label this is, from {random} random gold posts"
     );
     found.add(&heading, table);
     Ok(())

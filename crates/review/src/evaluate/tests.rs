@@ -163,27 +163,62 @@ fn any_of_several_gold_labels_is_correct() {
     assert!(cells.eq([(0, 2, 1), (1, 1, 2)]));
 }
 
+/// Returns posts with the gold label and the assigned label of each cell of a table.
+fn cells(cells: &[(usize, usize, usize)]) -> Vec<EvaluatedPost> {
+    let posts = cells
+        .iter()
+        .flat_map(|(gold, given, posts)| std::iter::repeat_n(row(&[*gold], *given, false), *posts));
+    posts.collect()
+}
+
 #[test]
-fn shares_are_corrected_by_the_mean_error_of_the_sample() {
-    // Label 0 is assigned to 60 posts, 10 of which have the gold label 1. Label 1 is assigned to 40 posts, rightly.
-    let sample: Vec<EvaluatedPost> = (0..100)
-        .map(|i| row(&[usize::from(i >= 50)], usize::from(i >= 60), false))
-        .collect();
-    let found = estimate_shares(&sample, &[0.5, 0.4, 0.1]);
-    let values: Vec<f64> = found.iter().map(|one| one.value.unwrap()).collect();
-    for (value, expected) in values.iter().zip([0.4, 0.5, 0.1]) {
-        assert!((value - expected).abs() < 1e-12, "{values:?}");
+fn shares_are_weighted_means_of_the_posts_with_and_without_the_label() {
+    // Label 0 is assigned to 60 of 100 posts, 10 of which have the gold label 1; label 1 to 40, rightly; label 2 to
+    // none.
+    let sample = cells(&[(0, 0, 50), (1, 0, 10), (1, 1, 40)]);
+    let found = estimate_shares(&sample, &[0.5, 0.4, 0.05, 0.05]);
+    let expected = [0.5 * 50.0 / 60.0, 0.4 + 0.6 * 10.0 / 60.0, 0.05 * 0.9];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found.value.unwrap() - expected).abs() < 1e-12, "{found:?}");
     }
-    // One more on each side: 11 and 1 of 102. The half width is 1.96 √((12/102 − (10/102)²) / 102).
-    let (n, apart) = (102.0f64, -10.0 / 102.0);
-    let half = 1.959_963_984_540_054 * ((12.0 / n - apart * apart) / n).sqrt();
-    let bounds = [
-        found[0].low - (0.5 + apart - half),
-        found[0].high - (0.5 + apart + half),
-    ];
-    assert!(bounds.iter().all(|error| error.abs() < 1e-12), "{found:?}");
-    // Without errors in the sample, the interval still has a width, and ends at 0.
-    let none = &estimate_shares(&sample, &[0.6, 0.4, 0.0])[2];
-    assert_eq!((none.value, none.low), (Some(0.0), 0.0));
-    assert!(none.high > 0.02, "{none:?}");
+    // Quantiles of 0.5 Beta(50.5, 10.5) + 0.5 Beta(0.5, 40.5), and of 0.4 Beta(40.5, 0.5) + 0.6 Beta(10.5, 50.5), from
+    // ten million draws with NumPy.
+    for (found, low, high) in [(found[0], 0.3666, 0.4661), (found[1], 0.4462, 0.5614)] {
+        assert!((found.low - low).abs() < 5e-4, "{found:?}");
+        assert!((found.high - high).abs() < 5e-4, "{found:?}");
+    }
+    // A label that was never right in the sample may have no post at all.
+    assert_eq!(found[2].low.to_bits(), 0.0f64.to_bits());
+    assert!(found[2].high > 0.05, "{:?}", found[2]);
+    assert_eq!(estimate_shares(&[], &[0.5, 0.5])[0].value, None);
+}
+
+#[test]
+fn one_stratum_has_the_jeffreys_interval_and_disagreements_widen_it() {
+    let stratum = |least, most| Stratum {
+        weight: 1.0,
+        sampled: 20,
+        least,
+        most,
+        assumed: 0.0,
+    };
+    // Quantiles of Beta(3.5, 17.5) and Beta(5.5, 15.5), from SciPy.
+    let one = stratified_share(&[stratum(3, 3)]);
+    assert!((one.low - 0.044_131_34).abs() < 1e-6, "{one:?}");
+    assert!((one.high - 0.348_577_71).abs() < 1e-6, "{one:?}");
+    let both = stratified_share(&[stratum(3, 5)]);
+    assert!((both.value.unwrap() - 0.2).abs() < 1e-12);
+    assert!((both.low - one.low).abs() < 1e-12, "{both:?}");
+    assert!((both.high - 0.464_194_63).abs() < 1e-6, "{both:?}");
+    // Four strata, from ten million draws with NumPy.
+    let quarter = Stratum {
+        weight: 0.25,
+        sampled: 50,
+        least: 10,
+        most: 10,
+        assumed: 0.0,
+    };
+    let found = stratified_share(&[quarter; 4]);
+    assert!((found.low - 0.1537).abs() < 1e-3, "{found:?}");
+    assert!((found.high - 0.2634).abs() < 1e-3, "{found:?}");
 }
