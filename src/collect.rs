@@ -63,7 +63,7 @@ type Result<T, E = CollectError> = std::result::Result<T, E>;
 pub struct ReadOptions {
     /// Number of topics read concurrently.
     pub concurrency: usize,
-    /// Overlap with the stored posts when `new` is read, because posts may appear late.
+    /// Overlap with the stored posts when `new` or an archive is read, because posts may appear late or change.
     pub overlap: Duration,
     /// Maximum number of pages read from one listing.
     pub page_cap: u32,
@@ -132,6 +132,21 @@ pub async fn collect(
             }
         })
         .await
+}
+
+/// Requests the creation time of an archive's newest post; `None` for other sources, or if there is no answer.
+pub async fn archive_newest(run: &Run<'_>, source: &dyn Source) -> Option<Timestamp> {
+    let Paging::Archive(archive) = source.paging() else {
+        return None;
+    };
+    let newest = tokio::select! {
+        newest = archive.newest_post() => newest,
+        () = run.stop.cancelled() => return None,
+    };
+    newest.unwrap_or_else(|error| {
+        tracing::warn!("how far the archive is behind is unknown: {error}");
+        None
+    })
 }
 
 /// Logs one line per topic, and one per skipped subreddit. Zero counts are left out.
@@ -273,6 +288,7 @@ impl Reader<'_> {
         posts: Vec<ReadyPost>,
         after: Option<&str>,
         newest: Option<Timestamp>,
+        read_from: Option<Timestamp>,
     ) -> Result<()> {
         let received = posts.len() as u64;
         let page = Page {
@@ -283,6 +299,7 @@ impl Reader<'_> {
             listing: Some(self.listing),
             after,
             newest,
+            read_from,
             posts,
             now: self.run.now(),
         };

@@ -8,7 +8,7 @@ mod recording;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
@@ -171,9 +171,17 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         quota::share(source, &self.store, &self.clock);
+        let archive_newest = OnceLock::new();
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let (run, authors) = (self.run(run), self.author_policy(store_author).await?);
-            collect::collect(&run, source, topics, &authors, options, progress, reports).await
+            collect::collect(&run, source, topics, &authors, options, progress, reports).await?;
+            // An archive that has failed every topic is not asked again.
+            if reports.iter().any(|report| report.outcome == Outcome::Ok)
+                && let Some(newest) = collect::archive_newest(&run, source).await
+            {
+                archive_newest.get_or_init(|| newest);
+            }
+            Ok(())
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
@@ -181,6 +189,7 @@ impl Context {
             let section = source.kind().traits().section;
             let mut counts = CollectCounts::sum(reports, section, source.traffic());
             counts.topics = topics.len() as u64;
+            counts.archive_newest_at = archive_newest.get().copied();
             let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))
         })

@@ -21,8 +21,8 @@ use topicmill_core::{
 };
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
-    Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow, StageRuns, Store,
-    StoreError,
+    ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow,
+    StageRuns, Store, StoreError,
 };
 
 pub use self::limits::{Limits, OUTDATED, Problem};
@@ -51,6 +51,8 @@ pub struct StatusReport {
     pub is_estimate: bool,
     /// The times of the newest posts.
     pub newest: NewestPost,
+    /// The newest post in the archive; `None` if no run has read it.
+    pub archive: Option<ArchiveState>,
     /// The active runs.
     pub running: Vec<ActiveRun>,
     /// The last finished run of each stage.
@@ -162,6 +164,7 @@ impl StatusReport {
                 .status()
                 .newest_post((now + MAX_CLOCK_SKEW).into())
                 .await?,
+            archive: store.runs().archive_state().await?,
             running,
             stages,
             last_day: store

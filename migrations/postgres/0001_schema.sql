@@ -126,13 +126,14 @@ CREATE TABLE watermarks (
     listing           TEXT, -- the listing
     after_cursor      TEXT, -- where the next page starts; NULL if everything requested was read
     newest_created_at TIMESTAMPTZ, -- the time of the newest post read
+    read_from         TIMESTAMPTZ, -- from an archive: the posts since this time were read
     run_id            BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
     updated_at        TIMESTAMPTZ NOT NULL, -- when this row last changed
     PRIMARY KEY (source, topic, subreddit)
 );
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few
--- or because a run of `collect --since` did not finish.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
+-- few, because a run of `collect --since` did not finish, or because a later run did not read back to that time range.
 CREATE TABLE gaps (
     source    TEXT NOT NULL, -- the source
     topic     TEXT NOT NULL, -- the topic

@@ -113,13 +113,14 @@ CREATE TABLE watermarks (
     listing           TEXT,
     after_cursor      TEXT,
     newest_created_at TEXT,
+    read_from         TEXT,
     run_id            INTEGER REFERENCES runs (id) ON DELETE SET NULL,
     updated_at        TEXT NOT NULL,
     PRIMARY KEY (source, topic, subreddit)
 ) WITHOUT ROWID;
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few
--- or because a run of `collect --since` did not finish.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
+-- few, because a run of `collect --since` did not finish, or because a later run did not read back to that time range.
 CREATE TABLE gaps (
     source    TEXT NOT NULL,
     topic     TEXT NOT NULL,

@@ -264,11 +264,14 @@ impl App {
     }
 
     /// Returns the concurrency, overlap and page cap of `collect`.
-    pub fn read_options(&self) -> ReadOptions {
-        let set = &self.settings().collect;
+    pub fn read_options(&self, source: SourceKind) -> ReadOptions {
+        let (set, archive) = (&self.settings().collect, &self.settings().arctic_shift);
         ReadOptions {
             concurrency: set.concurrency,
-            overlap: Duration::from_secs(set.overlap_secs),
+            overlap: match source {
+                SourceKind::ArcticShift => Duration::from_hours(archive.overlap_hours.into()),
+                _ => Duration::from_secs(set.overlap_secs),
+            },
             page_cap: set.page_cap,
             time_range: None,
         }

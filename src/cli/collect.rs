@@ -123,7 +123,7 @@ impl Collector {
         let store_author = app.settings().collect.store_author;
         let options = ReadOptions {
             time_range: self.time_range,
-            ..app.read_options()
+            ..app.read_options(self.source.kind())
         };
         let collected = context
             .collect(&*self.source, topics, options, store_author, &|n| {

@@ -42,6 +42,9 @@ pub struct Status {
     /// Report a problem if no collect or import succeeded within AGE
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
+    /// Report a problem if the newest post in Arctic Shift was older than AGE, or was last looked up that long ago
+    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    max_lag: Option<TimeDelta>,
     /// Report a problem if a post has been unlabelled for longer than AGE
     #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
@@ -100,6 +103,7 @@ impl Status {
         let limits = Limits {
             post: self.max_age_post,
             collect: self.max_age_collect,
+            lag: self.max_lag,
             unlabelled: self.max_age_unlabelled,
         };
         let problems = limits.problems(status);

@@ -1,26 +1,44 @@
 //! Reads an archive into the store, page by page in chronological order.
 //!
 //! A subreddit that has never been read is read from its newest post back to the topic's limit. A known subreddit is
-//! read forwards from a little before its newest known post, without a limit: each page adjoins the previous one, the
-//! watermark advances with it, and an interrupted run is continued after its last stored page.
+//! read forwards without a limit: each page adjoins the previous one, the watermark advances with it, and an interrupted
+//! run is continued after its last stored page.
+//!
+//! The archive reads each post a second time after about 36 hours, and receives some posts late. A known subreddit is
+//! therefore read from two days before its newest known post, but not from before the first run's oldest post.
 //!
 //! A page may end in the middle of the posts of one second. The next page begins with that second again, and repeated
 //! posts are skipped. If a page does not reach beyond that second, a larger page is requested.
 
 use std::collections::HashSet;
 
+use super::goal::Goal;
 use super::{CollectError, Reader, Result, take};
 use topicmill_core::Timestamp;
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_for};
+use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
+
+/// Maximum number of attempts to read past a second whose posts fill a page that had to be made smaller.
+const STUCK_PAGES: u32 = 3;
 
 impl Reader<'_> {
+    /// Returns the goal for a subreddit. The overlap does not reach beyond the posts that were read before.
+    async fn archive_goal(&mut self, known: Option<Timestamp>) -> Result<Goal> {
+        self.log_unread_range(known);
+        let mut goal = self.goal(known);
+        self.listing = goal.listing;
+        if self.options.time_range.is_none() && goal.back_to.is_some() {
+            let (posts, kind) = (self.run.store.posts(), self.source.kind());
+            let read_from = posts.read_from(kind, &self.topic.slug, self.subreddit);
+            goal.back_to = goal.back_to.max(read_from.await?);
+        }
+        Ok(goal)
+    }
+
     pub(super) async fn read_archive(&mut self, archive: &ArcticShift) -> Result<()> {
         let known = self.known().await?;
-        self.log_unread_range(known);
-        let goal = self.goal(known);
-        self.listing = goal.listing;
+        let goal = self.archive_goal(known).await?;
         let (order, mut wanted) = match goal.back_to {
             None => (TimeOrder::NewestFirst, goal.limit),
             // No limit: skipped posts would never be read, because the next run begins after them.
@@ -32,19 +50,17 @@ impl Reader<'_> {
         let mut limit = wanted.min(PAGE_LIMIT);
         let mut previous_page = HashSet::new();
         let mut newest: Option<Timestamp> = None;
+        let mut stuck = 0;
         loop {
             let page = archive.page(self.subreddit, order, boundary, limit);
-            let TimePage {
-                posts,
-                rejected,
-                ends_at,
-                limit: given,
-                full,
-            } = page.await?;
+            let page = page.await?;
+            let (ends_at, given, full) = (page.ends_at, page.limit, page.full);
             self.begin_gap().await?;
-            self.log_rejected(&rejected);
-            let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
-            let posts = posts
+            self.log_rejected(&page.rejected);
+            let names = page.posts.iter().map(|post| post.fullname.clone());
+            let names: HashSet<_> = names.collect();
+            let posts = page
+                .posts
                 .into_iter()
                 .filter(|post| !previous_page.contains(&post.fullname))
                 .filter(|post| range.is_none_or(|range| range.contains(post.created_at)))
@@ -63,7 +79,18 @@ impl Reader<'_> {
                 goal.advances_watermark && (order == TimeOrder::OldestFirst || next.is_none())
             });
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
-            self.save(posts, cursor.as_deref(), watermark).await?;
+            let read_from = match (goal.back_to, ends_at) {
+                (None, Some(oldest)) if full => Some(oldest),
+                // There are no older posts.
+                (None, _) => Some(Timestamp::EPOCH),
+                (Some(back_to), _) => Some(back_to).filter(|_| until.is_none()),
+            };
+            let read_from = read_from.filter(|_| watermark.is_some());
+            if let (None, None, Some(oldest)) = (goal.back_to, next, read_from) {
+                self.record_unread(oldest).await?;
+            }
+            self.save(posts, cursor.as_deref(), watermark, read_from)
+                .await?;
             let Some(next) = next else {
                 if let Some(back_to) = goal.back_to {
                     self.fill_gaps(back_to).await?;
@@ -79,10 +106,14 @@ impl Reader<'_> {
             });
             if moved {
                 boundary = Some(next);
+                stuck = 0;
                 // The archive may have returned a smaller page because it was busy.
                 limit = (2 * given).min(PAGE_LIMIT);
-            // The archive returned a smaller page than requested, or the largest one: no other page would reach
-            // further.
+            } else if given < limit && stuck < STUCK_PAGES {
+                // The same page again, at the size that timed out: it may not this time.
+                stuck += 1;
+            // The archive returned a smaller page than requested each time, or the largest one: no other page would
+            // reach further.
             } else if given < limit || limit == LARGEST_PAGE {
                 return Err(CollectError::Source(SourceError::PageOverflow {
                     site: site_for(self.source.kind()),

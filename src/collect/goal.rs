@@ -123,6 +123,22 @@ impl Reader<'_> {
         self.fill_gaps(oldest).await
     }
 
+    /// Records that this run, the first without a time range, reads back to `oldest` and not to an earlier range.
+    pub(super) async fn record_unread(&self, oldest: Timestamp) -> Result<()> {
+        let (posts, kind) = (self.run.store.posts(), self.source.kind());
+        let before = posts.newest_in_range(kind, &self.topic.slug, self.subreddit);
+        let Some(before) = before.await?.filter(|before| *before < oldest) else {
+            return Ok(());
+        };
+        tracing::warn!(
+            topic = %self.topic.slug, from = %before.as_datetime(), until = %oldest.as_datetime(),
+            "posts to r/{} between the earlier time range and this run are not read: to read them, pass these times \
+             to --since and --until",
+            self.subreddit
+        );
+        self.store_gap(before, oldest).await
+    }
+
     async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
         if from_at >= until_at {
             return Ok(());

@@ -243,6 +243,7 @@ pub(super) async fn store_by_topic(
             listing: None,
             after: None,
             newest: None,
+            read_from: None,
             posts,
             now,
         })

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::goal::{Goal, TimeRange};
 use super::{Reader, Result, take};
-use topicmill_core::{Fullname, ReadyPost, Timestamp};
+use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp};
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::reddit::Reddit;
 
@@ -109,7 +109,16 @@ impl Reader<'_> {
     pub(super) async fn read_listing(&mut self, reddit: &Reddit) -> Result<()> {
         let known = self.known().await?;
         self.log_unread_range(known);
-        let mut walk = Walk::new(self.goal(known), known, self.options.page_cap);
+        // New posts are read back to a time range that was read before.
+        let since = match known {
+            None if self.topic.is_default_listing || self.topic.listing == Listing::New => {
+                let (posts, kind) = (self.run.store.posts(), self.source.kind());
+                let newest = posts.newest_in_range(kind, &self.topic.slug, self.subreddit);
+                newest.await?
+            }
+            known => known,
+        };
+        let mut walk = Walk::new(self.goal(since), since, self.options.page_cap);
         self.listing = walk.goal.listing;
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
@@ -133,7 +142,7 @@ impl Reader<'_> {
             let newest = walk
                 .newest
                 .filter(|_| after.is_none() && walk.goal.advances_watermark);
-            self.save(listed, after.as_deref(), newest).await?;
+            self.save(listed, after.as_deref(), newest, None).await?;
             if after.is_none() {
                 return self.end_listing(&walk).await;
             }

@@ -63,6 +63,7 @@ pub struct RedditSection {
 #[serde(deny_unknown_fields)]
 pub struct ArcticShiftSection {
     pub api_url: String,
+    pub overlap_hours: u32,
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
 }

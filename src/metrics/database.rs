@@ -7,7 +7,7 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{MAX_CLOCK_SKEW, ScheduledRunStatus, Stage, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_store::{
-    LabellingEstimate, LastRun, RecentLabelCount, ScheduledRunRow, Store, StoreError,
+    ArchiveState, LabellingEstimate, LastRun, RecentLabelCount, ScheduledRunRow, Store, StoreError,
 };
 
 /// Number of newest posts in the label mix: enough that chance alone gives sixteen labels a drift index of only 0.02.
@@ -19,6 +19,7 @@ const EARLIER_POSTS: u32 = 8_000;
 pub(super) struct DatabaseFigures {
     pub labelling: LabellingEstimate,
     pub newest: Option<Timestamp>,
+    pub archive: Option<ArchiveState>,
     pub last_runs: Vec<LastRun>,
     pub scheduled: Vec<ScheduledRunRow>,
     pub mix: Vec<RecentLabelCount>,
@@ -42,6 +43,7 @@ impl DatabaseFigures {
         Ok(Self {
             labelling: status.estimate_labelling(max_attempts, now.into()).await?,
             newest: status.newest_post(soon).await?.collected_at,
+            archive: runs.archive_state().await?,
             last_runs: runs.last_runs().await?,
             scheduled: store.schedules().last_scheduled_runs(soon).await?,
             mix: status
@@ -65,6 +67,10 @@ impl DatabaseFigures {
         text.add("topicmill_oldest_unlabelled_age_seconds", age);
         if let Some(newest) = self.newest {
             text.add("topicmill_newest_post_timestamp_seconds", seconds(newest));
+        }
+        if let Some(archive) = self.archive {
+            let newest = seconds(archive.newest_at);
+            text.add("topicmill_archive_newest_post_timestamp_seconds", newest);
         }
         let good = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
         let good = self.last_runs.iter().filter_map(good);

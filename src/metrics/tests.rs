@@ -25,6 +25,10 @@ async fn figures() -> DatabaseFigures {
     let now = at(1_000).as_datetime();
     let mut figures = DatabaseFigures::read(&store, 3, now).await.unwrap();
     figures.newest = Some(at(900));
+    figures.archive = Some(topicmill_store::ArchiveState {
+        newest_at: at(850),
+        measured_at: at(880),
+    });
     figures.last_runs = vec![topicmill_store::LastRun {
         stage: Stage::Classify,
         id: 1,

@@ -19,6 +19,8 @@ pub struct Limits {
     pub post: Option<TimeDelta>,
     /// Time since the last successful run of `collect` or `import` ended.
     pub collect: Option<TimeDelta>,
+    /// Time since the archive's newest post, as the last run that read it found it, was created.
+    pub lag: Option<TimeDelta>,
     /// Time since the oldest unlabelled post was stored.
     pub unlabelled: Option<TimeDelta>,
 }
@@ -26,7 +28,7 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed`,
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `run_failed`, `scheduled_run_failed`,
     /// `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
@@ -129,7 +131,27 @@ impl Limits {
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
         let waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
-        [collect, stored, waiting].into_iter().flatten()
+        [collect, stored, self.lagging(status), waiting]
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl Limits {
+    /// Returns the problem that the stored posts end too long ago, because of the archive or for want of a run.
+    fn lagging(&self, status: &StatusReport) -> Option<Problem> {
+        let read = status.archive.map(|archive| {
+            let read = format_duration(status.since(archive.measured_at));
+            format!("the archive, last read {read} ago, ended")
+        });
+        older(
+            status,
+            "max_lag",
+            self.lag,
+            status.archive.map(|archive| archive.newest_at),
+            read.as_deref().unwrap_or_default(),
+            "no run has read Arctic Shift",
+        )
     }
 }
 

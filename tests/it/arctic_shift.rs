@@ -1,5 +1,6 @@
 //! Tests collecting from a fake archive: every post is stored once, at any page boundary and after any failure.
 
+mod complete;
 mod requests;
 mod scores;
 
@@ -12,13 +13,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
-use topicmill_core::{Outcome, SourceKind, Topic};
+use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
 use topicmill_sources::arctic_shift::ArcticShift;
 use wiremock::ResponseTemplate;
 
 use crate::collect::{climate, topic};
 use crate::support::arctic_shift::{
-    Archive, Bounds, NOW, START, client, minutes, row, row_with, settings,
+    Archive, Bounds, NOW, START, client, minutes, row, row_with, settings, timeout,
 };
 use crate::support::postgres::sqlite;
 use crate::support::program::{Program, RunOutput, finished};
@@ -54,11 +55,6 @@ fn names(ids: impl IntoIterator<Item = String>) -> Vec<String> {
     names
 }
 
-fn too_much() -> ResponseTemplate {
-    ResponseTemplate::new(422)
-        .set_body_json(json!({"data": null, "error": "Timeout. Maybe slow down a bit"}))
-}
-
 #[tokio::test]
 async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
     let scene = Scene::new().await;
@@ -88,9 +84,9 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
         ["arctic-shift arctic-shift new null new null"]
     );
     let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
-    assert_eq!(traffic["requests"], 3);
-    // One request per second.
-    assert_eq!(scene.clock.sleeps(), [SECOND; 2]);
+    // Three pages and the newest post of the archive, one request per second.
+    assert_eq!(traffic["requests"], 4);
+    assert_eq!(scene.clock.sleeps(), [SECOND; 3]);
     assert_eq!(scene.watermark("climate").await, Some(60 * 399));
 }
 
@@ -107,12 +103,10 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
         assert_eq!((report.outcome, report.stored.new), (Outcome::Ok, 346));
         assert_eq!(scene.stored().await.len(), 351);
         assert_eq!(scene.watermark("climate").await, Some(60 * 349));
-        // The run reads from ten minutes before the newest known post, and one second earlier for the boundary.
+        // The overlap begins before the first run's oldest post, so the run reads from that post, and one second earlier
+        // for the boundary.
         let asked = scene.server.requested_pages().await;
-        assert_eq!(
-            asked[1],
-            format!("climate asc after={} 100", 60 * 4 - 600 - 1)
-        );
+        assert_eq!(asked[1], "climate asc after=-1 100");
 
         let again = scene.collect_one(climate(5)).await;
         assert_eq!(
@@ -190,7 +184,7 @@ async fn a_second_with_more_posts_than_a_page_ends_only_its_topic() {
 async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
     let scene = Scene::new().await;
     scene.put(minutes(0..200));
-    scene.respond_instead(too_much(), 2);
+    scene.respond_instead(timeout(), 2);
     let report = scene.collect_one(climate(120)).await;
     assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
     let asked = scene.server.requested_pages().await;
@@ -203,7 +197,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
     // The waits double, with jitter; then one second between pages.
     assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
     assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
-    assert_eq!(sleeps[2..], [SECOND; 2]);
+    assert_eq!(sleeps[2..], [SECOND; 3]);
     let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
     assert_eq!(
         (&traffic["smaller"], &traffic["retries"]),
@@ -226,7 +220,7 @@ async fn archive_rate_limit_headers_are_obeyed() {
         scene.respond_instead(last, 1);
         let report = scene.collect_one(climate(150)).await;
         assert_eq!(report.outcome, Outcome::Ok);
-        assert_eq!(scene.clock.sleeps(), [wait * SECOND], "{reset}");
+        assert_eq!(scene.clock.sleeps(), [wait * SECOND, SECOND], "{reset}");
     }
 }
 

@@ -188,6 +188,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
                 listing: None,
                 after: None,
                 newest: None,
+                read_from: None,
                 posts: AuthorPolicy::Stored.prepare(posts.to_vec()),
                 now,
             };

@@ -161,6 +161,7 @@ impl Scene {
             listing: live.then_some(Listing::Hot),
             after: None,
             newest: None,
+            read_from: None,
             posts: AuthorPolicy::Stored.prepare(posts),
             now,
         };

@@ -58,6 +58,7 @@ pub async fn save(
         listing: Some(Listing::Hot),
         after: None,
         newest: None,
+        read_from: None,
         posts: ready,
         now: at(now),
     };

@@ -35,6 +35,8 @@ use topicmill_http::{
 pub const IDS_LIMIT: u32 = 500;
 /// Maximum number of tries for one request; there are more only while the page can be made smaller.
 const TRIES: u32 = 5;
+/// A subreddit with several posts a minute: the age of its newest post is the archive's lag.
+pub const BUSY_SUBREDDIT: &str = "AskReddit";
 /// Wait before a smaller page is requested, once the usual tries are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
 /// User agent if the settings contain none that identifies the operator.
@@ -148,6 +150,16 @@ impl ArcticShift {
             |answer: &HttpResponse| self.judge(what, answer, |rows| Ok(self.found(rows)), || false);
         let request = |http: &Client| http.get(url.clone());
         self.http.send(Purpose::Data, what, request, judge).await
+    }
+
+    /// Returns the creation time of the archive's newest post, approximately; `None` if it has none. How far this is
+    /// behind the present is the archive's lag.
+    ///
+    /// # Errors
+    /// See [`Self::page`].
+    pub async fn newest_post(&self) -> Result<Option<Timestamp>, SourceError> {
+        let newest = self.page(BUSY_SUBREDDIT, TimeOrder::NewestFirst, None, 1);
+        Ok(newest.await?.ends_at)
     }
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {

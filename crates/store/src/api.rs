@@ -16,14 +16,15 @@ use topicmill_core::{
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::checking::{Finding, OnCheck};
 use super::{
-    BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified, ComparedPost, Cost,
-    CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow, ForgottenGold, Gap,
-    GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
-    LastRun, Lease, ModelRow, NewestPost, OldTexts, Page, PostLabel, PostScores, Purged,
-    PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost,
-    Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant,
-    ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText,
-    Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate, Written,
+    ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
+    ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
+    ForgottenGold, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate,
+    LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts, Page, PostLabel, PostScores,
+    Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
+    ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold, ScheduleState,
+    ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store,
+    StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate,
+    Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -139,6 +140,8 @@ facade! {
     fn last_runs(&self) -> Vec<LastRun>;
     /// Returns the start and the outcomes by topic of the latest ended `collect` runs, newest first.
     fn collect_outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
+    /// Returns the latest measurement of the newest post in the archive; `None` if there is none.
+    fn archive_state(&self) -> Option<ArchiveState>;
     /// Returns the rate, in posts per second, of the latest run that labelled at least `posts` posts.
     fn labelling_rate(&self, posts: u32) -> Option<f64>;
     /// Returns the start of the latest run that began before `before` or after `after`.
@@ -190,6 +193,10 @@ facade! {
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// Returns the creation time of the newest post that was read from a subreddit for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
+    /// Returns the time since which a subreddit's posts were read from an archive.
+    fn read_from(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
+    /// Returns the creation time of a subreddit's newest post if only time ranges have been read; otherwise `None`.
+    fn newest_in_range(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
     /// Returns a replacement for a watermark that a post dated after `latest` moved into the future: the creation time
     /// of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;

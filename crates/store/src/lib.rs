@@ -56,10 +56,10 @@ pub use self::report::{
     SkippedSubreddits, TimeStep,
 };
 pub use self::rows::{
-    BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter, Due,
-    ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow, OldTexts,
-    Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText, Target, UnfinishedRun,
-    UnlabelledText, WorkEstimate, Written,
+    ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
+    Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow,
+    OldTexts, Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText, Target,
+    UnfinishedRun, UnlabelledText, WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,

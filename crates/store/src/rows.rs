@@ -39,10 +39,21 @@ pub struct Page<'a> {
     /// The new watermark: creation time of the newest post in the listing, not later than `now`. Set only when
     /// everything requested was read, because an interrupted run must not move the watermark past unread posts.
     pub newest: Option<Timestamp>,
+    /// From an archive: the time since which all posts up to `newest` were read.
+    pub read_from: Option<Timestamp>,
     /// Posts in page order. If a fullname repeats, the last post counts.
     pub posts: Vec<ReadyPost>,
     /// When the page was received.
     pub now: Timestamp,
+}
+
+/// The newest post in the archive, as a run of `collect` measured it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ArchiveState {
+    /// The creation time of the archive's newest post.
+    pub newest_at: Timestamp,
+    /// The start of the run.
+    pub measured_at: Timestamp,
 }
 
 /// A time range in which some of a subreddit's posts could not be fetched.

@@ -145,6 +145,7 @@ impl Scene {
             listing: None,
             after: None,
             newest: None,
+            read_from: None,
             posts: AuthorPolicy::Stored.prepare(posts),
             now,
         };

@@ -21,6 +21,7 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Time", Some(day(status.now) + " UTC")),
         ("Running", Some(running(status))),
         ("Posts", Some(posts(status))),
+        ("Archive", archive(status)),
         ("Labelled", labelled(status)),
         ("Waiting", waiting(status)),
         ("Parked", parked(status)),
@@ -147,6 +148,16 @@ fn posts(status: &StatusReport) -> String {
         }
     }
     text
+}
+
+fn archive(status: &StatusReport) -> Option<String> {
+    let archive = status.archive?;
+    let behind = archive.measured_at.as_datetime() - archive.newest_at.as_datetime();
+    Some(format!(
+        "Arctic Shift was {} behind when it was last read, {} ago",
+        format_duration(behind.max(TimeDelta::zero())),
+        format_duration(status.since(archive.measured_at))
+    ))
 }
 
 fn labelled(status: &StatusReport) -> Option<String> {

@@ -43,9 +43,9 @@ async fn topics_read_concurrently_send_one_request_at_a_time() {
     };
     let collected = context.collect(&archive, &topics, options, false, &|_| {});
     collected.await.unwrap();
-    assert_eq!(load.all.load(Ordering::SeqCst), 6);
+    assert_eq!(load.all.load(Ordering::SeqCst), 7);
     assert_eq!(load.most.load(Ordering::SeqCst), 1);
-    assert_eq!(clock.sleeps(), [SECOND; 5]);
+    assert_eq!(clock.sleeps(), [SECOND; 6]);
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<
         listing: live.then_some(Listing::New),
         after: None,
         newest: live.then(|| at(2020)),
+        read_from: None,
         posts: ready,
         now,
     }

@@ -66,6 +66,7 @@ pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> P
         listing: None,
         after: None,
         newest: None,
+        read_from: None,
         posts: AuthorPolicy::Stored.prepare(posts.to_vec()),
         now,
     }

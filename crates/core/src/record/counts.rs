@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ClassifyCounts, Traffic};
-use crate::{PurgeReason, Rejections, Stage, TopicReport};
+use crate::{PurgeReason, Rejections, Stage, Timestamp, TopicReport};
 
 /// The counts of a run, by stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -102,6 +102,9 @@ pub struct CollectCounts {
     /// Records that are not posts, or are incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
+    /// The creation time of the archive's newest post, if the run read an archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive_newest_at: Option<Timestamp>,
     /// Traffic to each source, keyed by the source's section in the settings.
     #[serde(flatten, deserialize_with = "traffic_of")]
     pub traffic: BTreeMap<String, Traffic>,

@@ -3,12 +3,13 @@
 
 use serde_json::Value;
 use sqlx::types::Json;
+use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{
-    LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result, StageRuns,
-    Target,
+    ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result,
+    StageRuns, Target,
 };
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
@@ -329,6 +330,26 @@ impl<DB: Dialect> SqlStore<DB> {
                     .collect()
             })
             .context("read the outcomes of topics")
+    }
+
+    pub async fn archive_state(&self) -> Result<Option<ArchiveState>> {
+        let select = format!(
+            "SELECT counts ->> 'archive_newest_at', started_at FROM {LATEST_RUNS} \
+              WHERE stage = $1 AND counts ->> 'archive_newest_at' IS NOT NULL ORDER BY id DESC LIMIT 1"
+        );
+        let measured = sqlx::query_as::<DB, (String, Timestamp)>(AssertSqlSafe(select))
+            .bind(Stage::Collect.as_str())
+            .fetch_optional(&self.pool)
+            .await
+            .context("read the newest post of the archive")?;
+        // A record that another version wrote may have another form.
+        Ok(measured.and_then(|(newest, measured_at)| {
+            let newest = DateTime::parse_from_rfc3339(&newest).ok()?;
+            Some(ArchiveState {
+                newest_at: newest.to_utc().into(),
+                measured_at,
+            })
+        }))
     }
 
     pub async fn labelling_rate(&self, posts: u32) -> Result<Option<f64>> {

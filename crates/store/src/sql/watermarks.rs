@@ -75,13 +75,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, \
-             updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+             updated_at, read_from) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
              ON CONFLICT (source, topic, subreddit) DO UPDATE SET listing = excluded.listing, \
              after_cursor = excluded.after_cursor, newest_created_at = CASE \
                WHEN excluded.newest_created_at IS NULL \
                  OR (watermarks.newest_created_at >= excluded.newest_created_at \
                  AND watermarks.newest_created_at <= excluded.updated_at) THEN watermarks.newest_created_at \
                ELSE excluded.newest_created_at END, \
+             read_from = CASE WHEN watermarks.read_from IS NULL OR excluded.read_from < watermarks.read_from \
+               THEN excluded.read_from ELSE watermarks.read_from END, \
              run_id = excluded.run_id, updated_at = excluded.updated_at",
         )
         .bind(page.source.as_str())
@@ -92,6 +94,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(page.newest)
         .bind(page.run.0)
         .bind(page.now)
+        .bind(page.read_from)
         .execute(&mut **tx)
         .await
         .map(drop)
@@ -114,6 +117,45 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context("read the watermark")?;
         Ok(newest.flatten())
+    }
+
+    pub async fn read_from(
+        &self,
+        source: SourceKind,
+        topic: &str,
+        subreddit: &str,
+    ) -> Result<Option<Timestamp>> {
+        let from: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(
+            "SELECT read_from FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
+        )
+        .bind(source.as_str())
+        .bind(topic)
+        .bind(subreddit)
+        .fetch_optional(&self.pool)
+        .await
+        .context("read since when posts were read")?;
+        Ok(from.flatten())
+    }
+
+    // A run with a time range leaves a row without a watermark. Other subreddits have none, so that this statement does
+    // not read all posts for each new topic.
+    pub async fn newest_in_range(
+        &self,
+        source: SourceKind,
+        topic: &str,
+        subreddit: &str,
+    ) -> Result<Option<Timestamp>> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND topic = $2 AND LOWER(subreddit) = LOWER($3) \
+               AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
+                 AND newest_created_at IS NULL)",
+        )
+        .bind(source.as_str())
+        .bind(topic)
+        .bind(subreddit)
+        .fetch_one(&self.pool)
+        .await
+        .context("find the newest post of a time range")
     }
 
     // A post with a date in the future (because of a wrong clock or a forged file) must not become the watermark. Posts
