@@ -24,6 +24,22 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// The deepest nesting of structs in a header; the format needs 3 levels.
 const MAX_DEPTH: u32 = 8;
 
+/// Types of fields in Thrift's compact protocol. Numbers up to 64 bits have the types from `I16` to `I64`.
+mod thrift {
+    pub const STOP: u8 = 0;
+    pub const TRUE: u8 = 1;
+    pub const FALSE: u8 = 2;
+    pub const BYTE: u8 = 3;
+    pub const I16: u8 = 4;
+    pub const I32: u8 = 5;
+    pub const I64: u8 = 6;
+    pub const DOUBLE: u8 = 7;
+    pub const BINARY: u8 = 8;
+    pub const LIST: u8 = 9;
+    pub const SET: u8 = 10;
+    pub const STRUCT: u8 = 12;
+}
+
 /// Checks the pages in these columns.
 ///
 /// # Errors
@@ -80,23 +96,20 @@ fn largest_pages(
         if page.compressed > range.end - at {
             return Err(ParquetFault::damaged("a page ends after its column"));
         }
+        let too_large = |size: &str| ParquetFault::TooLarge {
+            what: format!("a page holds {size}"),
+            limit: MAX_PAGE_BYTES,
+        };
         let mut bytes = page.uncompressed.max(page.compressed);
-        if bytes <= MAX_PAGE_BYTES && page.compressed > 0 {
+        if bytes > MAX_PAGE_BYTES {
+            return Err(too_large(&format!("{} MiB", bytes >> 20)));
+        }
+        if page.compressed > 0 {
             let levels = io::copy(&mut reader.by_ref().take(page.levels), &mut io::sink());
             levels.map_err(ParquetError::from)?;
             let compressed = reader.by_ref().take(page.compressed);
-            bytes = bytes.max(decompressed_size(codec, compressed));
-        }
-        if bytes > MAX_PAGE_BYTES {
-            let size = if bytes == u64::MAX {
-                "more than its header says".to_owned()
-            } else {
-                format!("{} MiB", bytes >> 20)
-            };
-            return Err(ParquetFault::TooLarge {
-                what: format!("a page holds {size}"),
-                limit: MAX_PAGE_BYTES,
-            });
+            let size = decompressed_size(codec, compressed);
+            bytes = bytes.max(size.ok_or_else(|| too_large("more than its header says"))?);
         }
         let largest = if page.is_dictionary {
             &mut dictionary
@@ -111,17 +124,18 @@ fn largest_pages(
 }
 
 /// Returns the uncompressed size of a page in bytes for codecs that ignore the size in the header, and 0 for other
-/// codecs. `u64::MAX` means above the limit.
-fn decompressed_size(codec: Compression, compressed: impl Read) -> u64 {
+/// codecs. `None` if it exceeds the limit.
+fn decompressed_size(codec: Compression, compressed: impl Read) -> Option<u64> {
     match codec {
         // These two codecs ignore the size in the header; the others get a buffer of that size.
         Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(compressed)),
         Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(compressed)),
-        _ => 0,
+        _ => Some(0),
     }
 }
 
-fn count(decompressed: impl Read) -> u64 {
+/// Counts bytes up to the limit; `None` if there are more.
+fn count(decompressed: impl Read) -> Option<u64> {
     let mut decompressed = decompressed.take(MAX_PAGE_BYTES + 1);
     let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
     loop {
@@ -132,11 +146,7 @@ fn count(decompressed: impl Read) -> u64 {
             Ok(read) => bytes += read as u64,
         }
     }
-    if bytes > MAX_PAGE_BYTES {
-        u64::MAX
-    } else {
-        bytes
-    }
+    (bytes <= MAX_PAGE_BYTES).then_some(bytes)
 }
 
 /// The sizes in a page header, in bytes.
@@ -162,14 +172,16 @@ impl<R: Read> Header<R> {
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
-                (1, 5) => page.is_dictionary = self.number()? == 2,
-                (2, 5) => page.uncompressed = self.size()?,
-                (3, 5) => page.compressed = self.size()?,
-                (8, 12) => {
+                (1, thrift::I32) => page.is_dictionary = self.number()? == 2,
+                (2, thrift::I32) => page.uncompressed = self.size()?,
+                (3, thrift::I32) => page.compressed = self.size()?,
+                (8, thrift::STRUCT) => {
                     let mut field = 0;
                     while let Some(kind) = self.field(&mut field)? {
                         match (field, kind) {
-                            (5 | 6, 5) => page.levels = page.levels.saturating_add(self.size()?),
+                            (5 | 6, thrift::I32) => {
+                                page.levels = page.levels.saturating_add(self.size()?);
+                            }
                             _ => self.skip(kind, 1)?,
                         }
                     }
@@ -189,7 +201,7 @@ impl<R: Read> Header<R> {
     /// Reads the type of a struct's next field; returns `None` at the end of the struct.
     fn field(&mut self, id: &mut i64) -> io::Result<Option<u8>> {
         let byte = self.byte()?;
-        if byte == 0 {
+        if byte == thrift::STOP {
             return Ok(None);
         }
         *id = match byte >> 4 {
@@ -229,15 +241,15 @@ impl<R: Read> Header<R> {
         }
         match kind {
             // The type itself encodes true or false, so there is no value to skip.
-            1 | 2 => Ok(()),
-            3 => self.byte().map(drop),
-            4..=6 => self.varint().map(drop),
-            7 => self.skip_bytes(8),
-            8 => {
+            thrift::TRUE | thrift::FALSE => Ok(()),
+            thrift::BYTE => self.byte().map(drop),
+            thrift::I16 | thrift::I32 | thrift::I64 => self.varint().map(drop),
+            thrift::DOUBLE => self.skip_bytes(8),
+            thrift::BINARY => {
                 let length = self.varint()?;
                 self.skip_bytes(length)
             }
-            9 | 10 => {
+            thrift::LIST | thrift::SET => {
                 let head = self.byte()?;
                 let length = match head >> 4 {
                     15 => self.varint()?,
@@ -246,13 +258,13 @@ impl<R: Read> Header<R> {
                 for _ in 0..length {
                     match head & 15 {
                         // In a list, unlike in a field, a Boolean takes a byte.
-                        1 | 2 => self.byte().map(drop)?,
+                        thrift::TRUE | thrift::FALSE => self.byte().map(drop)?,
                         kind => self.skip(kind, depth + 1)?,
                     }
                 }
                 Ok(())
             }
-            12 => {
+            thrift::STRUCT => {
                 let mut field = 0;
                 while let Some(kind) = self.field(&mut field)? {
                     self.skip(kind, depth + 1)?;
@@ -350,12 +362,12 @@ mod tests {
                 Compression::GZIP(parquet::basic::GzipLevel::default()),
                 &gzip[..]
             ),
-            u64::MAX
+            None
         );
         assert_eq!(
             decompressed_size(Compression::LZ4, &lz4.finish().unwrap()[..]),
-            u64::MAX
+            None
         );
-        assert_eq!(decompressed_size(Compression::SNAPPY, &gzip[..]), 0);
+        assert_eq!(decompressed_size(Compression::SNAPPY, &gzip[..]), Some(0));
     }
 }
