@@ -11,6 +11,7 @@ mod error;
 mod input;
 mod kept_columns;
 mod output;
+mod paths;
 mod run;
 
 use std::fs::File;
@@ -22,8 +23,8 @@ use std::thread;
 pub use self::error::FilesError;
 use self::error::write_error;
 use self::input::Order;
-pub use self::input::expand_paths;
 use self::output::OutputLayout;
+pub use self::paths::expand_paths;
 use self::run::{Run, Sink, nothing_scored};
 use crate::atomic_file::{self, IfExists, folder_of};
 use topicmill_core::LabelSet;
