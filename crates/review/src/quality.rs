@@ -8,8 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use crate::calibrate::Proportion;
+use crate::evaluate::EvaluatedPost;
 use crate::gold::{self, Consensus, GoldRow};
-use crate::join::{self, Labelling};
+use crate::join::{self, JoinedGold, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
 
@@ -90,11 +91,7 @@ pub async fn measure(
     };
     let all = join::join_gold(store, &[labelling], &gold.posts).await?;
     let drawn = all.restricted_to(&random);
-    let (sample, judged) = match (drawn.posts.is_empty(), for_other_labels) {
-        (true, _) => (QualitySample::Selected, &all.rows[0]),
-        (false, 0) => (QualitySample::Random, &drawn.rows[0]),
-        (false, _) => (QualitySample::Selected, &drawn.rows[0]),
-    };
+    let (sample, judged) = choose_sample(&all, &drawn, for_other_labels);
     let right = judged.iter().filter(|row| row.is_right());
     let given = judged.iter().filter(|row| row.given().is_some());
     let (outcome, precision) = (
@@ -105,20 +102,36 @@ pub async fn measure(
         ),
     );
     let sample = Some(sample).filter(|_| outcome.all > 0);
+    let counts = AnswerCounts {
+        answered,
+        used_in_fit: used.len(),
+        for_other_labels,
+    };
     Ok(MeasuredQuality {
-        sentence: sentence(
-            sample,
-            &outcome,
-            &precision,
-            for_other_labels,
-            (answered, used.len()),
-        ),
+        sentence: sentence(sample, &outcome, &precision, counts),
         sample,
         left_out: answered - outcome.all,
         outcome,
         precision,
         used_in_fit: used.len(),
     })
+}
+
+/// Chooses the answers to measure with: those about randomly drawn posts, if there are any. They allow an estimate only
+/// if none of them is left out because of what it says.
+fn choose_sample<'j>(
+    all: &'j JoinedGold,
+    drawn: &'j JoinedGold,
+    for_other_labels: usize,
+) -> (QualitySample, &'j [EvaluatedPost]) {
+    if drawn.posts.is_empty() {
+        return (QualitySample::Selected, &all.rows[0]);
+    }
+    let sample = match for_other_labels {
+        0 => QualitySample::Random,
+        _ => QualitySample::Selected,
+    };
+    (sample, &drawn.rows[0])
 }
 
 /// Measures the labels that the views show; `None` if no post is labelled.
@@ -149,15 +162,26 @@ fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
     Some(at.to_utc().into())
 }
 
+/// Numbers of answers that the sentence states.
+#[derive(Clone, Copy)]
+struct AnswerCounts {
+    /// Posts with an answer.
+    answered: usize,
+    /// Posts among them that the fit may have used.
+    used_in_fit: usize,
+    /// Answers about randomly drawn posts that name a label of a different label set.
+    for_other_labels: usize,
+}
+
 fn sentence(
     sample: Option<QualitySample>,
     outcome: &Proportion,
     precision: &Proportion,
-    for_other_labels: usize,
-    (answered, used_in_fit): (usize, usize),
+    counts: AnswerCounts,
 ) -> String {
+    let for_other_labels = counts.for_other_labels;
     let Some(sample) = sample else {
-        return match (answered, used_in_fit) {
+        return match (counts.answered, counts.used_in_fit) {
             (0, _) => format!("never measured; {ADVICE}"),
             (all, used) if all == used => {
                 format!(
@@ -221,10 +245,15 @@ mod tests {
         outcome: (usize, usize),
         precision: (usize, usize),
         answered: usize,
-        used: usize,
+        used_in_fit: usize,
     ) -> String {
         let of = |(of, all)| Proportion::new(of, all);
-        sentence(sample, &of(outcome), &of(precision), 0, (answered, used))
+        let counts = AnswerCounts {
+            answered,
+            used_in_fit,
+            for_other_labels: 0,
+        };
+        sentence(sample, &of(outcome), &of(precision), counts)
     }
 
     #[test]
@@ -253,8 +282,13 @@ mod tests {
             "never measured; answering 100 posts takes 10 minutes"
         );
         let of = |share: (usize, usize)| Proportion::new(share.0, share.1);
+        let counts = AnswerCounts {
+            answered: 38,
+            used_in_fit: 0,
+            for_other_labels: 30,
+        };
         assert_eq!(
-            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), 30, (38, 0)),
+            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), counts),
             "25 % correct (7 to 59), from 8 answers; 30 more do not count, because the labels have changed (no estimate \
              for all posts); 50 % of 4 assigned labels are correct"
         );
