@@ -146,7 +146,16 @@ impl Labelling<'_> {
             let Some((claim, suspects)) = claimed else {
                 break;
             };
-            let posts = group_by_text(claim.posts);
+            // In the order of each text's first post.
+            let mut posts: Vec<Vec<ClaimedPost>> = Vec::new();
+            let mut index: HashMap<TextHash, usize> = HashMap::new();
+            for post in claim.posts {
+                let text = *index.entry(post.text_hash).or_insert(posts.len());
+                match posts.get_mut(text) {
+                    Some(same) => same.push(post),
+                    None => posts.push(vec![post]),
+                }
+            }
             let mut window = Window {
                 lease: claim.lease,
                 stored: self.stored_pairs(&posts).await?,
@@ -185,8 +194,8 @@ impl Labelling<'_> {
     /// nothing is left or the limit is reached.
     async fn claim(&self) -> Result<Option<(Claim, Option<OwnedSemaphorePermit>)>, StoreError> {
         let Run { store, clock, .. } = self.run;
-        let wanted = self.sizes.take();
-        if wanted == 0 {
+        let limit = self.sizes.take();
+        if limit == 0 {
             return Ok(None);
         }
         let claimant = Claimant {
@@ -201,7 +210,7 @@ impl Labelling<'_> {
             self.retry
                 .run_with_timeout(async || {
                     let now = clock.now().into();
-                    backlog.claim(target, &claimant, crashes, wanted, now).await
+                    backlog.claim(target, &claimant, crashes, limit, now).await
                 })
                 .await
         };
@@ -216,7 +225,7 @@ impl Labelling<'_> {
                 suspects = Some(permit);
             }
         }
-        self.sizes.settle(wanted, claimed.posts.len() as u64);
+        self.sizes.settle(limit, claimed.posts.len() as u64);
         if claimed.posts.is_empty() {
             return Ok(None);
         }
@@ -240,20 +249,6 @@ impl Labelling<'_> {
         let pairs = |logits: Vec<_>| logits.into_iter().map(pair).collect();
         Ok(stored.await?.into_iter().map(pairs).collect())
     }
-}
-
-/// Groups posts by text, in the order of each text's first post.
-fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
-    let mut index: HashMap<TextHash, usize> = HashMap::new();
-    let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
-    for post in posts {
-        let group = *index.entry(post.text_hash).or_insert(groups.len());
-        match groups.get_mut(group) {
-            Some(same) => same.push(post),
-            None => groups.push(vec![post]),
-        }
-    }
-    groups
 }
 
 /// Scores windows until the channel closes, and sends the results to the writer.
@@ -312,7 +307,7 @@ fn score_windows(
                         return;
                     }
                 };
-                let unstored = wanted(&window.stored[text]);
+                let unstored = wanted_labels(&window.stored[text]);
                 let vector = result.vector.take().or_else(|| vectors[text].take());
                 result.vector = vector.filter(|_| !unstored.is_empty());
                 let logits = unstored.iter().filter_map(|label| {
@@ -325,7 +320,7 @@ fn score_windows(
                     Some(_) => Vec::new(),
                 };
                 let scored_pairs = result.logits.iter().flatten().count();
-                let mut computed = wanted(&known[text]).len();
+                let mut computed = wanted_labels(&known[text]).len();
                 for post in same {
                     let vector = result.vector.clone();
                     let one = Classified {
@@ -355,7 +350,7 @@ fn score_windows(
 }
 
 /// Returns the indexes of the wanted labels.
-fn wanted(pairs: &[PairState]) -> Vec<usize> {
+fn wanted_labels(pairs: &[PairState]) -> Vec<usize> {
     let pairs = (0..).zip(pairs);
     let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
     wanted.map(|(label, _)| label).collect()

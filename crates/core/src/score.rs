@@ -14,6 +14,7 @@
 
 use crate::labels::{Fitted, Mode};
 use crate::model_kind::{HeadFunction, ModelKind};
+use crate::vectors::TextVector;
 
 /// Logits of one (text, hypothesis) pair.
 ///
@@ -252,14 +253,19 @@ impl Evidence {
         })
     }
 
-    /// Applies a fit; see [`Fitted::apply`]. `labels` are the indices of the labels with a logit.
+    /// Applies a label set's fit, if it has one; see [`Fitted::apply`]. `labels` are the indices of the labels with a
+    /// logit. `None` if the fit needs the text's vector and there is none.
     pub fn fitted(
-        &self,
-        fitted: &Fitted,
+        self,
+        fitted: Option<&Fitted>,
         labels: &[usize],
-        vector: Option<&[f32]>,
+        vector: Option<&TextVector>,
     ) -> Option<Self> {
-        let (logits, other) = fitted.apply(labels, &self.logits, self.other, vector)?;
+        let Some(fitted) = fitted else {
+            return Some(self);
+        };
+        let numbers = vector.map(TextVector::numbers);
+        let (logits, other) = fitted.apply(labels, &self.logits, self.other, numbers.as_deref())?;
         Some(self.with_logits(logits, other))
     }
 

@@ -85,13 +85,8 @@ impl<'a> Rescorer<'a> {
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
         let all: Vec<usize> = (0..self.set.labels.len()).collect();
         let corrected = |(text, known): (TextHash, TextEvidence)| {
-            let evidence = match &self.set.fitted {
-                None => known.evidence,
-                Some(fitted) => {
-                    let numbers = known.vector.as_ref().map(TextVector::numbers);
-                    known.evidence.fitted(fitted, &all, numbers.as_deref())?
-                }
-            };
+            let TextEvidence { evidence, vector } = known;
+            let evidence = evidence.fitted(self.set.fitted.as_ref(), &all, vector.as_ref())?;
             Some((text, evidence))
         };
         let mut found = self.zero_shot(store, texts.clone()).await?;

@@ -33,7 +33,7 @@ pub enum Values<'a> {
     /// 64-bit floats.
     Real(Vec<Option<f64>>),
     /// 32-bit floats.
-    Short(Vec<Option<f32>>),
+    Real32(Vec<Option<f32>>),
     /// Booleans.
     Flag(Vec<bool>),
     /// Byte strings.
@@ -46,7 +46,7 @@ pub enum Values<'a> {
 
 impl Values<'_> {
     /// Returns a column with the same integer in each row.
-    pub fn all(value: i64, rows: usize) -> Self {
+    pub fn repeat(value: i64, rows: usize) -> Self {
         Self::Integer(vec![Some(value); rows])
     }
 
@@ -61,7 +61,7 @@ impl Values<'_> {
             Self::Integer(values) => one(values),
             Self::Flag(values) => one(values),
             Self::Time(values) => one(values),
-            Self::Real(_) | Self::Short(_) | Self::Bytes(_) | Self::Reals(_) => false,
+            Self::Real(_) | Self::Real32(_) | Self::Bytes(_) | Self::Reals(_) => false,
         }
     }
 }
@@ -132,7 +132,7 @@ impl BulkInsert for Postgres {
                 Values::Reals(_) => ("TEXT", "::DOUBLE PRECISION[]"),
                 Values::Integer(_) => ("BIGINT", ""),
                 Values::Real(_) => ("DOUBLE PRECISION", ""),
-                Values::Short(_) => ("REAL", ""),
+                Values::Real32(_) => ("REAL", ""),
                 Values::Flag(_) => ("BOOLEAN", ""),
                 Values::Bytes(_) => ("BYTEA", ""),
                 Values::Time(_) => ("TIMESTAMPTZ", ""),
@@ -153,7 +153,7 @@ impl BulkInsert for Postgres {
                 Values::Text(values) => query.bind(values),
                 Values::Integer(values) => query.bind(values),
                 Values::Real(values) => query.bind(values),
-                Values::Short(values) => query.bind(values),
+                Values::Real32(values) => query.bind(values),
                 Values::Flag(values) => query.bind(values),
                 Values::Bytes(values) => query.bind(values),
                 Values::Time(values) => query.bind(values),
@@ -175,16 +175,7 @@ impl BulkInsert for Sqlite {
         keys: KeyMode,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         let mut returned = Vec::new();
-        let mut parts = Vec::new();
-        let mut start = 0;
-        for size in SQLITE_ROWS {
-            // 511 rows take 21 statements, but only three distinct ones.
-            while insert.rows - start >= size {
-                parts.push(start..start + size);
-                start += size;
-            }
-        }
-        let mut parts = parts.into_iter();
+        let mut parts = sqlite_parts(insert.rows).into_iter();
         let Some(mut part) = parts.next() else {
             return Ok(returned);
         };
@@ -295,7 +286,7 @@ impl Insert<'_> {
                 Values::Text(values) => arguments.add(values[row]),
                 Values::Integer(values) => arguments.add(values[row]),
                 Values::Real(values) => arguments.add(values[row]),
-                Values::Short(values) => arguments.add(values[row].map(f64::from)),
+                Values::Real32(values) => arguments.add(values[row].map(f64::from)),
                 Values::Flag(values) => arguments.add(values[row]),
                 Values::Bytes(values) => arguments.add(values[row]),
                 Values::Reals(lists) => arguments.add(json(lists[row])),
@@ -312,6 +303,19 @@ impl Insert<'_> {
         }
         Ok(arguments)
     }
+}
+
+/// Splits rows into statements of the fixed sizes: 511 rows take 21 statements, but only three distinct ones.
+fn sqlite_parts(rows: usize) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for size in SQLITE_ROWS {
+        while rows - start >= size {
+            parts.push(start..start + size);
+            start += size;
+        }
+    }
+    parts
 }
 
 /// Formats numbers as a JSON array, without loss.

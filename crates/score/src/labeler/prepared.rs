@@ -5,7 +5,6 @@ use crate::batch::BatchRow;
 use crate::engine::EngineError;
 use crate::text::{EncodedText, Encoder};
 use topicmill_core::labels::hypothesis;
-use topicmill_core::score::Evidence;
 use topicmill_core::{
     Fitted, LabelSet, LabelVector, Mode, ModelKind, PairLogits, Scores, TextVector, score,
 };
@@ -152,7 +151,7 @@ impl PreparedLabels {
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
         let evidence = score::evidence_with_background(&self.kind, self.mode, &logits, self.prior);
         let all: Vec<usize> = (0..self.count).collect();
-        let evidence = self.apply_fit(evidence, &all, Some(vector))?;
+        let evidence = evidence.fitted(self.fitted.as_ref(), &all, Some(vector))?;
         Some(evidence.scores(self.temperature, self.threshold))
     }
 
@@ -162,22 +161,6 @@ impl PreparedLabels {
         self.fitted
             .as_ref()
             .is_some_and(|fitted| fitted.dimensions() > 0)
-    }
-
-    /// Applies the fit of the label set, if it has one; `None` if the fit needs a vector and there is none.
-    fn apply_fit(
-        &self,
-        evidence: Evidence,
-        labels: &[usize],
-        vector: Option<&TextVector>,
-    ) -> Option<Evidence> {
-        match &self.fitted {
-            None => Some(evidence),
-            Some(fitted) => {
-                let numbers = vector.map(TextVector::numbers);
-                evidence.fitted(fitted, labels, numbers.as_deref())
-            }
-        }
     }
 
     /// Adds the output of a row to the outputs of its text. `label` is the label of the row, for a model that reads
@@ -258,8 +241,8 @@ impl PreparedLabels {
         // If the shortlist skipped the background, the last logit is a label's.
         let prior = self.prior.filter(|_| other.is_some());
         let evidence = score::evidence_with_background(kind, self.mode, &some, prior);
-        let evidence = self.apply_fit(evidence, &labels, vector.as_ref());
         let scores = evidence
+            .fitted(self.fitted.as_ref(), &labels, vector.as_ref())
             .expect("an embedding model computes a vector for each text")
             .scores(self.temperature, self.threshold);
         TextResult {

@@ -210,7 +210,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // Several posts may have the same text.
         rows.dedup_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
-            Values::Short(rows.iter().map(|(.., logits)| of(logits)).collect())
+            Values::Real32(rows.iter().map(|(.., logits)| of(logits)).collect())
         };
         let insert = Insert {
             table: "pair_logits",
@@ -299,48 +299,40 @@ impl<DB: Dialect> SqlStore<DB> {
         let real = |of: fn(&Scores) -> f64| {
             Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
+        let flag = |of: fn(&Scores) -> bool| {
+            Values::Flag(done.iter().map(|one| of(&one.scores)).collect())
+        };
+        let names = done.iter().map(|one| Some(one.fullname.as_str()));
+        // Both tables have the same key.
+        let keys = || {
+            vec![
+                ("fullname", Values::Text(names.clone().collect())),
+                ("model_id", Values::repeat(target.model, n)),
+                ("label_set_id", Values::repeat(target.label_set, n)),
+            ]
+        };
+        let hashes = done.iter().map(|one| one.text_hash.as_bytes());
+        let labels = done.iter().map(|one| Some(slugs[one.scores.best].as_str()));
+        let days = done.iter().map(|one| Some(post(one).1));
+        let topics = done.iter().map(|one| post(one).2.as_deref());
+        let mut columns = keys();
+        columns.extend([
+            ("text_hash", Values::Bytes(hashes.collect())),
+            ("label", Values::Text(labels.collect())),
+            ("score", real(|scores| scores.scores[scores.best])),
+            ("margin", real(|scores| scores.margin)),
+            ("abstained", flag(|scores| scores.abstained)),
+            ("other", flag(|scores| scores.other)),
+            ("mode", Values::Text(vec![Some(mode.as_str()); n])),
+            ("run_id", Values::repeat(run.0, n)),
+            ("classified_at", Values::Time(vec![Some(at(now)); n])),
+            ("day", Values::Integer(days.collect())),
+            ("topic", Values::Text(topics.collect())),
+        ]);
         let insert = Insert {
             table: "classifications",
             rows: n,
-            columns: with_keys(
-                target,
-                done,
-                [
-                    (
-                        "text_hash",
-                        Values::Bytes(done.iter().map(|one| one.text_hash.as_bytes()).collect()),
-                    ),
-                    (
-                        "label",
-                        Values::Text(
-                            done.iter()
-                                .map(|one| Some(slugs[one.scores.best].as_str()))
-                                .collect(),
-                        ),
-                    ),
-                    ("score", real(|scores| scores.scores[scores.best])),
-                    ("margin", real(|scores| scores.margin)),
-                    (
-                        "abstained",
-                        Values::Flag(done.iter().map(|one| one.scores.abstained).collect()),
-                    ),
-                    (
-                        "other",
-                        Values::Flag(done.iter().map(|one| one.scores.other).collect()),
-                    ),
-                    ("mode", Values::Text(vec![Some(mode.as_str()); n])),
-                    ("run_id", Values::all(run.0, n)),
-                    ("classified_at", Values::Time(vec![Some(at(now)); n])),
-                    (
-                        "day",
-                        Values::Integer(done.iter().map(|one| Some(post(one).1)).collect()),
-                    ),
-                    (
-                        "topic",
-                        Values::Text(done.iter().map(|one| post(one).2.as_deref()).collect()),
-                    ),
-                ],
-            ),
+            columns,
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
                  abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, \
@@ -350,35 +342,15 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::insert(&mut *tx, insert)
             .await
             .context("store classifications")?;
+        let scores = done.iter().map(|one| &one.scores.scores[..]).collect();
+        let mut columns = keys();
+        columns.push(("scores", Values::Reals(scores)));
         let insert = Insert {
             table: "packed_scores",
             rows: n,
-            columns: with_keys(
-                target,
-                done,
-                [(
-                    "scores",
-                    Values::Reals(done.iter().map(|one| &one.scores.scores[..]).collect()),
-                )],
-            ),
+            columns,
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
         };
         DB::insert(&mut *tx, insert).await.context("store scores")
     }
-}
-
-/// Returns the columns of a table of label results: the key columns, which all such tables share, then `others`.
-fn with_keys<'a, const N: usize>(
-    target: Target,
-    done: &[&'a Classified],
-    others: [(&'static str, Values<'a>); N],
-) -> Vec<(&'static str, Values<'a>)> {
-    let (n, posts) = (done.len(), done.iter());
-    let names = posts.map(|one| Some(one.fullname.as_str())).collect();
-    let keys = [
-        ("fullname", Values::Text(names)),
-        ("model_id", Values::all(target.model, n)),
-        ("label_set_id", Values::all(target.label_set, n)),
-    ];
-    keys.into_iter().chain(others).collect()
 }

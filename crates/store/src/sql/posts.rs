@@ -339,7 +339,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     ("fullname", text(|row| Some(row.post.fullname.as_str()))),
                     ("topic", text(|row| row.page.topic)),
                     ("day", Values::Text(days)),
-                    ("times_seen", Values::all(1, rows.len())),
+                    ("times_seen", Values::repeat(1, rows.len())),
                     ("run_id", integer(|row| Some(row.page.run.0))),
                     ("listing", text(|row| row.page.listing.map(Listing::as_str))),
                     ("best_rank", integer(|row| row.post.rank.map(i64::from))),

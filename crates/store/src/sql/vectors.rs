@@ -60,7 +60,7 @@ impl<DB: Dialect> SqlStore<DB> {
             table: "label_vectors",
             rows: rows.len(),
             columns: vec![
-                ("model_id", Values::all(model, rows.len())),
+                ("model_id", Values::repeat(model, rows.len())),
                 (
                     "hypothesis_id",
                     Values::Integer(rows.iter().map(|(id, _)| Some(*id)).collect()),
