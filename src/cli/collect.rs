@@ -107,7 +107,7 @@ impl Collector {
         check_time_range(kind, listing, time_range)?;
         let source =
             topicmill_sources::open(kind, app.source_settings(), app.clock.clone()).await?;
-        check_order(kind, listing, &pipeline)?;
+        check_order(kind, listing, time_range, &pipeline)?;
         let topics = pipeline.reads();
         Ok(Self {
             source,
@@ -143,6 +143,7 @@ impl Collector {
 fn check_order(
     kind: SourceKind,
     listing: Option<Listing>,
+    time_range: Option<TimeRange>,
     pipeline: &Pipeline,
 ) -> Result<(), CliError> {
     let (title, only) = (kind.traits().title, kind.listing(Listing::New));
@@ -152,7 +153,7 @@ fn check_order(
             "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing \
              {only}`"
         ))),
-        None if !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
+        None if time_range.is_none() && !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
             tracing::info!(
                 "{title} can only be read in chronological order: reading the newest posts"
             );

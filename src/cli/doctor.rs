@@ -26,6 +26,8 @@ not exist yet is not an error: `collect` and `import` create it.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
+    #[command(flatten)]
+    pipeline: PipelineFlags,
     /// Do not send the request that tests the Reddit credentials
     #[arg(long)]
     offline: bool,
@@ -54,7 +56,7 @@ struct Finding {
 
 impl Doctor {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let mut findings = vec![library(app), model(app), pipeline(app)];
+        let mut findings = vec![library(app), model(app), pipeline(app, &self.pipeline)];
         findings.extend(database(app).await);
         // Listed before the model, because it may be the engine that runs the model.
         if let Some(openvino) = openvino(app) {
@@ -164,16 +166,16 @@ fn model(app: &App) -> Finding {
     )
 }
 
-fn pipeline(app: &App) -> Finding {
-    let flags = PipelineFlags { pipeline: None };
-    let found = app.pipeline(&flags).map(|pipeline| {
-        let file = app.pipeline_path(&flags).map_or_else(
-            || "built in".to_owned(),
-            |path| {
+fn pipeline(app: &App, flags: &PipelineFlags) -> Finding {
+    let found = app.pipeline(flags).map(|pipeline| {
+        let file = match app.pipeline_path(flags) {
+            None => "built in".to_owned(),
+            Some(path) if flags.pipeline.is_some() => path.display().to_string(),
+            Some(path) => {
                 let origin = &app.loaded.values["pipeline"].1;
                 format!("{}, as set in {origin}", path.display())
-            },
-        );
+            }
+        };
         let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
         let read = pipeline.topics.iter().filter(|t| !t.subreddits.is_empty());
         let read = read.count();

@@ -52,13 +52,14 @@ impl Judge<'_> {
         let is_web_page = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
             || answer.body.trim_ascii_start().starts_with(b"<");
         let (outcome, detail) = match status {
-            200..=299 if is_web_page => (
-                Outcome::EdgeBlocked,
-                format!(
+            // During maintenance, a web page has the status 200.
+            200..=299 if is_web_page => {
+                let detail = format!(
                     "the response is a web page instead of JSON; check `{}.api_url` and the network",
                     site.section
-                ),
-            ),
+                );
+                return retry(detail, None, false);
+            }
             200..=299 => match decode(&answer.body) {
                 Ok(decoded) => return RetryDecision::Accept(decoded),
                 // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
