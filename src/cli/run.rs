@@ -47,18 +47,19 @@ async fn retain(app: &App, context: &Context) -> Result<Exit, CliError> {
 
 impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let pipeline = app.pipeline(&self.pipeline)?;
-        let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
-        let set = app.label_set(&self.model, pipeline.label_set)?;
-        // Load the model first, so that an error does not appear only after an hour of collecting.
-        let engines = app.engines(&self.model).and_then(|mut engines| {
+        let prepared = async {
+            let pipeline = app.pipeline(&self.pipeline)?;
+            let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
+            let set = app.label_set(&self.model, pipeline.label_set)?;
+            // Load the model first, so that an error does not appear only after an hour of collecting.
+            let mut engines = app.engines(&self.model)?;
             app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
-            Ok(engines)
-        });
-        let engines = match engines {
-            Ok(engines) => engines,
+            Ok::<_, CliError>((collector, set, engines))
+        };
+        let (collector, set, engines) = match prepared.await {
+            Ok(prepared) => prepared,
             Err(error) => {
-                // A promise to delete text does not depend on a model.
+                // A promise to delete text depends neither on a source nor on a model.
                 if let Ok(store) = app.store(Access::Existing).await {
                     let context = app.context(store);
                     retain(app, &context).await?;

@@ -9,8 +9,8 @@ use crate::support::program::Program;
 const POSTS: usize = 60;
 
 /// Returns a study: labelled posts that look collected a week ago, with answers of which some contradict the labels.
-fn study(model: impl Fn(Program) -> Program) -> Program {
-    let study = model(Program::new()).labelled(POSTS);
+fn study(program: Program) -> Program {
+    let study = program.labelled(POSTS);
     let answers =
         study.rows("SELECT fullname, label FROM labeled_posts ORDER BY fullname LIMIT 40");
     let answers = answers.as_array().unwrap().iter().enumerate();
@@ -73,11 +73,8 @@ fn figures_stay_the_same_after_retention() {
     if !has_onnx_runtime("figures_stay_the_same_after_retention") {
         return;
     }
-    for model in [
-        Program::with_default_model as fn(Program) -> Program,
-        |nli| nli,
-    ] {
-        let study = study(model);
+    for program in [Program::new().with_default_model(), Program::new()] {
+        let study = study(program);
         let before = figures(&study);
         study.ok("purge --retention 24");
         assert_eq!(study.count("posts WHERE title <> '' OR selftext <> ''"), 0);
@@ -96,7 +93,7 @@ fn a_label_set_that_would_lose_labels_does_not_become_current() {
     if !has_onnx_runtime("a_label_set_that_would_lose_labels_does_not_become_current") {
         return;
     }
-    let study = study(Program::with_default_model);
+    let study = study(Program::new().with_default_model());
     study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
     study.ok("classify --pipeline other.toml --limit 20");
     study.ok("purge --retention 24");
@@ -120,7 +117,7 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     if !has_onnx_runtime("kept_vectors_serve_a_fit_and_files_are_exempt") {
         return;
     }
-    let study = study(Program::with_default_model);
+    let study = study(Program::new().with_default_model());
     study.execute("UPDATE posts SET source = 'import' WHERE fullname >= 't3_k00050'");
     study.execute("UPDATE posts SET flair = 'News'");
     let settings = [
@@ -145,11 +142,40 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
 }
 
 #[test]
+fn kept_vectors_label_posts_with_a_new_label_set() {
+    if !has_onnx_runtime("kept_vectors_label_posts_with_a_new_label_set") {
+        return;
+    }
+    for program in Program::on_each_database() {
+        let study = study(program.with_default_model());
+        let keep = [("retention.keep_vectors", "true")];
+        let purged = study.run_with(&keep, "purge --retention 24");
+        assert_eq!(purged.code, 0, "{}", purged.stderr);
+        study.ok("labels fit --make-current");
+        study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
+        let counts = study.classify("--pipeline other.toml");
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(POSTS), &json!(0))
+        );
+        let labels = "labeled_posts WHERE score IS NOT NULL AND label IN ('cats', 'dogs')";
+        assert_eq!(study.count(labels), POSTS as u64);
+        study.ok("db check");
+        // A model that needs the text would lose the labels.
+        let nli = "tests/it/fixtures/models/tiny-bart-mnli";
+        let nli = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(nli);
+        let nli = [("classify.model", nli.to_str().unwrap())];
+        let refused = study.run_with(&nli, "classify --make-current");
+        refused.expect_exit(2, "60 labelled posts");
+    }
+}
+
+#[test]
 fn a_run_labels_posts_before_it_deletes_their_text() {
     if !has_onnx_runtime("a_run_labels_posts_before_it_deletes_their_text") {
         return;
     }
-    let study = study(|nli| nli);
+    let study = study(Program::new());
     study.execute("DELETE FROM classifications WHERE fullname >= 't3_k00055'");
     let ran = study.run_with(
         &[("retention.hours", "24")],
@@ -167,15 +193,21 @@ fn a_run_labels_posts_before_it_deletes_their_text() {
 }
 
 #[test]
-fn a_run_deletes_old_text_even_if_it_cannot_label() {
-    let program = Program::new().imported(3);
-    program
-        .execute("UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
-    let settings = [("retention.hours", "24"), ("classify.model", "missing")];
-    let ran = program.run_with(&settings, "run --source sample --limit 1 --topic food");
-    ran.expect_exit(5, "missing");
-    assert_eq!(program.count("posts WHERE title <> ''"), 0);
-    assert_eq!(program.count("posts"), 3, "nothing was collected");
+fn a_run_deletes_old_text_even_if_it_can_neither_collect_nor_label() {
+    for (setting, exit) in [
+        (("classify.model", "missing"), 5),
+        (("pipeline", "missing.toml"), 2),
+    ] {
+        let program = Program::new().imported(3);
+        program.execute(
+            "UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'",
+        );
+        let settings = [("retention.hours", "24"), setting];
+        let ran = program.run_with(&settings, "run --source sample --limit 1 --topic food");
+        ran.expect_exit(exit, "missing");
+        assert_eq!(program.count("posts WHERE title <> ''"), 0);
+        assert_eq!(program.count("posts"), 3, "nothing was collected");
+    }
 }
 
 #[test]

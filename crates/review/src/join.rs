@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::evaluate::EvaluatedPost;
 use super::gold::{GoldError, GoldPost, GoldRow};
+use super::quality::REVIEW_COMMAND;
 use super::rescore::{Rescorer, TextEvidence};
 use topicmill_core::{Fullname, LabelSet, TextHash};
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
@@ -80,14 +81,20 @@ impl JoinedGold {
         if self.posts.is_empty() {
             return Err(GoldError::Unusable(format!(
                 "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have \
-                 neither text nor label, {} were edited after they were labelled, {} have no label of this model and label set; check \
-                 the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`",
+                 neither text nor label, {} were edited after they were labelled, {} have no label of this model and \
+                 label set; {}",
                 gold.len(),
                 out.unknown,
                 out.purged,
                 out.without_text,
                 out.edited,
-                out.unlabelled
+                out.unlabelled,
+                if out.without_text == gold.len() {
+                    format!("answer posts that still have their text with `{REVIEW_COMMAND}`")
+                } else {
+                    "check the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`"
+                        .to_owned()
+                }
             )));
         }
         if out.unknown > 0 {
@@ -103,13 +110,17 @@ impl JoinedGold {
                 out.examples.join(", ")
             );
         }
-        if out.without_text + out.edited + out.unlabelled > 0 {
-            let some = |n: usize| Some(n).filter(|n| *n > 0);
+        if out.edited + out.unlabelled > 0 {
             tracing::warn!(
                 unlabelled = out.unlabelled,
-                edited = some(out.edited),
-                without_text = some(out.without_text),
+                edited = Some(out.edited).filter(|n| *n > 0),
                 "gold posts without a label of their current text are left out: `topicmill classify` labels them"
+            );
+        }
+        if out.without_text > 0 {
+            tracing::warn!(
+                posts = out.without_text,
+                "gold posts with neither text nor label are left out, because they cannot be labelled"
             );
         }
         if self.posts.len() < GOOD_POSTS {

@@ -304,8 +304,8 @@ facade! {
     /// Returns the errors of posts that are parked under the current target, after `max_attempts` failed attempts or
     /// too many crashes, most frequent error first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
-    /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, but no label under the
-    /// target and no lease. Ordered by fullname.
+    /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, even if retention deleted
+    /// it, but no label under the target and no lease. Ordered by fullname.
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
 }
 
@@ -321,7 +321,7 @@ facade! {
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Counts the posts whose label would disappear from the views if a target became the current one, because retention
-    /// deleted their text and they have no label under that target.
+    /// deleted their text, and they have neither a label under that target nor a vector of its model.
     fn count_lost_labels(&self, target: Target) -> u64;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();

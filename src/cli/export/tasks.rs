@@ -37,7 +37,9 @@ impl Export {
         };
         store.close().await?;
         if posts.is_empty() {
-            tracing::warn!("no tasks written: every labelled post already has a gold label");
+            tracing::warn!(
+                "no tasks written: every labelled post that still has its text already has a gold label"
+            );
             return self.print_tasks(&posts, None);
         }
         let config = self.write_tasks(&tasks)?;

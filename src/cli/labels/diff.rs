@@ -77,7 +77,7 @@ impl Diff {
                 of_first = lacking[0],
                 of_second = lacking[1],
                 "posts without a label that would need inference are left out: `topicmill classify` with this label \
-                 set and model labels them and keeps the current label set"
+                 set and model labels those that still have their text, and keeps the current label set"
             );
         }
         add_moves(found, &compared);

@@ -12,7 +12,7 @@ use topicmill_review::join::{self, GoldText};
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::Store;
+use topicmill_store::{LabelState, PostLabel, Store};
 
 /// A stored model and a label set, whose labels can be computed without inference.
 pub(super) struct Rescoring<'s, 'a> {
@@ -82,6 +82,7 @@ impl<'a> Rescoring<'_, 'a> {
         needs: NeededOutput,
     ) -> Result<Vec<GoldText>, CliError> {
         let all = gold.posts.len();
+        let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let known = self.known().await?;
         let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
@@ -98,6 +99,9 @@ impl<'a> Rescoring<'_, 'a> {
                 .await?
                 .map(|target| target.model);
             let models = self.store.labels().models().await?;
+            let states = self.store.labels().label_states(None, &names).await?;
+            let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
+            let without_text = states.iter().filter(is_textless).count().min(unscored);
             let is_other = |id: &i64| Some(*id) == current && current != self.model;
             let remedy = match models.iter().find(|(id, _)| is_other(id)) {
                 _ if left == all => {
@@ -108,17 +112,14 @@ impl<'a> Rescoring<'_, 'a> {
                      `classify.model`",
                     row.name
                 ),
-                None => {
-                    let classify = "run `topicmill classify` with this model and label set first";
-                    let purged = match needs {
-                        NeededOutput::Any => "it cannot label posts whose text retention deleted",
-                        NeededOutput::Vectors => {
-                            "a post whose text retention deleted has no vector, unless `retention.keep_vectors` was \
-                             set before"
-                        }
-                    };
-                    format!("{classify}; {purged}")
+                None if unscored > without_text => {
+                    "run `topicmill classify` with this model and label set first".to_owned()
                 }
+                None if needs == NeededOutput::Vectors => format!(
+                    "answer posts that still have their text with `{REVIEW_COMMAND}`; `retention.keep_vectors` keeps \
+                     what a fit reads"
+                ),
+                None => format!("answer posts that still have their text with `{REVIEW_COMMAND}`"),
             };
             let usable = match left {
                 0 => format!("none of the {all} gold posts can be used"),
@@ -127,8 +128,8 @@ impl<'a> Rescoring<'_, 'a> {
                 }
             };
             return Err(CliError::Usage(format!(
-                "{usable}: {unknown} are not in the database, and {unscored} have no stored results of the model \
-                 `{}`; {remedy}",
+                "{usable}: {unknown} are not in the database, and {unscored} have no stored results of the model `{}` \
+                 ({without_text} of these no longer have text); {remedy}",
                 self.folder.name
             )));
         }

@@ -95,15 +95,16 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Selects the results whose posts still have the scored text, and locks these posts until the transaction ends.
+    /// Selects the results whose posts' text is still the scored one, and locks these posts until the transaction ends.
+    /// A post whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from
+    /// stored vectors are written for it.
     async fn lock_unchanged_posts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
     ) -> Result<(Vec<&'c Classified>, LockedPosts)> {
         const WHAT: &str = "lock posts with unchanged text";
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.text_purged_at IS NULL \
-             AND p.fullname IN (",
+            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.fullname IN (",
         );
         push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);

@@ -127,7 +127,9 @@ impl<DB: Dialect> SqlStore<DB> {
                JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE p.text_purged_at IS NOT NULL AND NOT EXISTS ( \
                     SELECT 1 FROM classifications n WHERE n.model_id = $1 AND n.label_set_id = $2 \
-                       AND n.fullname = p.fullname AND n.text_hash = p.text_hash)",
+                       AND n.fullname = p.fullname AND n.text_hash = p.text_hash) \
+                AND NOT EXISTS ( \
+                    SELECT 1 FROM text_vectors v WHERE v.model_id = $1 AND v.text_hash = p.text_hash)",
         )
         .bind(target.model)
         .bind(target.label_set)

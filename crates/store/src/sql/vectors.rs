@@ -1,4 +1,5 @@
-//! Stores and reads vectors of texts and labels, and reads logits. The vector of a text is deleted with the text.
+//! Stores and reads vectors of texts and labels, and reads logits. The vector of a text is deleted with the text, unless
+//! retention keeps it: it then labels the post for further label sets.
 //!
 //! The vector of a text is written with the first label of a post, under the same lease, and is used for all other
 //! label sets: the logit of a text and a label is the cosine of their vectors.
@@ -167,7 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // table of labels empty while labels are being written, and would read the whole table repeatedly.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
-              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
+              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.fullname > $3 \
                 AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                         AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
                 AND (SELECT b.lease_id FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \

@@ -210,16 +210,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Cost> {
         const WHAT: &str = "estimate the work";
         let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
-        let labelled = self.count_labelled(Target { model, label_set }).await?;
+        let target = Target { model, label_set };
+        let labelled = self.count_labelled(target).await?;
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
-               SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
-                WHERE p.has_text AND NOT EXISTS ( \
-                  SELECT 1 FROM classifications c WHERE c.model_id = ",
+               SELECT p.text_hash, COUNT(*) AS posts FROM posts p WHERE ",
         );
-        select.push_bind(model).push(" AND c.label_set_id = ");
-        select.push_bind(label_set).push(
-            " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) GROUP BY p.text_hash), \
+        push_unlabelled(&mut select, target);
+        select.push(
+            " GROUP BY p.text_hash), \
              known AS ( \
                SELECT t.text_hash, t.posts, \
                       CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
@@ -316,15 +315,14 @@ impl<DB: Dialect> SqlStore<DB> {
         // Hashes are random, so the lowest ones are a reproducible random sample.
         let mut some = QueryBuilder::<DB>::new(
             "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
-              WHERE p.has_text AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
+              WHERE ",
         );
-        some.push_bind(sought.model.unwrap_or(NO_ROW))
-            .push(" AND c.label_set_id = ")
-            .push_bind(sought.label_set.unwrap_or(NO_ROW))
-            .push(
-                " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
-                 GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ",
-            )
+        let target = Target {
+            model: sought.model.unwrap_or(NO_ROW),
+            label_set: sought.label_set.unwrap_or(NO_ROW),
+        };
+        push_unlabelled(&mut some, target);
+        some.push(" GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ")
             .push_bind(i64::from(sample))
             .push(
                 ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
@@ -471,4 +469,18 @@ impl<DB: Dialect> SqlStore<DB> {
         .and_then(|rows| rows.iter().map(decode).collect())
         .context("read why posts were parked")
     }
+}
+
+/// Pushes the condition for posts without a label under a target that can get one: they have text, or a vector of it.
+fn push_unlabelled<DB: Dialect>(select: &mut QueryBuilder<DB>, target: Target) {
+    select
+        .push(
+            "(p.has_text OR EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = p.text_hash AND v.model_id = ",
+        )
+        .push_bind(target.model)
+        .push(")) AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ")
+        .push_bind(target.model)
+        .push(" AND c.label_set_id = ")
+        .push_bind(target.label_set)
+        .push(" AND c.fullname = p.fullname AND c.text_hash = p.text_hash)");
 }
