@@ -3,10 +3,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 /// Maximum length of a file name, in bytes, before it is shortened for a temporary name. File systems allow 255 bytes;
@@ -38,38 +37,21 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Appends a suffix to a file name. A name too long for the file system is cut and ends with a hash.
-pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default();
-    if name.len() + suffix.len() <= LONGEST_NAME {
-        let mut whole = path.as_os_str().to_owned();
-        whole.push(suffix);
-        return whole.into();
-    }
-    let name = shorten(&name.to_string_lossy(), suffix.len());
-    path.with_file_name(name + suffix)
-}
-
 /// Returns the name prefix of a temporary file or folder for `path`.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidFilename`] for a path that names no file.
 pub fn temp_prefix(path: &Path) -> io::Result<String> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    Ok(format!(".{}.", shorten(&name.to_string_lossy(), 0)))
-}
-
-/// Shortens a name so that `room` more bytes fit.
-fn shorten(name: &str, room: usize) -> String {
-    if name.len() + room <= LONGEST_NAME {
-        return name.to_owned();
-    }
-    let hash = topicmill_core::hex(&Sha256::digest(name)[..8]);
-    let kept = name.floor_char_boundary(LONGEST_NAME - room - hash.len() - 1);
-    format!("{}-{hash}", &name[..kept])
+    let name = name.to_string_lossy();
+    Ok(format!(
+        ".{}.",
+        &name[..name.floor_char_boundary(LONGEST_NAME)]
+    ))
 }
 
 /// Creates a temporary file next to `path`, to be written and then [persisted](persist). Dropping it deletes the file.
+/// It is never less private than the file that it replaces.
 ///
 /// # Errors
 /// File-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no file.
@@ -77,6 +59,7 @@ pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new()
         .prefix(&temp_prefix(path)?)
         .suffix(".partial")
+        .permissions(permissions(path))
         .tempfile_in(folder_of(path))
 }
 
@@ -86,7 +69,10 @@ pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
 /// File-system errors. A file that was already at `path` is left unchanged.
 pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Result<()> {
     file.as_file().sync_all()?;
-    copy_permissions(file.path(), path)?;
+    // A replaced file's permissions may be wider than the umask allows for a new one.
+    if let Ok(there) = fs::metadata(path) {
+        fs::set_permissions(file.path(), there.permissions())?;
+    }
     let placed = match if_exists {
         IfExists::Replace => file.persist(path),
         // Another process may have created the file since the caller checked.
@@ -111,13 +97,6 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io:
     persist(file, &path, if_exists)
 }
 
-/// Returns true if an open file is the file at `path`.
-pub fn is_at(file: &File, path: &Path) -> bool {
-    let inode =
-        |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
-    inode(file.metadata()) == inode(path.metadata())
-}
-
 /// Returns true if the disk is full or a quota is exceeded: a later attempt may succeed.
 pub fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -131,12 +110,10 @@ fn is_device_or_pipe(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Copies the permissions of the replaced file, or sets 0644 if there is none. Without this, only the owner could read
-/// the new file, like any temporary file.
-fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
-    let there = fs::metadata(old).map(|there| there.permissions());
-    let permissions = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
-    fs::set_permissions(new, permissions)
+/// Returns the permissions of the file at `path`, or those of a new file, from which the system subtracts the umask.
+fn permissions(path: &Path) -> fs::Permissions {
+    let there = fs::metadata(path).map(|there| there.permissions());
+    there.unwrap_or_else(|_| fs::Permissions::from_mode(0o666))
 }
 
 #[cfg(test)]
@@ -153,10 +130,6 @@ mod tests {
             write(&path, "one", IfExists::Fail).unwrap();
             write(&path, "two", IfExists::Replace).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "two");
-            let other = path.with_file_name(name[2..].to_owned() + "x");
-            let [one, two] = [&path, &other].map(|path| with_suffix(path, ".partial.json"));
-            assert_ne!(one, two);
-            fs::write(&one, "").unwrap();
         }
     }
 
@@ -169,7 +142,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (secret, link) = (folder.path().join("secret"), folder.path().join("link"));
         write(&secret, "one", IfExists::Fail).unwrap();
-        assert_eq!(mode(&secret), 0o644);
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
         symlink(&secret, &link).unwrap();
         write(&link, "two", IfExists::Replace).unwrap();

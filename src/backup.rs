@@ -1,13 +1,13 @@
 //! Backups: copies a SQLite database to a single file as a consistent snapshot, even while other processes are writing.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
-use crate::atomic_file::{is_at, is_full, with_suffix};
+use crate::atomic_file::{self, folder_of, is_full};
 use topicmill_core::FailureKind;
 use topicmill_store::{Address, Store, StoreError};
 
@@ -34,12 +34,6 @@ pub enum BackupError {
         "cannot copy the database to `{0}`: it is the database itself; choose a different file"
     )]
     Itself(PathBuf),
-    /// Another process is writing a backup to the same file.
-    #[error(
-        "cannot copy the database to `{0}`: another process is writing a backup to it; wait for it, or choose a \
-         different file"
-    )]
-    Busy(PathBuf),
     /// A file or folder could not be read or written.
     #[error("cannot {what} `{path}`: {source}; {}", remedy(.source))]
     File {
@@ -57,7 +51,6 @@ impl BackupError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Busy(_) => FailureKind::Temporary,
             Self::File { source, .. } if is_full(source) => FailureKind::Unfinished,
             Self::OnServer | Self::Exists(_) | Self::Itself(_) | Self::File { .. } => {
                 FailureKind::Usage
@@ -87,7 +80,7 @@ fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Backu
 }
 
 /// Copies a database to a new file and renames it into place. Returns false, and leaves no file, if `stop` is cancelled
-/// first. If a process crashes while copying, the next backup to the same file deletes its temporary file.
+/// first. A process that is killed while copying leaves its temporary file.
 ///
 /// # Errors
 /// See [`BackupError`]; no file is left behind.
@@ -107,119 +100,77 @@ pub async fn backup(
     if file.symlink_metadata().is_ok() && !overwrite {
         return Err(BackupError::Exists(file.to_owned()));
     }
-    let part = with_suffix(file, ".part");
-    let Some(_lock) = FileLock::acquire(&part)? else {
-        return Err(BackupError::Busy(file.to_owned()));
-    };
-    if part.symlink_metadata().is_ok() {
-        fs::remove_file(&part).map_err(at(WHAT, &part))?;
+    // Temporary files are private, as the database may be.
+    let part = tempfile::Builder::new()
+        .prefix(&atomic_file::temp_prefix(file).map_err(at(WHAT, file))?)
+        .suffix(".partial")
+        .tempfile_in(folder_of(file))
+        .map_err(at(WHAT, file))?;
+    if part.path().to_str().is_none() {
+        return Err(at(WHAT, file)(ErrorKind::InvalidFilename.into()));
     }
-    // SQLite would otherwise treat a leftover journal as this copy's journal.
-    remove_journal(&part);
-    let copied = copy(store, from, file, &part, stop).await;
+    let journal = with_journal(part.path());
+    let copied = copy(store, from, file, part, overwrite, stop).await;
+    // SQLite leaves its journal behind on a full disk.
+    let _ = fs::remove_file(journal);
     // An error that follows a cancellation is only its consequence.
-    let ended = if stop.is_cancelled() {
-        Ok(false)
-    } else {
-        copied.and_then(|()| {
-            rename_into_place(&part, file, overwrite).map_err(at(WHAT, file))?;
-            Ok(true)
-        })
-    };
-    if !matches!(ended, Ok(true)) {
-        // SQLite leaves its journal behind on a full disk.
-        let _ = fs::remove_file(&part);
-        remove_journal(&part);
-    }
-    ended
+    copied.map_or_else(
+        |error| {
+            if stop.is_cancelled() {
+                Ok(false)
+            } else {
+                Err(error)
+            }
+        },
+        |()| Ok(true),
+    )
 }
 
-/// Copies the database to the temporary file.
+/// Copies the database to the temporary file and renames it into place.
 async fn copy(
     store: &Store,
     from: &Path,
     file: &Path,
-    part: &Path,
+    part: NamedTempFile,
+    overwrite: bool,
     stop: &CancellationToken,
 ) -> Result<(), BackupError> {
-    // Give the copy the database's permissions.
-    let mode = from.metadata().map_or(0o600, |found| found.mode() & 0o777);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    // SQLite would report a missing folder as "unable to open database".
-    options.open(part).map_err(at(WHAT, file))?;
-    store.backup(part, stop).await.map_err(|error| match error {
-        // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
-        StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
-        error => error.into(),
+    store
+        .backup(part.path(), stop)
+        .await
+        .map_err(|error| match error {
+            // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
+            StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
+            error => error.into(),
+        })?;
+    rename_into_place(part, from, file, overwrite).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => BackupError::Exists(file.to_owned()),
+        _ => at(WHAT, file)(error),
     })
 }
 
-/// Renames the copy into place.
-fn rename_into_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
-    File::open(part)?.sync_all()?;
-    let linked = if overwrite {
-        // A hard link cannot replace an existing file, so go straight to the rename.
-        Err(ErrorKind::Unsupported.into())
+/// Renames the copy into place, with the permissions of the database.
+fn rename_into_place(
+    part: NamedTempFile,
+    from: &Path,
+    file: &Path,
+    overwrite: bool,
+) -> io::Result<()> {
+    part.as_file().sync_all()?;
+    fs::set_permissions(part.path(), from.metadata()?.permissions())?;
+    // Another process may have created the file since it was checked.
+    let placed = if overwrite {
+        part.persist(file)
     } else {
-        // Unlike a rename, a hard link fails if another process created the file in the meantime.
-        fs::hard_link(part, file)
+        part.persist_noclobber(file)
     };
-    match linked {
-        Ok(()) => fs::remove_file(part),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-        Err(_) => fs::rename(part, file),
-    }?;
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    placed.map_err(|error| error.error)?;
+    File::open(folder_of(file))?.sync_all()
 }
 
-fn remove_journal(part: &Path) {
-    let _ = fs::remove_file(part.with_extension("part-journal"));
+/// Returns the path of the journal that SQLite writes for a copy.
+fn with_journal(part: &Path) -> PathBuf {
+    let mut path = part.as_os_str().to_owned();
+    path.push("-journal");
+    path.into()
 }
-
-/// An exclusive lock on a file name, released on drop or when the process exits. The lock is on a separate empty file,
-/// because some file systems do not allow writes to a locked file.
-struct FileLock {
-    _file: File,
-    path: PathBuf,
-}
-
-impl FileLock {
-    /// Acquires the lock; returns `None` if another process holds it.
-    fn acquire(name: &Path) -> Result<Option<Self>, BackupError> {
-        let path = with_suffix(name, ".lock");
-        let failed = || at("lock", &path);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        for _ in 0..LOCK_TRIES {
-            let file = options.open(&path).map_err(failed())?;
-            match file.try_lock() {
-                Ok(()) if is_at(&file, &path) => {}
-                // The previous holder deleted the lock file after it was opened here.
-                Ok(()) => continue,
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) => tracing::warn!(
-                    %error,
-                    "could not lock the file: do not run two backups to `{}` at once",
-                    name.display()
-                ),
-            }
-            return Ok(Some(Self { _file: file, path }));
-        }
-        Ok(None)
-    }
-}
-
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        // Deleted before the lock is released; a leftover lock file is reused.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Maximum number of attempts to open and lock the file. An attempt is repeated only if another process deletes the
-/// lock file before it is locked here.
-const LOCK_TRIES: u32 = 100;

@@ -20,6 +20,11 @@ pub enum ReportError {
         "`{0}` exists and is not a report: choose a different file, or replace it with --overwrite"
     )]
     Exists(PathBuf),
+    /// Another file has a chart's name.
+    #[error(
+        "`{0}` exists and is not a chart of a report: choose a different folder, or move the file"
+    )]
+    Foreign(PathBuf),
     /// A file cannot be written.
     #[error("cannot write `{path}`: {source}; nothing was written")]
     Write {
@@ -35,7 +40,7 @@ impl ReportError {
     /// The kind of this error, which decides the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Exists(_) => FailureKind::Usage,
+            Self::Exists(_) | Self::Foreign(_) => FailureKind::Usage,
             Self::Write { .. } => FailureKind::Unfinished,
         }
     }
@@ -59,21 +64,22 @@ pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), Report
     if path.symlink_metadata().is_ok() && !overwrite && !is_report(path) {
         return Err(ReportError::Exists(path.to_owned()));
     }
+    write(path, page)
+}
+
+fn write(path: &Path, page: &str) -> Result<(), ReportError> {
     atomic_file::write(path, page, IfExists::Replace).map_err(|source| ReportError::Write {
         path: path.to_owned(),
         source,
     })
 }
 
-/// Writes each chart to its own file in a folder, which is created if necessary. Returns their paths.
+/// Writes each chart to its own file in a folder, which is created if necessary. Replaces earlier charts, but no other
+/// file. Returns their paths.
 ///
 /// # Errors
 /// Returns [`ReportError::Exists`] or [`ReportError::Write`].
-pub fn write_charts(
-    folder: &Path,
-    charts: &[Chart],
-    overwrite: bool,
-) -> Result<Vec<PathBuf>, ReportError> {
+pub fn write_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<PathBuf>, ReportError> {
     fs::create_dir_all(folder).map_err(|source| ReportError::Write {
         path: folder.to_owned(),
         source,
@@ -81,7 +87,10 @@ pub fn write_charts(
     let mut written = Vec::new();
     for chart in charts {
         let path = folder.join(format!("{}.svg", chart.id));
-        write_page(&path, &chart.file(), overwrite)?;
+        if path.symlink_metadata().is_ok() && !is_report(&path) {
+            return Err(ReportError::Foreign(path));
+        }
+        write(&path, &chart.file())?;
         written.push(path);
     }
     Ok(written)

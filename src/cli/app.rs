@@ -3,6 +3,7 @@
 mod model;
 
 use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,13 +147,19 @@ impl App {
         Ok(Store::open_cancellable(url, access, &self.stop).await?)
     }
 
-    /// Returns an error if `output` is the database file.
+    /// Returns an error if `output` is the database file, or another SQLite database: no file of results replaces one.
     pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
         let address = Address::parse(self.settings().database.url.reveal());
         if address.is_ok_and(|address| address.includes(output)) {
             let output = output.display();
             return Err(CliError::Usage(format!(
                 "cannot write `{output}`: it is the database itself; choose a different file"
+            )));
+        }
+        if head(output).starts_with(b"SQLite format 3\0") {
+            let output = output.display();
+            return Err(CliError::Usage(format!(
+                "cannot write `{output}`: it is a SQLite database; choose a different file"
             )));
         }
         Ok(())
@@ -342,6 +349,12 @@ impl RunFlags {
             return Ok(());
         };
         app.check_not_database(path)?;
+        if !is_record(path) {
+            return Err(CliError::Usage(format!(
+                "cannot write `{}`: it is not a run record; correct --run-json, or remove the file",
+                path.display()
+            )));
+        }
         let opened = File::options().append(true).create(true).open(path);
         opened.map(drop).map_err(|error| {
             let path = path.display();
@@ -362,11 +375,30 @@ impl RunFlags {
         };
         let written = match atomic_file::write(path, &text, IfExists::Replace) {
             // The file may be writable although its folder is not.
-            Err(error) if !atomic_file::is_full(&error) => std::fs::write(path, text),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => std::fs::write(path, text),
             written => written,
         };
         written.map_err(CliError::writing(path))
     }
+}
+
+/// Returns true if a file is a run record, which a later run may replace, or is empty, missing, or a device.
+fn is_record(path: &Path) -> bool {
+    path.metadata()
+        .map_or(true, |there| !there.is_file() || there.len() == 0)
+        || {
+            let head = String::from_utf8_lossy(&head(path)).into_owned();
+            head == "[]\n" || head.starts_with(['{', '[']) && head.contains("\"stage\": \"")
+        }
+}
+
+/// Returns the first bytes of a file; none if it cannot be read.
+fn head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(64).read_to_end(&mut head);
+    }
+    head
 }
 
 /// Converts an environment variable to text. Returns `None` if it is not UTF-8.

@@ -48,7 +48,7 @@ pub struct Report {
     /// Also write each chart as an SVG file to DIR
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Also replace files that are not reports
+    /// Also replace a page that is not a report
     #[arg(long)]
     overwrite: bool,
     /// Print a summary of the report as JSON
@@ -89,7 +89,7 @@ impl Report {
         let charts = match &self.svg {
             Some(folder) => {
                 let charts = report::charts(&numbers);
-                crate::report_files::write_charts(folder, &charts, self.overwrite)?
+                crate::report_files::write_charts(folder, &charts)?
             }
             None => Vec::new(),
         };

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -25,15 +26,10 @@ pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
 /// Returns file-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at
 /// `path` is left unchanged.
 pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
-    #[cfg(unix)]
+    if let Ok(there) = fs::symlink_metadata(path)
+        && there.is_dir()
     {
-        use std::os::unix::fs::PermissionsExt;
-        // Temporary folders are private, so the new folder gets the replaced folder's permissions, or 0755.
-        let mode = match fs::symlink_metadata(path) {
-            Ok(there) if there.is_dir() => there.permissions(),
-            _ => fs::Permissions::from_mode(0o755),
-        };
-        fs::set_permissions(folder.path(), mode)?;
+        fs::set_permissions(folder.path(), there.permissions())?;
     }
     if if_exists == IfExists::Replace && path.symlink_metadata().is_ok() {
         return exchange(folder.path(), path);
@@ -51,6 +47,8 @@ fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&atomic_file::temp_prefix(path)?)
         .suffix(suffix)
+        // The system subtracts the umask.
+        .permissions(fs::Permissions::from_mode(0o777))
         .tempdir_in(folder_of(path))
 }
 
@@ -118,16 +116,12 @@ mod tests {
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_private_folder_remains_private() {
-        use std::os::unix::fs::PermissionsExt;
-
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("set");
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         persist(&draft(&path, "one"), &path, IfExists::Fail).unwrap();
-        assert_eq!(mode(), 0o755);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(mode(), 0o700);

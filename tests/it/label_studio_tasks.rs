@@ -71,6 +71,10 @@ async fn an_unfinished_export_is_resumed_and_a_different_interface_file_is_kept(
     assert_eq!(tasks_of(&list), 12);
     fs::remove_file(&list).unwrap();
     fs::write(&interface, "<View/>").unwrap();
-    scene.run(&LABEL_STUDIO).expect_exit(2, "tasks.xml");
+    let over = [&LABEL_STUDIO[..], &["--overwrite"]].concat();
+    for line in [&LABEL_STUDIO[..], &over] {
+        scene.run(line).expect_exit(2, "tasks.xml");
+    }
+    assert_eq!(fs::read_to_string(&interface).unwrap(), "<View/>");
     assert!(!list.exists());
 }

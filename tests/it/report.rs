@@ -234,6 +234,11 @@ fn the_report_is_written_atomically() {
         whole.ends_with("</html>\n") || whole.ends_with("</html>"),
         "{whole}"
     );
+    // A chart replaces only a chart.
+    program.write("charts/coverage.svg", "mine");
+    let line = "report out.html --svg charts --overwrite";
+    program.run(line).expect_exit(2, "coverage.svg");
+    assert_eq!(program.read("charts/coverage.svg"), "mine");
     // A full disk: no file may exceed 40 kB, which is enough for SQLite's own files.
     run_limited(&report(), "ulimit -f 40").expect_exit(1, "out.html");
     assert_eq!(

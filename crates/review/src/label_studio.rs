@@ -13,6 +13,10 @@ use topicmill_store::ReviewPost;
 /// Hotkeys for the choices, in order; the first is for "none of these".
 const KEYS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
+/// The start of a labelling interface, by which an earlier one is recognised.
+const CONFIG_START: &str =
+    "<View>\n  <Text name=\"text\" value=\"$text\"/>\n  <Choices name=\"label\" toName=\"text\"";
+
 /// The input of an export.
 #[derive(Debug)]
 pub struct Tasks<'a> {
@@ -85,10 +89,15 @@ impl Tasks<'_> {
             })
             .collect();
         format!(
-            "<View>\n  <Text name=\"text\" value=\"$text\"/>\n  <Choices name=\"label\" toName=\"text\" \
+            "{CONFIG_START} \
              choice=\"single\" showInline=\"true\">\n{choices}  </Choices>\n</View>\n"
         )
     }
+}
+
+/// Returns true if a file is a labelling interface from [`Tasks::labeling_config`].
+pub fn is_labeling_config(bytes: &[u8]) -> bool {
+    bytes.starts_with(CONFIG_START.as_bytes())
 }
 
 /// Returns the URL of the post on Reddit.

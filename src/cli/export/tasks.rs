@@ -12,7 +12,7 @@ use crate::atomic_file::{self, IfExists};
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::export::Subject;
 use topicmill_core::{Fullname, SampleReason};
-use topicmill_review::label_studio::Tasks;
+use topicmill_review::label_studio::{self, Tasks};
 use topicmill_review::sampling;
 use topicmill_store::{Access, ReviewPost, Store};
 
@@ -110,11 +110,19 @@ impl Export {
         }
         let interface = tasks.labeling_config();
         // A killed export may have left the interface without its tasks; an identical file is not a conflict.
-        let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
+        let there = fs::read(&config).unwrap_or_default();
+        let is_there = there == interface.as_bytes();
         if !is_there {
             self.check_not_existing(&config)?;
         }
         self.check_not_existing(&self.out)?;
+        // --overwrite applies to the file that the command line names.
+        if config.symlink_metadata().is_ok() && !label_studio::is_labeling_config(&there) {
+            return Err(CliError::Usage(format!(
+                "`{}` exists and is not a labelling interface: move it, or choose a different name for OUT",
+                config.display()
+            )));
+        }
         // Write the tasks to a temporary file first, so that a full disk does not leave the interface without them.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
         let if_exists = IfExists::from_overwrite(self.overwrite);

@@ -58,6 +58,22 @@ async fn no_output_overwrites_the_database() {
         }
     }
     assert_eq!(read_all(&url).await, before);
+    // The same applies to other databases, to drafts, and to files that a command writes next to its output.
+    program.ok("db backup other.part");
+    let draft = Program::with_database(&format!("sqlite:{}", program.path("other.part").display()));
+    let copy = program.path("other").display().to_string();
+    draft.ok(&["db", "backup", &copy]);
+    let other = std::fs::read(program.path("other.part")).unwrap();
+    for line in [
+        "export other.part --format csv --overwrite",
+        "report other.part --overwrite",
+        "score texts.ndjson other.part --overwrite",
+        "import texts.ndjson --run-json other.part",
+        "import texts.ndjson --run-json texts.ndjson",
+    ] {
+        program.run(line).expect_exit(2, "cannot write");
+    }
+    assert_eq!(std::fs::read(program.path("other.part")).unwrap(), other);
     // A path is also rejected if the database does not exist yet.
     let new = Program::new();
     let line = "--database sqlite:new.db collect --source sample --run-json new.db";
@@ -72,7 +88,7 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while !begun.exists() && running.try_wait().unwrap().is_none() {
+    while names(begun).is_empty() && running.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     // The backup may already have ended.
@@ -90,7 +106,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         let ran = stopped(
             program.command("db backup copy"),
             signal,
-            &program.path("copy.part"),
+            program.folder.path(),
         );
         // If the file exists, the copy was complete before the signal.
         if !program.path("copy").exists() {
@@ -101,7 +117,9 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
             }
             program.ok("db backup copy");
         }
-        assert_eq!(names(program.folder.path()), ["copy"]);
+        let drafts = names(program.folder.path());
+        let drafts = drafts.iter().filter(|name| name.ends_with(".partial"));
+        assert_eq!(drafts.count(), usize::from(ran.code == -9));
         Program::new().ok(&[
             "--database",
             &format!("sqlite:{}", program.path("copy").display()),
