@@ -484,7 +484,7 @@ fn a_watcher_stops_when_its_database_file_is_replaced() {
     assert!(!ended.status.success());
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
-        message.contains("was replaced since this command began"),
+        message.contains("replaced since this command began"),
         "{message}"
     );
 }

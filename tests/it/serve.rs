@@ -6,7 +6,7 @@ mod pages;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
@@ -72,7 +72,10 @@ impl Served {
 
     pub fn with(program: &Program, flags: &[&str]) -> Self {
         let args = ["serve", "--listen", "127.0.0.1:0"];
-        let mut command = program.command(&[&args, flags].concat());
+        Self::of(program.command(&[&args, flags].concat()))
+    }
+
+    pub fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {

@@ -18,7 +18,9 @@ pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
-pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, has_no_wal};
+pub(super) use sqlite::{
+    BUSY_TIMEOUT, READER_CACHE, has_no_wal, note_unlocked_read, reads_unlocked,
+};
 
 use super::bulk::BulkInsert;
 use super::driver_error::without_source_location;
@@ -172,6 +174,10 @@ pub trait Dialect:
     fn floor(number: &str) -> String;
     /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
+    /// Returns the device and inode of the file that now has the database's name; `None` if there is no such file.
+    fn file_id(_pool: &Pool<Self>) -> Option<(u64, u64)> {
+        None
+    }
     /// Applies migrations. If several processes start together, only one applies them.
     fn migrate(
         pool: &Pool<Self>,

@@ -8,6 +8,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+use super::dialect::reads_unlocked;
 use super::{Result, StoreError};
 
 /// The class of a database error, shared by both databases.
@@ -182,6 +183,7 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
         ErrorClass::ReadOnly => Some(StoreError::ReadOnly(READ_ONLY_SERVER)),
         ErrorClass::Full => Some(StoreError::Full),
         ErrorClass::Denied => Some(StoreError::Denied(message())),
+        ErrorClass::Damaged if reads_unlocked() => Some(StoreError::Changed),
         ErrorClass::Damaged => Some(StoreError::Damaged {
             what: "the database".to_owned(),
             message: message(),

@@ -24,6 +24,12 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The database's file is not the one that was opened.
+    #[error(
+        "the file of the database `{0}` was moved, deleted or replaced since this command began, and what the command \
+         wrote may be lost: start it again"
+    )]
+    Replaced(String),
     /// The database was created by a later version of topicmill.
     #[error(
         "the database `{url}` has schema version {found}, but this program supports only versions up to {known}: \
@@ -57,6 +63,12 @@ pub enum StoreError {
         /// SQLite's message.
         message: String,
     },
+    /// A file without locks changed while it was read.
+    #[error(
+        "cannot read the database: another process changed its file in the meantime, and you may not write to its \
+         folder, which SQLite needs for locks; run the command again (if it always fails, the file is damaged)"
+    )]
+    Changed,
     /// The database has no schema yet.
     #[error("the database `{0}` has no topicmill tables: run `topicmill db create`")]
     NoTables(String),
@@ -230,6 +242,7 @@ impl StoreError {
             | Self::NotEmpty(_) => FailureKind::Usage,
             Self::Superuser { .. } => FailureKind::Policy,
             Self::Open { .. }
+            | Self::Replaced(_)
             | Self::Newer { .. }
             | Self::EarlierBuild(_)
             | Self::Damaged { .. }
@@ -248,6 +261,7 @@ impl StoreError {
             | Self::Cancelled { .. }
             | Self::OpenCancelled(_)
             | Self::NotResponding
+            | Self::Changed
             | Self::NotCopyable { .. }
             | Self::CopyMismatch { .. }
             | Self::Corrupt { .. }
@@ -261,7 +275,10 @@ impl StoreError {
         match self {
             Self::Statement { source, .. } => driver_error::is_transient(source),
             Self::QueryInterrupted { is_transient, .. } => *is_transient,
-            Self::NotResponding | Self::Cancelled { .. } | Self::OpenCancelled(_) => true,
+            Self::NotResponding
+            | Self::Changed
+            | Self::Cancelled { .. }
+            | Self::OpenCancelled(_) => true,
             _ => false,
         }
     }

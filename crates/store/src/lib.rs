@@ -137,6 +137,13 @@ impl Store {
         }
     }
 
+    /// Prepares for a request of a long-lived reader, whose connections may be out of date.
+    pub fn refresh(&self) {
+        if let Self::Sqlite(store) = self {
+            store.refresh();
+        }
+    }
+
     /// Checks that the database exists, responds, and still has the schema that this program expects.
     ///
     /// # Errors
@@ -144,7 +151,7 @@ impl Store {
     pub async fn check_usable(&self) -> Result<()> {
         match self {
             Self::Sqlite(store) => {
-                store.same_file()?;
+                store.check_same_file()?;
                 store.check_usable().await
             }
             Self::Postgres(store) => store.check_usable().await,
@@ -211,11 +218,7 @@ impl Store {
 
     async fn open_migrated(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         Ok(match dialect::backend(url)? {
-            dialect::Backend::Sqlite => {
-                let mut store = SqlStore::<Sqlite>::open(url, access, more).await?;
-                store.file = store.current_file();
-                Self::Sqlite(store)
-            }
+            dialect::Backend::Sqlite => Self::Sqlite(SqlStore::open(url, access, more).await?),
             dialect::Backend::Postgres => Self::Postgres(SqlStore::open(url, access, more).await?),
         })
     }

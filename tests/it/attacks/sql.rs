@@ -277,6 +277,9 @@ async fn no_statement_writes_on_sqlite() {
         ";;",
         "-- nothing",
         "SELECT 1\0; DELETE FROM runs",
+        "SELECT value FROM meta WHERE key = 'author_key'",
+        "SELECT * FROM main.Meta AS m",
+        "SELECT data FROM sqlite_dbpage",
     ] {
         std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
         let before = files(program.folder.path());
@@ -296,6 +299,10 @@ async fn no_statement_writes_on_sqlite() {
         (
             "SELECT 1 AS a, 2 AS a, 3 AS a_2",
             json!({"a": 1, "a_2": 2, "a_2_2": 3}),
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM meta WHERE key = 'none'",
+            json!({"n": 0}),
         ),
         ("PRAGMA user_version", json!({"user_version": 0})),
         (

@@ -1,14 +1,16 @@
 //! Tests access control, invalid requests, slow clients, and a missing or incompatible database.
 
-use std::fs::Permissions;
+use std::fs::{Permissions, set_permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
+
+use sqlx::{Connection, Executor, SqliteConnection};
 
 use super::{Served, labelled, posts};
 use crate::support::postgres::sqlite;
-use crate::support::program::Program;
+use crate::support::program::{Program, wrapped};
 
 const TOKEN: &str = "a-token-of-the-test-0123";
 
@@ -224,4 +226,40 @@ fn a_missing_or_incompatible_database_is_reported() {
         let missing = program.run(&["serve"]);
         assert_eq!(missing.code, 4, "{}", missing.stderr);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_who_may_not_write_sees_what_others_change() {
+    let program = Program::new();
+    program.import(&posts(4));
+    let purge = |id: &str| {
+        program.write("ids", id);
+        program.ok("purge --ids ids --yes");
+    };
+    // Root may write anywhere, so root reads as another user.
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let folder = if is_root { 0o755 } else { 0o555 };
+    let limited = |line: &str| {
+        let mut command = program.command(line);
+        command.env("TOPICMILL__CLASSIFY__MODEL", "/missing");
+        let user = ["setpriv", "--reuid", "65534", "--clear-groups", "--"];
+        set_permissions(program.folder.path(), Permissions::from_mode(folder)).unwrap();
+        if is_root {
+            wrapped(&user, &command)
+        } else {
+            command
+        }
+    };
+    let served = Served::of(limited("serve --listen 127.0.0.1:0"));
+    assert_eq!(served.get("/posts/t3_k00001").status, 200);
+    set_permissions(program.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    // A writer that keeps its log open, and one that has finished.
+    let mut held = SqliteConnection::connect(&program.url()).await.unwrap();
+    held.execute("SELECT COUNT(*) FROM posts").await.unwrap();
+    purge("t3_k00001");
+    assert_eq!(served.get("/posts/t3_k00001").status, 404);
+    held.close().await.unwrap();
+    purge("t3_k00002");
+    assert_eq!(served.get("/posts/t3_k00002").status, 404);
+    assert_eq!(served.get("/posts/t3_k00000").status, 200);
 }

@@ -12,8 +12,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use tokio::net::TcpListener;
@@ -175,6 +176,11 @@ impl Server {
     }
 }
 
+async fn refresh(State(serving): State<Shared>, request: Request, next: Next) -> Response {
+    serving.store.refresh();
+    next.run(request).await
+}
+
 fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router {
     let router = Router::new()
         .route("/healthz", get(pages::healthz))
@@ -189,6 +195,7 @@ fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router 
         .method_not_allowed_fallback(pages::wrong_method);
     // The last layer runs first.
     router
+        .layer(from_fn_with_state(Arc::clone(&serving), refresh))
         .layer(DefaultBodyLimit::max(BODY))
         .layer(Extension(Arc::clone(&guard)))
         .layer(from_fn_with_state(guard, guard::authorize))

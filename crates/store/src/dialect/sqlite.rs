@@ -1,7 +1,9 @@
 //! A SQLite database file.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -12,7 +14,7 @@ use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 use super::super::driver_error::{is_busy, known_failure};
 use super::super::lock_wait::STEP;
 use super::super::sql::SqlStore;
-use super::super::{Access, Result, StoreError, TimeStep};
+use super::super::{Access, Result, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
 /// Busy timeout: as long as a rewrite of a large file may take.
@@ -81,6 +83,12 @@ impl Dialect for Sqlite {
     // All processes that use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
     const MAX_LOCK_WAITS: u64 = BUSY_TIMEOUT.as_secs() / STEP.as_secs();
+
+    fn file_id(pool: &Pool<Self>) -> Option<(u64, u64)> {
+        let options = pool.connect_options();
+        let found = std::fs::metadata(options.get_filename()).ok()?;
+        Some((found.dev(), found.ino()))
+    }
 
     fn bucket(step: TimeStep) -> (&'static str, &'static str) {
         let key = match step {
@@ -165,9 +173,13 @@ impl Dialect for Sqlite {
             .acquire_timeout(BUSY_TIMEOUT);
         let connected = match connect_with_retries(&pool, &options).await {
             // Even a reader needs files next to the database. If it cannot create them, and there is no log to read,
-            // the file is opened as immutable.
+            // the file is opened as immutable. SQLite would not notice that its cached pages are out of date, so each
+            // use opens the file again.
             Err(_) if access == Access::ReadOnly && has_no_wal(&path) => {
-                pool.connect_with(options.immutable(true)).await
+                note_unlocked_read();
+                pool.after_release(|_, _| Box::pin(async { Ok(false) }))
+                    .connect_with(options.immutable(true))
+                    .await
             }
             connected => connected,
         };
@@ -243,6 +255,31 @@ pub(crate) fn has_no_wal(path: &Path) -> bool {
     path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
+/// True once this process has opened a file as immutable, which SQLite reads without locks.
+static READS_UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn note_unlocked_read() {
+    READS_UNLOCKED.store(true, Ordering::Relaxed);
+}
+
+/// Returns true if a page that seems damaged may be one that another process was writing.
+pub(crate) fn reads_unlocked() -> bool {
+    READS_UNLOCKED.load(Ordering::Relaxed)
+}
+
+impl SqlStore<Sqlite> {
+    /// Prepares for a request of a long-lived reader that may not create files next to the database: reads through a
+    /// writer's shared memory while there is a log, and the file alone otherwise.
+    pub(crate) fn refresh(&self) {
+        if reads_unlocked() {
+            let options = self.pool.connect_options();
+            let is_alone = has_no_wal(options.get_filename());
+            let options = SqliteConnectOptions::clone(&options);
+            self.pool.set_connect_options(options.immutable(is_alone));
+        }
+    }
+}
+
 /// Poll interval of a watch.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -252,31 +289,6 @@ pub struct FileWatch {
     connection: PoolConnection<Sqlite>,
     version: i64,
     store: SqlStore<Sqlite>,
-}
-
-impl SqlStore<Sqlite> {
-    /// Returns the device and inode of the file that currently has the database's name.
-    pub(crate) fn current_file(&self) -> Option<(u64, u64)> {
-        use std::os::unix::fs::MetadataExt;
-        let options = self.pool.connect_options();
-        let found = std::fs::metadata(options.get_filename()).ok()?;
-        Some((found.dev(), found.ino()))
-    }
-
-    /// Checks that the database's name still refers to the opened file, because SQLite would keep using a deleted file.
-    pub(crate) fn same_file(&self) -> Result<()> {
-        // A database in memory has no file.
-        if self.file.is_none() || self.current_file() == self.file {
-            return Ok(());
-        }
-        Err(StoreError::Open {
-            url: self.shown_url().to_owned(),
-            hint:
-                "its file is gone or was replaced since this command began; start the command again"
-                    .to_owned(),
-            source: sqlx::Error::Io(std::io::ErrorKind::NotFound.into()),
-        })
-    }
 }
 
 impl FileWatch {
@@ -296,7 +308,7 @@ impl FileWatch {
     )]
     pub(crate) async fn changed(&mut self) -> Result<()> {
         loop {
-            self.store.same_file()?;
+            self.store.check_same_file()?;
             let version = data_version(&mut self.connection).await?;
             if version != self.version {
                 self.version = version;

@@ -176,6 +176,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
     if opened.is_err() && dialect::has_no_wal(path) {
+        dialect::note_unlocked_read();
         let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
         return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
             .and_then(readable);
@@ -217,6 +218,11 @@ fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<(
 
 fn allowed(context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
+        // The key that hides the names of purged authors. `sqlite_dbpage` would show its page.
+        AuthAction::Read {
+            table_name,
+            column_name,
+        } if is_secret(table_name, column_name) => false,
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
         // Both run code: `load_extension` from a file, `fts3_tokenizer` at an address.
         AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
@@ -239,6 +245,11 @@ fn allowed(context: AuthContext<'_>) -> Authorization {
     }
 }
 
+fn is_secret(table: &str, column: &str) -> bool {
+    let is_value = table.eq_ignore_ascii_case("meta") && column.eq_ignore_ascii_case("value");
+    is_value || table.eq_ignore_ascii_case("sqlite_dbpage")
+}
+
 /// Compiles the statement; an error if another statement follows, or if it writes.
 fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
     let mut statements = Batch::new(connection, sql);
@@ -259,9 +270,15 @@ const ONLY_READS: &str = "`sql` only reads, but this statement writes or opens a
 
 fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => {
-            query_error(ONLY_READS)
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) if dialect::reads_unlocked() => {
+            StoreError::Changed
         }
+        Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => match error {
+            Error::SqliteFailure(_, Some(text)) if text.starts_with("access to ") => {
+                query_error(text)
+            }
+            _ => query_error(ONLY_READS),
+        },
         _ => match error {
             Error::SqliteFailure(_, Some(text)) => query_error(text),
             _ => query_error(error),

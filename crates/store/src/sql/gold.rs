@@ -82,6 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // Several annotators may have answered about one missing post; the answers are sorted by post.
         saved.missing.dedup();
         tx.commit().await.context("store answers")?;
+        self.check_same_file()?;
         Ok(saved)
     }
 

@@ -196,9 +196,10 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
         let migrator = migrator_from(DB::MIGRATIONS.iter().chain(more).copied());
+        let pool = DB::open(url, access).await?;
         let store = Self {
-            pool: DB::open(url, access).await?,
-            file: None,
+            file: DB::file_id(&pool),
+            pool,
             url: redact_url(url),
             uses_caller_time: false,
             stop: Arc::default(),
@@ -333,7 +334,17 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub(super) async fn close(&self) -> Result<()> {
         self.pool.close().await;
-        Ok(())
+        self.check_same_file()
+    }
+
+    /// Checks that the database's name still refers to the opened file: SQLite keeps writing to a file that was moved
+    /// or deleted.
+    pub(super) fn check_same_file(&self) -> Result<()> {
+        // A database in memory has no file.
+        if self.file.is_none() || DB::file_id(&self.pool) == self.file {
+            return Ok(());
+        }
+        Err(StoreError::Replaced(self.url.clone()))
     }
 
     pub async fn info(&self) -> Result<Info> {

@@ -130,8 +130,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .execute(&self.pool)
         .await
-        .map(drop)
-        .context("record the end of the run")
+        .context("record the end of the run")?;
+        self.check_same_file()
     }
 
     pub async fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Result<Vec<RunRow>> {
