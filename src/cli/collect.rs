@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::app::{App, PipelineFlags, RunFlags};
+use super::source::{self, SourceFlag};
 use super::time_range::parse_range;
 use super::{CliError, Exit, collect_summary};
 use crate::collect::{ReadOptions, TimeRange};
@@ -15,8 +16,8 @@ use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill collect --source arctic-shift
-  topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21
+  topicmill collect
+  topicmill collect --since 2026-11-20 --until 2026-11-21
   topicmill collect --topic climate --listing new --limit 50")]
 pub struct Collect {
     #[command(flatten)]
@@ -30,11 +31,8 @@ pub struct Collect {
 /// Flags that select the source, the topics and the posts to collect.
 #[derive(Debug, Clone, Args)]
 pub struct CollectFlags {
-    /// Read from SOURCE: reddit, arctic-shift or sample
-    ///
-    /// reddit needs a key; arctic-shift is an archive and needs none; sample contains sample posts.
-    #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    pub source: SourceKind,
+    #[command(flatten)]
+    pub source: SourceFlag,
     /// Read only the topic with the slug TOPIC; repeatable
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
@@ -84,6 +82,7 @@ impl Collector {
         pipeline: &Pipeline,
         flags: &CollectFlags,
     ) -> Result<Self, CliError> {
+        let kind = flags.source.choose_and_log(app);
         let mut pipeline = pipeline.clone();
         pipeline.keep_topics(&flags.topics)?;
         let skipped = pipeline.skip_unread(!flags.topics.is_empty())?;
@@ -98,15 +97,13 @@ impl Collector {
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = flags.limit.unwrap_or(topic.limit);
         }
-        let kind = flags.source;
         let time_range = parse_range(
             flags.since.as_deref(),
             flags.until.as_deref(),
             app.clock.now(),
         )?;
         check_time_range(kind, listing, time_range)?;
-        let source =
-            topicmill_sources::open(kind, app.source_settings(), app.clock.clone()).await?;
+        let source = source::open(app, kind).await?;
         check_order(kind, listing, time_range, &pipeline)?;
         let topics = pipeline.reads();
         Ok(Self {

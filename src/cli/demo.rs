@@ -7,6 +7,7 @@ use clap::Args;
 use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
 use super::report::database_name;
+use super::source::SourceFlag;
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
 use topicmill_core::{SourceKind, redact_url};
@@ -37,7 +38,9 @@ impl Demo {
         let set = app.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = app.engines(&self.model)?;
         let flags = CollectFlags {
-            source: SourceKind::Sample,
+            source: SourceFlag {
+                source: Some(SourceKind::Sample),
+            },
             topics: Vec::new(),
             listing: None,
             limit: None,

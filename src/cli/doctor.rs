@@ -4,10 +4,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::app::{ModelFlags, PipelineFlags};
+use super::source::SourceFlag;
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
+use topicmill_core::Stage;
 use topicmill_core::record::RunCounts;
-use topicmill_core::{SourceKind, Stage};
 use topicmill_score::device::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
@@ -16,7 +17,7 @@ use topicmill_store::{Access, Address, Store, StoreError};
 
 const AFTER_HELP: &str = "Examples:
   topicmill doctor
-  topicmill doctor --source arctic-shift
+  topicmill doctor --source sample
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
@@ -28,14 +29,11 @@ not exist yet is not an error: `collect` and `import` create it.";
 pub struct Doctor {
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Do not send the request that tests the Reddit credentials
+    /// Do not send the requests that test the source
     #[arg(long)]
     offline: bool,
-    /// Check the requirements of SOURCE
-    ///
-    /// The sources arctic-shift, sample and import need no credentials.
-    #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    source: SourceKind,
+    #[command(flatten)]
+    source: SourceFlag,
     /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -62,7 +60,7 @@ impl Doctor {
         if let Some(openvino) = openvino(app) {
             findings.insert(1, openvino);
         }
-        if self.source.traits().needs_key {
+        if self.source.choose(app).0.traits().needs_key {
             findings.push(credentials(app, self.offline).await);
         }
         let rows = findings.iter();
@@ -243,7 +241,7 @@ async fn credentials(app: &App, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if app.settings().reddit.client_id.is_empty() {
         let detail = "set client_id, client_secret and user_agent in [reddit], see docs/collect.md; \
-                      `collect --source arctic-shift` needs no credentials";
+                      the source arctic-shift needs no credentials";
         return missing(WHAT, Some(Exit::Policy), detail.into());
     }
     let reddit = match app.reddit() {

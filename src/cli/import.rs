@@ -7,12 +7,13 @@ use clap::{Args, ValueEnum};
 
 use super::app::{App, PipelineFlags, RunFlags};
 use super::purge::read_ids;
+use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
 use crate::collect::RefillPlan;
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{RunStatus, SourceKind, Timestamp, Topic};
+use topicmill_core::{RunStatus, Timestamp, Topic};
 use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::table::{Column, DefaultValue, FIELDS};
@@ -63,14 +64,8 @@ pub struct Import {
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
-    /// With --format ids, look up posts in SOURCE: reddit, arctic-shift or sample [default: reddit]
-    #[arg(
-        help_heading = "Ids",
-        hide_short_help = true,
-        long,
-        value_name = "SOURCE"
-    )]
-    source: Option<SourceKind>,
+    #[command(flatten, next_help_heading = "Ids")]
+    source: SourceFlag,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -95,7 +90,7 @@ enum ImportFormat {
     /// A Parquet table
     Parquet,
     /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them; the posts are requested from
-    /// Reddit, 100 at a time, which needs a key
+    /// Reddit or Arctic Shift
     Ids,
 }
 
@@ -119,7 +114,7 @@ impl Import {
         if self.format == Some(ImportFormat::Ids) {
             return self.refill(app, &pipeline.topics).await;
         }
-        if self.refresh || self.source.is_some() {
+        if self.refresh || self.source.source.is_some() {
             let text = "--refresh and --source need --format ids";
             return Err(CliError::Usage(text.into()));
         }
@@ -178,9 +173,7 @@ impl Import {
         for file in &self.files {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
-        let source = self.source.unwrap_or(SourceKind::Reddit);
-        let source =
-            topicmill_sources::open(source, app.source_settings(), app.clock.clone()).await?;
+        let source = source::open(app, self.source.choose_and_log(app)).await?;
         self.record.check(app)?;
         let context = app.context(app.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");

@@ -32,6 +32,7 @@ mod score;
 mod serve;
 mod setup;
 mod signals;
+mod source;
 mod sql;
 mod status;
 mod terminal;
@@ -63,7 +64,7 @@ use topicmill_tables::panics;
 )]
 #[command(after_help = "Examples:
   topicmill demo
-  topicmill run --source arctic-shift
+  topicmill run
   topicmill help collect")]
 pub struct Cli {
     #[command(flatten)]

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 
 use super::app::{App, RunFlags};
+use super::source::SourceFlag;
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
+use topicmill_core::{Fullname, PurgeReason, RunStatus, UnknownVariant, author_name};
 use topicmill_store::Access;
 
 /// The four kinds of purge, which can be combined.
@@ -93,9 +94,8 @@ pub struct Purge {
     /// A later purge or `db vacuum` then removes the remaining bytes.
     #[arg(long)]
     no_rewrite: bool,
-    /// Look up posts in SOURCE: reddit, or sample (for the sample posts)
-    #[arg(long, value_name = "SOURCE", default_value = "reddit")]
-    source: SourceKind,
+    #[command(flatten)]
+    source: SourceFlag,
     /// Trust this machine's clock even if the last run was more than 30 days ago
     #[arg(long)]
     yes: bool,
@@ -124,7 +124,7 @@ impl Purge {
         };
         let reddit = match plan.check {
             None => None,
-            Some(_) => Some(app.reddit_lookup(self.source).await?),
+            Some(_) => Some(app.reddit_lookup(self.source.choose_and_log(app)).await?),
         };
         self.record.check(app)?;
         let context = app.context(app.store(Access::Existing).await?);

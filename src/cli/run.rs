@@ -13,7 +13,7 @@ use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill run --source arctic-shift
+  topicmill run
   topicmill run --pipeline my-topics.toml --topic climate --limit 50")]
 pub struct Run {
     #[command(flatten)]

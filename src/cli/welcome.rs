@@ -11,7 +11,7 @@ topicmill collects Reddit posts, labels them with topics in your words, and
 stores posts and labels in a database for SQL. Begin with
   sample posts   topicmill demo
   your topics    topicmill labels new my-topics.toml \"video games\" cooking
-                 topicmill run --pipeline my-topics.toml --source arctic-shift
+                 topicmill run --pipeline my-topics.toml
   your posts     topicmill import posts.csv
                  topicmill classify --pipeline my-topics.toml
 `topicmill --help` lists all commands.

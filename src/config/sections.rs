@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::Secret;
 use crate::telemetry::LogFormat;
-use topicmill_core::{Listing, Mode};
+use topicmill_core::{Listing, Mode, SourceKind};
 use topicmill_score::device::devices;
 use topicmill_score::{Device, EngineName};
 
@@ -71,6 +71,9 @@ pub struct ArcticShiftSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectSection {
+    /// `None` for a source that depends on the credentials.
+    #[serde(deserialize_with = "source")]
+    pub source: Option<SourceKind>,
     /// `None` for a listing that depends on what is stored.
     #[serde(deserialize_with = "not_auto")]
     pub listing: Option<Listing>,
@@ -164,6 +167,15 @@ where
     }
     let wrong = |error| Error::custom(format!("`{text}` is neither auto nor valid: {error}"));
     text.parse().map(Some).map_err(wrong)
+}
+
+fn source<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SourceKind>, D::Error> {
+    match String::deserialize(from)?.as_str() {
+        "auto" => Ok(None),
+        name => SourceKind::parse_collectable(name)
+            .map(Some)
+            .map_err(|error| Error::custom(format!("{error}, auto"))),
+    }
 }
 
 fn device_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Device>, D::Error> {

@@ -29,7 +29,7 @@ impl StatusReport {
         }
         if self.backlog.posts == 0 {
             return run(
-                "topicmill run --source arctic-shift",
+                "topicmill run",
                 "no post is stored yet; `topicmill demo` shows how it works",
             );
         }

@@ -156,7 +156,7 @@ const MISUSE: &[(&str, i32, &str)] = &[
     ("classify --device cuda", 5, "CUDA"),
     ("classify --pipeline missing.toml", 2, "missing.toml"),
     ("classify --pipeline text.ndjson", 2, "text.ndjson"),
-    ("collect", 3, "client_id"),
+    ("collect --source reddit", 3, "client_id"),
     ("collect --source mars", 2, "mars"),
     ("collect --source sample --topic knitting", 2, "knitting"),
     ("collect --source sample --listing worst", 2, "worst"),

@@ -34,11 +34,11 @@ const INSTEAD: &[(&str, &str)] = &[
         "export DATABASE_URL=\"$TEST_URL\"",
     ),
     (
-        "topicmill run --source arctic-shift",
+        "topicmill run",
         "topicmill --database sqlite:archive.db run --source arctic-shift # the sample Reddit knows none of these",
     ),
     (
-        "topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21",
+        "topicmill collect --since 2026-11-20 --until 2026-11-21",
         "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # \
             the same",
     ),

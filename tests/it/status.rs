@@ -56,7 +56,7 @@ fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
 fn status_shows_the_way_from_the_first_post_to_the_last_label() {
     let scene = created(sqlite());
     let screen = || scene.ok("status").stdout;
-    assert_eq!(next(&scene), "topicmill run --source arctic-shift");
+    assert_eq!(next(&scene), "topicmill run");
     assert_eq!(answer(&screen(), "Posts"), Some("0"));
     scene.import(&lines(30, 30));
     assert_eq!(next(&scene), "topicmill classify");

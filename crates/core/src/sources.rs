@@ -1,5 +1,7 @@
 //! Defines the table of sources. Adding a source starts with one row here.
 
+use crate::UnknownVariant;
+
 string_enum! {
     /// The order in which Reddit lists a subreddit.
     Listing {
@@ -73,6 +75,19 @@ sources! {
 }
 
 impl SourceKind {
+    /// Parses the name of a source that can be read, which files cannot.
+    ///
+    /// # Errors
+    /// Returns [`UnknownVariant`] with the known names.
+    pub fn parse_collectable(text: &str) -> Result<Self, UnknownVariant> {
+        let parsed = text.parse().ok();
+        let collectable = parsed.filter(|kind: &Self| !kind.traits().listings.is_empty());
+        collectable.ok_or_else(|| UnknownVariant {
+            found: text.to_owned(),
+            expected: &["reddit", "arctic-shift", "sample"],
+        })
+    }
+
     /// Returns true if its posts are on Reddit now; see [`SourceTraits::is_live`].
     pub const fn is_live(self) -> bool {
         self.traits().is_live

@@ -17,8 +17,8 @@ pub enum SourceError {
     /// No Reddit application is configured.
     #[error(
         "`reddit.client_id` is empty: set it and `reddit.client_secret` to the values of an application registered \
-         with Reddit; `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import` need \
-         no key"
+         with Reddit; without a key, use `--source arctic-shift`, or remove the other settings in `[reddit]` that are \
+         credentials"
     )]
     ClientId,
     /// The sample Reddit could not open a port.

@@ -131,8 +131,65 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
         assert_eq!(order, is_logged, "{}", ran.stderr);
     }
     run("http://10.0.0.1", "").expect_exit(2, "arctic_shift.api_url");
-    // Without credentials, the message names the source that needs none.
-    program
-        .run("collect")
-        .expect_exit(3, "--source arctic-shift");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_source_is_the_flag_or_the_setting_or_reddit_if_its_credentials_are_set() {
+    let archive = Archive::start(Bounds::Exclusive).await;
+    archive.state.add_rows(minutes(0..5));
+    // Nothing listens on Reddit's port, so a run that reads Reddit fails temporarily.
+    let dead = "http://127.0.0.1:1";
+    let reddit = [
+        ("reddit.auth_url", dead),
+        ("reddit.api_url", dead),
+        ("reddit.tries", "1"),
+        ("arctic_shift.api_url", &archive.server.uri()),
+    ];
+    let key = [
+        ("reddit.client_id", "an-id"),
+        ("reddit.client_secret", "a-secret"),
+        ("reddit.user_agent", "linux:topicmill:v1 (by /u/someone)"),
+    ];
+    let (secret, agent) = (&key[1..2], &key[2..]);
+    let set = |source| ("collect.source", source);
+    let from = |settings: &[(&str, &str)], flags: &str| {
+        let program = Program::new();
+        let settings = [&reddit[..], settings].concat();
+        let line = format!("collect --topic climate --run-json run.json {flags}");
+        let ran = program.run_with(&settings, &line);
+        let first = ran.stderr.lines().next().unwrap_or_default().to_owned();
+        let read = std::fs::read_to_string(program.path("run.json")).unwrap_or_default();
+        let read = ["\"arctic_shift\"", "\"reddit\""].map(|section| read.contains(section));
+        (ran.code, read, first)
+    };
+    let with_key = |more: (&'static str, &'static str)| [&key[..], &[more]].concat();
+    for (settings, flags, code, read, named) in [
+        (&[][..], "", 0, [true, false], "arctic-shift"),
+        (agent, "", 0, [true, false], "arctic-shift"),
+        (&key, "", 75, [false, true], "reddit"),
+        (
+            &with_key(set("arctic-shift")),
+            "",
+            0,
+            [true, false],
+            "arctic-shift",
+        ),
+        (
+            &with_key(set("reddit")),
+            "--source arctic-shift",
+            0,
+            [true, false],
+            "arctic-shift",
+        ),
+        (&[set("sample")], "", 0, [false, true], "sample"),
+        (&[set("reddit")], "", 3, [false, false], "reddit"),
+        // A key that is only partly set is a mistake, not a wish for the archive.
+        (secret, "", 3, [false, false], "reddit"),
+        (&[set("import")], "", 2, [false, false], "collect.source"),
+        (&[], "--source import", 2, [false, false], "--source"),
+    ] {
+        let (exit, from, first) = from(settings, flags);
+        assert_eq!((exit, from), (code, read), "{settings:?} {flags}: {first}");
+        assert!(first.contains(named), "{settings:?} {flags}: {first}");
+    }
 }

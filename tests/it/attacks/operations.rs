@@ -97,10 +97,17 @@ async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     // A missing database is not an error. Missing credentials are an error for Reddit, but not for an archive.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
     assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
-    let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
+    let reddit = ["--source", "reddit"];
+    let (ran, rows) = doctor(&program, "sqlite:none.db", &reddit);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
     assert_eq!(rows[4]["state"], "missing");
-    let ran = program.run(&["--database", "sqlite:none.db", "collect"]);
+    let ran = program.run(&[
+        "--database",
+        "sqlite:none.db",
+        "collect",
+        "--source",
+        "reddit",
+    ]);
     assert_eq!(ran.code, 3, "the exit code of `collect`: {}", ran.stderr);
     for database in databases() {
         drop(database.open().await);

@@ -41,7 +41,11 @@ fn the_purge_command_purges_and_records_its_run() {
         ("purge --ids missing.txt".into(), 2, "missing.txt"),
         (format!("purge --ids {bad}"), 2, "line 2"),
         (format!("purge --ids {odd}"), 2, "line 1"),
-        ("purge --check-deleted".into(), 3, "client_id"),
+        (
+            "purge --check-deleted --source reddit".into(),
+            3,
+            "client_id",
+        ),
         (
             "purge --check-deleted --source import".into(),
             2,
