@@ -240,6 +240,6 @@ fn no_such_labels(set: &str, word: &str, version: &str) -> CliError {
     };
     CliError::Usage(format!(
         "no post has a label of {set}, so the views would be empty: `{export}topicmill classify --pipeline {file} \
-         --make-current` labels the posts and makes it the current label set"
+         --make-current` labels the posts that have text or a kept vector, and makes it the current label set"
     ))
 }
