@@ -486,6 +486,7 @@ impl Bench {
                 limit: Some(POSTS),
                 retry_failed: false,
                 watch: false,
+                pipeline_file: None,
                 make_current: MakeCurrent::Always,
                 settings: RunSettings::default(),
             };

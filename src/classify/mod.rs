@@ -17,6 +17,7 @@ mod stored_vectors;
 mod tally;
 mod targets;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -100,6 +101,8 @@ pub struct Options {
     pub retry_failed: bool,
     /// Waits for new posts instead of ending when the backlog is empty.
     pub watch: bool,
+    /// The file that the label set comes from, and its content then. A watcher stops when the content changes.
+    pub pipeline_file: Option<(PathBuf, Vec<u8>)>,
     /// Decides whether the model and the label set become the current ones.
     pub make_current: MakeCurrent,
     /// Settings for the run record.
@@ -115,6 +118,8 @@ pub enum LabelStep {
     Done(u64),
     /// Counts since the last such event. Their sum is in the run record.
     Counted(Box<ClassifyCounts>),
+    /// A watcher stops for this reason: its label set is out of date.
+    Outdated(&'static str),
 }
 
 /// Progress callback.
@@ -146,7 +151,11 @@ pub async fn label(
         ..options.settings.clone()
     };
     let targets = Targets::new(run, &mut models[0], set).await?;
+    let target = targets.target;
+    // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
+    current::set_current(store, target, options.make_current).await?;
     let work = Labelling {
+        current: store.labels().current_target().await?,
         run: *run,
         options,
         progress,
@@ -157,9 +166,6 @@ pub async fn label(
         leases: LiveLeases::default(),
         suspects: Arc::new(Semaphore::new(1)),
     };
-    let target = work.targets.target;
-    // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
-    current::set_current(store, target, options.make_current).await?;
     // Before the backlog is counted, so that a killed process's posts count as claimable.
     leases::reclaim_from_crashed(store, run.worker).await?;
     if options.retry_failed {
@@ -234,6 +240,8 @@ async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<Label
 /// A run of this stage: what its lanes share.
 struct Labelling<'a> {
     run: Run<'a>,
+    /// The current target when the run began.
+    current: Option<Target>,
     options: &'a Options,
     progress: OnLabelStep<'a>,
     retry: Retry<'a>,
@@ -313,7 +321,29 @@ impl Labelling<'_> {
             {
                 return Ok(());
             }
+            if let Some(reason) = self.outdated().await? {
+                (self.progress)(LabelStep::Outdated(reason));
+                return Ok(());
+            }
         }
+    }
+
+    /// Returns why the label set of this run is out of date, if it is.
+    async fn outdated(&self) -> Result<Option<&'static str>, StoreError> {
+        if let Some((path, content)) = &self.options.pipeline_file
+            // An editor may be replacing the file at this moment.
+            && std::fs::read(path).is_ok_and(|now| now != *content)
+        {
+            return Ok(Some("the pipeline file has changed"));
+        }
+        let labels = self.run.store.labels();
+        let current = self
+            .retry
+            .run(async || labels.current_target().await)
+            .await?;
+        let is_other = current != self.current && current != Some(self.targets.target);
+        let reason = "another label set became the current one";
+        Ok(current.and(is_other.then_some(reason)))
     }
 
     /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.

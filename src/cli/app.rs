@@ -335,6 +335,7 @@ impl App {
             limit: None,
             retry_failed: false,
             watch: false,
+            pipeline_file: None,
             make_current: MakeCurrent::IfNone,
             settings: RunSettings::default(),
         }

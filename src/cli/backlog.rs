@@ -1,5 +1,7 @@
 //! Labels the backlog, for every command that does so: shows progress, logs the result, and returns the exit code.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{CliError, Exit};
 use crate::bottleneck;
 use crate::classify::{LabelStep, MakeCurrent, Options};
@@ -42,16 +44,23 @@ pub async fn label(
         ..options.clone()
     };
     let bar = Progress::start("classify", "posts", 0);
+    let is_outdated = AtomicBool::new(false);
     let on_step = |step: LabelStep| match step {
         LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         LabelStep::Done(n) => bar.add(n),
         LabelStep::Counted(_) => {}
+        LabelStep::Outdated(reason) => {
+            tracing::warn!("{reason}, so this run ends: start it again to label with the new one");
+            is_outdated.store(true, Ordering::Relaxed);
+            context.stop.cancel();
+        }
     };
     let labelled = context.classify(models, set, &options, &on_step).await;
     drop(bar);
     let (done, _) = labelled?;
     context.log_summary(|| log_result(&done, pass));
     Ok(match done {
+        _ if is_outdated.into_inner() => Exit::TryAgain,
         _ if done.failed > 0 || done.parked > 0 => Exit::Partial,
         // The limit was reached.
         _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,

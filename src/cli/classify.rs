@@ -1,5 +1,7 @@
 //! `topicmill classify`: labels stored posts that have no label yet.
 
+use std::path::Path;
+
 use clap::Args;
 use serde_json::json;
 
@@ -31,6 +33,8 @@ pub struct Classify {
     #[arg(hide_short_help = true, long, value_name = "WHAT", value_enum)]
     select: Option<Select>,
     /// Keep running and label new posts as they arrive, until a signal
+    ///
+    /// Also ends, with exit code 75, when the pipeline file changes or another label set becomes current.
     #[arg(long)]
     pub watch: bool,
     #[command(flatten)]
@@ -66,6 +70,11 @@ pub enum Select {
 impl Classify {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         self.metrics.check()?;
+        let pipeline_file = app.pipeline_path(&self.pipeline).map(Path::to_owned);
+        // Read first, so that a change while the file is parsed is noticed too.
+        let text = pipeline_file
+            .as_ref()
+            .and_then(|path| std::fs::read(path).ok());
         let pipeline = app.pipeline(&self.pipeline)?;
         let set = app.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
@@ -84,6 +93,7 @@ impl Classify {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
             watch: self.watch,
+            pipeline_file: pipeline_file.zip(text),
             make_current: self.current.make_current(),
             ..app.backlog_options()
         };

@@ -467,6 +467,35 @@ fn a_watcher_labels_imported_posts_and_stops_on_a_signal_on_both_databases() {
 }
 
 #[test]
+fn a_watcher_stops_when_its_labels_are_out_of_date() {
+    let program = Program::new();
+    let labels = [("cats", "cats"), ("dogs", "dogs")];
+    let file = program.pipeline("mine", "", &labels);
+    program.import(&posts(5));
+    program.pipeline("other", "", &labels[..1]);
+    program.ok("classify --pipeline other.toml");
+    for (number, change) in [(5, "edit"), (6, "use")] {
+        let mut command = program.command(&format!(
+            "classify --watch --make-current --pipeline {file}"
+        ));
+        let mut watcher = command.stderr(Stdio::null()).spawn().unwrap();
+        wait_for_labels(&mut watcher, &program, 5 + number);
+        let mine =
+            "current_target t JOIN label_sets s ON s.id = t.label_set_id WHERE s.name = 'mine'";
+        while program.count(mine) == 0 {}
+        match change {
+            "edit" => drop(program.pipeline("mine", "threshold = 0.1", &labels)),
+            _ => drop(program.ok("labels use other")),
+        }
+        // The watcher looks at once when a post arrives, and does not label it.
+        program.import(&posts(usize::try_from(number).unwrap() + 1));
+        assert_eq!(watcher.wait().unwrap().code(), Some(75), "{change}");
+        assert_eq!(program.count("classifications"), 5 + number);
+        program.pipeline("mine", "", &labels);
+    }
+}
+
+#[test]
 fn a_watcher_stops_when_its_database_file_is_replaced() {
     let program = Program::new();
     program.import(&posts(5));

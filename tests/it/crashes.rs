@@ -80,6 +80,7 @@ pub fn options(lease: Duration) -> Options {
         limit: None,
         retry_failed: false,
         watch: false,
+        pipeline_file: None,
         make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
     }

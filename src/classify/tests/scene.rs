@@ -19,6 +19,7 @@ pub(super) fn options() -> Options {
         limit: None,
         retry_failed: false,
         watch: false,
+        pipeline_file: None,
         make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
     }
