@@ -131,8 +131,13 @@ async fn rewrite(
         return Ok(());
     }
     if matches!(run.store, Store::Postgres(_)) {
+        let whose = if run.store.purging().may_rewrite().await? {
+            ""
+        } else {
+            "the tables' owner runs "
+        };
         tracing::info!(
-            "PostgreSQL keeps the bytes of deleted rows in its files until `topicmill db vacuum` rewrites them"
+            "PostgreSQL keeps the bytes of deleted rows in its files until {whose}`topicmill db vacuum`"
         );
         return Ok(());
     }

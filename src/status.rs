@@ -81,6 +81,9 @@ pub struct StatusReport {
     pub quality: Option<MeasuredQuality>,
     /// True if the database files may still contain bytes of purged posts.
     pub is_rewrite_due: bool,
+    /// True if this database user may rewrite the files.
+    #[serde(skip)]
+    pub may_rewrite: bool,
     /// True if `classify` without flags labels with the current model and label set, or if there are none yet.
     #[serde(skip)]
     pub labels_current: bool,
@@ -183,6 +186,7 @@ impl StatusReport {
             runs,
             quality: measured_quality(store).await?,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
+            may_rewrite: store.purging().may_rewrite().await?,
             labels_current: false,
         })
     }

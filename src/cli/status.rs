@@ -75,8 +75,13 @@ impl Status {
         }
         // The table names `db vacuum` only as the next step, and only if nothing else is more urgent.
         if status.is_rewrite_due {
+            let who = if status.may_rewrite {
+                "run"
+            } else {
+                "the tables' owner can run"
+            };
             tracing::warn!(
-                "the database files may still contain bytes of purged posts: run `topicmill db vacuum`"
+                "the database files may still contain bytes of purged posts: {who} `topicmill db vacuum`"
             );
         }
         Ok(Exit::Done)

@@ -51,7 +51,7 @@ impl StatusReport {
                 "posts are parked after repeated failures: fix the cause, then retry them",
             );
         }
-        if self.is_rewrite_due {
+        if self.is_rewrite_due && self.may_rewrite {
             return run(
                 "topicmill db vacuum",
                 "the database files may still contain bytes of purged posts",

@@ -266,6 +266,8 @@ facade! {
     /// Returns true if something was purged since the database files were last rewritten, so that these files may still
     /// contain purged bytes.
     fn is_rewrite_due(&self) -> bool;
+    /// Returns true if this user may rewrite the database files: on PostgreSQL, only the tables' owner.
+    fn may_rewrite(&self) -> bool;
     /// Rewrites the database files without purged data. During the rewrite, SQLite blocks writers, and PostgreSQL
     /// blocks all use of one table at a time.
     fn rewrite(&self) -> Rewritten;
@@ -394,6 +396,8 @@ facade! {
     /// Stores answers in one transaction. Only an annotator's latest answer about a post counts. Omits answers about
     /// posts that are not stored, and returns these posts.
     fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
+    /// Returns an error unless answers can be stored and deleted.
+    fn check_writable(&self) -> ();
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
     /// Returns the annotators' answers about a post, earliest first. `None` means none of the labels.

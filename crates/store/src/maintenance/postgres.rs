@@ -13,6 +13,9 @@ use super::{POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 
 /// A small table that a rewrite first uses to test for old snapshots.
 const SMALL: &str = "meta";
+/// Query for whether this user may rewrite the tables.
+const OWNS_TABLES: &str =
+    "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'posts'::regclass";
 /// Query for whether the table `$1` may still contain rows that were deleted before the transaction `$2`. VACUUM FREEZE
 /// sets `relfrozenxid` to the oldest transaction id that any snapshot may still need
 /// (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>). This includes snapshots of
@@ -54,14 +57,9 @@ impl SqlStore<Postgres> {
         const WHAT: &str = "rewrite the tables";
         let due = Self::note(connection, REWRITE_DUE).await?;
         // VACUUM silently skips the tables of other owners.
-        let others: Option<String> = sqlx::query_scalar(
-            "SELECT relname::text FROM pg_class WHERE oid = 'posts'::regclass AND NOT pg_has_role(relowner, 'USAGE')",
-        )
-        .fetch_optional(&mut *connection)
-        .await
-        .context(WHAT)?;
-        if let Some(table) = others {
-            let message = format!("only the owner of table {table} may rewrite it");
+        let owns = sqlx::query_scalar(OWNS_TABLES);
+        if !owns.fetch_one(&mut *connection).await.context(WHAT)? {
+            let message = "only the owner of table posts may rewrite it".to_owned();
             return Err(StoreError::Denied(message));
         }
         // Tested first, because a rewrite is useless while an old snapshot is in use.
@@ -165,6 +163,13 @@ impl SqlStore<Postgres> {
     #[expect(clippy::unused_async, reason = "one interface for both databases")]
     pub async fn checkpoint_passive(&self) -> Result<()> {
         Ok(())
+    }
+
+    pub async fn may_rewrite(&self) -> Result<bool> {
+        sqlx::query_scalar(OWNS_TABLES)
+            .fetch_one(&self.pool)
+            .await
+            .context("read who owns the tables")
     }
 
     /// See [`Store::is_rewrite_due`](super::super::Store::is_rewrite_due).

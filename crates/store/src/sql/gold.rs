@@ -87,6 +87,26 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Locks posts against purges and edits, and returns the hashes of their text.
+    pub async fn check_writable(&self) -> Result<()> {
+        const WHAT: &str = "check that answers can be stored";
+        let mut tx = self.begin().await?;
+        // PostgreSQL checks privileges, and SQLite whether the file is writable, also for a statement without rows.
+        let lock = format!(
+            "SELECT p.fullname FROM posts p WHERE FALSE {}",
+            DB::SHARE_POSTS
+        );
+        for statement in [
+            lock.as_str(),
+            "INSERT INTO gold SELECT * FROM gold WHERE FALSE",
+            "UPDATE gold SET note = note WHERE FALSE",
+            "DELETE FROM gold WHERE FALSE",
+        ] {
+            let checked = sqlx::query::<DB>(AssertSqlSafe(statement.to_owned()));
+            checked.execute(&mut *tx).await.context(WHAT)?;
+        }
+        tx.rollback().await.context(WHAT)
+    }
+
     async fn lock_answered_posts(
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],
