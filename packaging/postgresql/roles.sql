@@ -62,3 +62,4 @@ GRANT UPDATE (checked_at) ON posts TO topicmill_worker;
 
 -- serve --review: gold labels.
 GRANT INSERT, UPDATE, DELETE ON gold TO topicmill_annotator;
+GRANT UPDATE (checked_at) ON posts TO topicmill_annotator; -- to lock a post while its answer is stored

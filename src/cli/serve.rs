@@ -33,7 +33,7 @@ pub struct Serve {
     /// Let people label posts at /review, and store their gold labels
     #[arg(help_heading = "Review", long)]
     review: bool,
-    /// With --review, set the annotator name if the page has none [default: your login name]
+    /// With --review, set the annotator name if the page has none [default: your login name; asked with a token]
     #[arg(
         help_heading = "Review",
         long,
@@ -67,7 +67,7 @@ impl Serve {
                 Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
             }
         };
-        let review = self.review_options(app).await?;
+        let review = self.review_options(app, token.is_some()).await?;
         let options = ServeOptions {
             review,
             listen,
@@ -93,7 +93,11 @@ impl Serve {
     }
 
     /// Returns the options of the review page, with a connection that can write.
-    async fn review_options(&self, app: &App) -> Result<Option<ReviewOptions>, CliError> {
+    async fn review_options(
+        &self,
+        app: &App,
+        is_shared: bool,
+    ) -> Result<Option<ReviewOptions>, CliError> {
         if !self.review {
             return Ok(None);
         }
@@ -103,10 +107,18 @@ impl Serve {
                 self.random_share
             )));
         }
-        let annotator = self.annotator.clone().or_else(login);
+        let store = app.store(Access::Existing).await?;
+        // An answer that cannot be stored is lost work, so this fails at the start.
+        store.gold().check_writable().await?;
+        // Whoever has the token can answer, so the page asks for a name.
+        let default = || match login() {
+            _ if is_shared => None,
+            None => Some("someone".to_owned()),
+            name => name,
+        };
         Ok(Some(ReviewOptions {
-            store: app.store(Access::Existing).await?,
-            annotator: annotator.unwrap_or_else(|| "someone".to_owned()),
+            store,
+            annotator: self.annotator.clone().or_else(default),
             random_share: self.random_share,
             fitter: Some(Arc::new(ReviewFitter(app.clone()))),
         }))

@@ -105,7 +105,8 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
          stages = [\"purge --retention 2\"]\n",
     );
-    let jobs: [(&str, &[&str]); 16] = [
+    let answers = users.program.write("gold.csv", "id,label\nzz1,food\n");
+    let jobs: [(&str, &[&str]); 17] = [
         (
             "collector",
             &["collect", "--source", "sample", "--limit", "3"],
@@ -119,6 +120,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         ("collector", &[&import[..], &[&many]].concat()),
         ("collector", &[&import[..], &[&edited]].concat()),
         ("worker", &["classify", "--mode", "multi", "--make-current"]),
+        ("annotator", &["labels", "gold", "import", &answers]),
         ("collector", &["purge", "--ids", &gone]),
         ("collector", &[&import[..], &[&first]].concat()),
         ("collector", &["purge", "--retention", "1"]),
@@ -142,6 +144,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         ("worker", &["collect", "--source", "sample"]),
         ("worker", &["purge", "--retention", "1"]),
         ("collector", &["classify"]),
+        ("reader", &["serve", "--review", "--listen", "127.0.0.1:0"]),
     ] {
         let ran = users.ran(job, words);
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);

@@ -161,7 +161,7 @@ impl Served {
     pub fn post(&self, path: &str, form: &[(&str, &str)], headers: &str) -> (u16, String) {
         let answer = self.send(path, form, headers);
         let answer = match answer.head.split_once("\r\nlocation: ") {
-            Some((_, to)) => self.get(to.lines().next().unwrap()),
+            Some((_, to)) => self.get(&resolved(to.lines().next().unwrap())),
             None => answer,
         };
         (answer.status, answer.body)
@@ -181,9 +181,15 @@ pub struct Answer {
     pub body: String,
 }
 
+/// Returns the path of a relative link: all pages are at the top, or one level below.
+pub fn resolved(link: &str) -> String {
+    assert!(link.starts_with('.'), "{link}");
+    format!("/{}", link.trim_start_matches(['.', '/']))
+}
+
 /// Returns the fullnames in the list on a page.
 pub fn names(page: &str) -> Vec<String> {
-    let titles = page.split("class=\"title post\" href=\"/posts/").skip(1);
+    let titles = page.split("class=\"title post\" href=\"./posts/").skip(1);
     let names = titles.map(|rest| rest.split('"').next().unwrap().to_owned());
     names.collect()
 }

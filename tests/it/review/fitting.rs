@@ -72,7 +72,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
         state.contains("All posts now have the labels of first-fit25"),
         "{state}"
     );
-    assert!(state.contains("<a href=\"/\">"), "{state}");
+    assert!(state.contains("<a href=\"./\">"), "{state}");
     assert!(!state.contains("fit now"), "{state}");
     assert_eq!(runs(), 2, "one run from the scene and one from the fit");
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";

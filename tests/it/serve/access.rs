@@ -121,6 +121,21 @@ fn remote_requests_need_the_token() {
 }
 
 #[test]
+fn a_shared_review_page_asks_for_the_annotators_name() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let file = program.write("token.txt", TOKEN);
+    let served = Served::with(&program, &["--token-file", &file, "--review"]);
+    let page = |path: &str| {
+        let header = format!("Authorization: Bearer {TOKEN}\r\n");
+        served.ask("GET", path, &header).body
+    };
+    let (nameless, named) = (page("/review"), page("/review?as=ada"));
+    assert!(nameless.contains("name=\"as\"") && !nameless.contains("name=\"label\""));
+    assert!(named.contains("name=\"who\" value=\"ada\"") && named.contains("name=\"label\""));
+}
+
+#[test]
 fn unknown_paths_and_methods_are_reported() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));

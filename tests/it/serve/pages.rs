@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Served, escaped, labelled, names, posts};
+use super::{Served, escaped, labelled, names, posts, resolved};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
@@ -21,7 +21,7 @@ impl Served {
             let Some((_, next)) = page.split_once("rel=\"next\" href=\"") else {
                 return listed;
             };
-            path = next.split('"').next().unwrap().replace("&#38;", "&");
+            path = resolved(&next.split('"').next().unwrap().replace("&#38;", "&"));
         }
     }
 }
@@ -89,7 +89,7 @@ async fn lists_equal_the_rows_of_the_views() {
             .collect();
         wanted.insert("labelled".into(), wanted["food"] + wanted["gaming"]);
         let page = served.page("/posts");
-        let links = page.split("href=\"/posts?outcome=").skip(1).map(|link| {
+        let links = page.split("href=\"./posts?outcome=").skip(1).map(|link| {
             let (outcome, rest) = link.split_once('"').unwrap();
             let (_, posts) = rest.split_once("<span>").unwrap();
             (
@@ -102,7 +102,7 @@ async fn lists_equal_the_rows_of_the_views() {
         assert!(
             served
                 .page("/posts?outcome=food")
-                .contains("href=\"/posts\" aria-current")
+                .contains("href=\"./posts\" aria-current")
         );
 
         // New posts do not shift later pages.
@@ -217,7 +217,10 @@ fn post_text_is_escaped_on_every_page() {
             "<img",
             "onerror=alert(2)>",
             "href=\"javascript",
-            "href=\"//",
+            "href=\"/",
+            "action=\"/",
+            "href=\".//",
+            "href=\"..//",
             "<d>",
             "\u{1b}",
             "\u{202e}",

@@ -67,7 +67,7 @@ pub async fn page(
     State(review): State<Shared>,
     query: Query<DisagreementQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
+    let who = review.annotator(query.who.as_deref()).unwrap_or_default();
     let pair = name(query.a.as_deref()).zip(name(query.b.as_deref()));
     let pair = pair.map(|(a, b)| [a, b]);
     let answers = review.queue.store.gold().answers().await?;

@@ -42,8 +42,8 @@ const SHORT_TITLE: usize = 60;
 pub struct ReviewOptions {
     /// Read-write connection to the database.
     pub store: Store,
-    /// Default name for the annotator.
-    pub annotator: String,
+    /// Default name for the annotator; `None` to ask for it.
+    pub annotator: Option<String>,
     /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,
     /// Runs fits for the "fit now" button; `None` hides the button.
@@ -53,7 +53,7 @@ pub struct ReviewOptions {
 struct Review {
     queue: ReviewQueue,
     fitting: Arc<Fitting>,
-    annotator: String,
+    annotator: Option<String>,
     /// CSRF token that forms must send.
     token: String,
 }
@@ -94,6 +94,13 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         .route("/review/review.js", get(script))
         .route("/review/review.css", get(style))
         .with_state(review)
+}
+
+impl Review {
+    /// Returns the annotator's name: the one in the page's address, or the default.
+    fn annotator(&self, given: Option<&str>) -> Option<String> {
+        name(given).or_else(|| self.annotator.clone())
+    }
 }
 
 /// Returns 128 unpredictable bits in hexadecimal. `RandomState` seeds its keyed hash from the operating system's random

@@ -12,7 +12,7 @@ use super::fitting::{FitOutcome, FitView};
 use super::notice::Notice;
 use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
-use super::{NAME, Review, Shared, name, offered};
+use super::{NAME, Review, Shared, offered};
 use crate::display;
 use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash};
 use topicmill_store::ReviewPost;
@@ -49,6 +49,8 @@ enum View {
     /// No more posts match the filter.
     NoMatch,
     Nothing,
+    /// The annotator has not given a name yet.
+    Nameless,
 }
 
 /// A post, formatted for display.
@@ -124,9 +126,14 @@ pub async fn page(
     State(review): State<Shared>,
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
+    let who = review.annotator(query.who.as_deref());
     let Some((target, set)) = review.queue.current().await? else {
+        let who = who.unwrap_or_default();
         return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
+    };
+    let Some(who) = who else {
+        let page = review.page(String::new(), View::Nameless);
+        return Ok(html(StatusCode::OK, &page));
     };
     let filter = query.filter.filter(&set);
     let current = (target, &set);
@@ -167,7 +174,7 @@ pub async fn fit_state(
     State(review): State<Shared>,
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
-    let who = name(query.who.as_deref()).unwrap_or_else(|| review.annotator.clone());
+    let who = review.annotator(query.who.as_deref()).unwrap_or_default();
     let Some((_, set)) = review.queue.current().await? else {
         return Err(PageError(
             StatusCode::NOT_FOUND,
