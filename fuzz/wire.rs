@@ -7,7 +7,7 @@ use chrono::DateTime;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use topicmill_core::reddit::decode_entities;
-use topicmill_core::{Fullname, Post, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Post, PurgeReason, SourceKind, Timestamp};
 use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
@@ -46,7 +46,10 @@ pub fn thing(post: &Post) -> Value {
         "score": post.score, "upvote_ratio": post.upvote_ratio, "num_comments": post.num_comments,
         "link_flair_text": post.flair, "over_18": post.over_18, "is_self": post.is_self,
         "stickied": post.stickied, "created_utc": post.created_at.as_datetime().timestamp(),
-        "removed_by_category": post.removed.then_some("moderator"),
+        "removed_by_category": post.removal.map(|reason| match reason {
+            PurgeReason::Deleted => "deleted",
+            _ => "moderator",
+        }),
         "crosspost_parent": post.crosspost_parent.as_ref().map(Fullname::as_str),
     }})
 }

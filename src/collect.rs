@@ -165,9 +165,10 @@ fn log_report(report: &TopicReport) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (changed, edited) = (some(report.stored.changed), some(report.stored.edited));
     let rejected = some(report.rejected.total());
+    let purged = some(report.stored.purged);
     let tombstoned = some(report.stored.tombstoned);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, edited, tombstoned, rejected, "collected r/{subreddit}");
+        tracing::info!(%topic, posts, new, changed, edited, purged, tombstoned, rejected, "collected r/{subreddit}");
     } else if let Some(detail) = &report.detail {
         // An error, because `-q` hides everything else.
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");

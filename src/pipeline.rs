@@ -32,7 +32,7 @@ use crate::run::Run;
 use topicmill_score::Models;
 use topicmill_sources::Source;
 use topicmill_sources::file::dump::{self, FileError, FileOptions};
-use topicmill_sources::reddit::Reddit;
+use topicmill_sources::source::Paging;
 use topicmill_store::{ImportState, RunId, Store, StoreError};
 
 pub use self::heartbeat::crashed_runs;
@@ -97,6 +97,18 @@ impl ImportError {
             Self::Store(error) => error.kind(),
             Self::Dump(_) => FailureKind::Usage,
         }
+    }
+}
+
+/// Warns if the rows that a run read from an archive say nothing about deletions.
+fn warn_without_reports(source: Option<&dyn Source>) {
+    if let Some(Paging::Archive(archive)) = source.map(Source::paging)
+        && let Some(rows) = archive.unreported()
+    {
+        tracing::warn!(
+            rows,
+            "the archive reported no deletions: no post older than 36 hours has `_meta`, so use `purge --retention`"
+        );
     }
 }
 
@@ -174,7 +186,13 @@ impl Context {
         let archive_newest = OnceLock::new();
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let (run, authors) = (self.run(run), self.author_policy(store_author).await?);
-            collect::collect(&run, source, topics, &authors, options, progress, reports).await?;
+            let ended =
+                collect::collect(&run, source, topics, &authors, options, progress, reports).await;
+            if reports.iter().any(|report| report.stored.purged > 0) {
+                purge::rewrite_after_reports(&run).await;
+            }
+            ended?;
+            warn_without_reports(Some(source));
             // An archive that has failed every topic is not asked again.
             if reports.iter().any(|report| report.outcome == Outcome::Ok)
                 && let Some(newest) = collect::archive_newest(&run, source).await
@@ -208,65 +226,11 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(ImportCounts, RunStatus), ImportError> {
         let work = async |run, total: &mut ImportCounts| {
-            let authors = self.author_policy(order.store_author).await?;
-            for path in order.files {
-                if self.stop.is_cancelled() {
-                    break;
-                }
-                let name = path.display().to_string();
-                let blocks = dump::blocks(path, order.reading)?;
-                let state = self.import_state(path, order, run).await?;
-                if let Some(date) = state.as_ref().and_then(|state| state.finished_at) {
-                    let posts = state.map_or(0, |state| state.posts);
-                    tracing::info!(
-                        file = %name, posts, "already imported on {}; --again imports it again",
-                        date.as_datetime().format("%Y-%m-%d")
-                    );
-                    continue;
-                }
-                if let Some(state) = state.as_ref().filter(|state| state.byte_offset > 0) {
-                    tracing::info!(
-                        file = %name, rows = state.rows, posts = state.posts,
-                        "resuming where an earlier run stopped; a compressed file is decompressed up to there again"
-                    );
-                }
-                let mut done = ImportCounts::default();
-                let plan = ImportPlan {
-                    name: &name,
-                    topics: order.topics,
-                    topics_from_subreddits: order.topics_from_subreddits,
-                    left_out: state.as_ref().map_or(0, |state| state.left_out),
-                    state,
-                    progress,
-                };
-                let caveat = blocks.caveat().map(str::to_owned);
-                let ended =
-                    collect::import(&self.run(run), &authors, blocks, plan, &mut done).await;
-                let outcome = match ended {
-                    Ok(Some(_)) => "imported",
-                    Ok(None) | Err(_) => "stopped before the end of the file",
-                };
-                tracing::info!(
-                    file = %name, posts = done.posts, new = done.stored.new, changed = done.stored.changed,
-                    edited = Some(done.stored.edited).filter(|n| *n > 0),
-                    tombstoned = Some(done.stored.tombstoned).filter(|n| *n > 0),
-                    left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
-                );
-                if !order.topics_from_subreddits && done.topics_differ > 0 {
-                    tracing::warn!(
-                        file = %name, posts = done.topics_differ,
-                        "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
-                         a different topic: --topics-from-subreddits uses the pipeline's topic"
-                    );
-                }
-                if let Some(caveat) = caveat {
-                    tracing::warn!(file = %name, "{caveat}");
-                }
-                total.add(&done);
-                // After `total.add`, so that the part before the error is counted.
-                ended?;
+            let ended = self.import_files(run, order, progress, total).await;
+            if total.stored.purged > 0 {
+                purge::rewrite_after_reports(&self.run(run)).await;
             }
-            Ok::<_, ImportError>(())
+            ended
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.rejected.total() == 0;
@@ -274,6 +238,74 @@ impl Context {
             (done_if(whole), counts, json!([]))
         })
         .await
+    }
+
+    async fn import_files(
+        &self,
+        run: RunId,
+        order: &ImportOrder<'_>,
+        progress: OnProgress<'_>,
+        total: &mut ImportCounts,
+    ) -> Result<(), ImportError> {
+        let authors = self.author_policy(order.store_author).await?;
+        for path in order.files {
+            if self.stop.is_cancelled() {
+                break;
+            }
+            let name = path.display().to_string();
+            let blocks = dump::blocks(path, order.reading)?;
+            let state = self.import_state(path, order, run).await?;
+            if let Some(date) = state.as_ref().and_then(|state| state.finished_at) {
+                let posts = state.map_or(0, |state| state.posts);
+                tracing::info!(
+                    file = %name, posts, "already imported on {}; --again imports it again",
+                    date.as_datetime().format("%Y-%m-%d")
+                );
+                continue;
+            }
+            if let Some(state) = state.as_ref().filter(|state| state.byte_offset > 0) {
+                tracing::info!(
+                    file = %name, rows = state.rows, posts = state.posts,
+                    "resuming where an earlier run stopped; a compressed file is decompressed up to there again"
+                );
+            }
+            let mut done = ImportCounts::default();
+            let plan = ImportPlan {
+                name: &name,
+                topics: order.topics,
+                topics_from_subreddits: order.topics_from_subreddits,
+                left_out: state.as_ref().map_or(0, |state| state.left_out),
+                state,
+                progress,
+            };
+            let caveat = blocks.caveat().map(str::to_owned);
+            let ended = collect::import(&self.run(run), &authors, blocks, plan, &mut done).await;
+            let outcome = match ended {
+                Ok(Some(_)) => "imported",
+                Ok(None) | Err(_) => "stopped before the end of the file",
+            };
+            tracing::info!(
+                file = %name, posts = done.posts, new = done.stored.new, changed = done.stored.changed,
+                edited = Some(done.stored.edited).filter(|n| *n > 0),
+                purged = Some(done.stored.purged).filter(|n| *n > 0),
+                tombstoned = Some(done.stored.tombstoned).filter(|n| *n > 0),
+                left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
+            );
+            if !order.topics_from_subreddits && done.topics_differ > 0 {
+                tracing::warn!(
+                    file = %name, posts = done.topics_differ,
+                    "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
+                     a different topic: --topics-from-subreddits uses the pipeline's topic"
+                );
+            }
+            if let Some(caveat) = caveat {
+                tracing::warn!(file = %name, "{caveat}");
+            }
+            total.add(&done);
+            // After `total.add`, so that the part before the error is counted.
+            ended?;
+        }
+        Ok(())
     }
 
     /// Returns the progress of an earlier import of the file or, if there is none, the progress of a new import. `None`
@@ -353,30 +385,32 @@ impl Context {
         .await
     }
 
-    /// Purges posts that were deleted on Reddit, that are named, or whose retention has expired. `reddit` is needed
-    /// only for a plan that checks Reddit.
+    /// Purges posts that were deleted on Reddit, that are named, or whose retention has expired. `source` is needed only
+    /// for a plan that checks posts.
     ///
     /// # Errors
     /// Errors of the store and of Reddit. Posts purged before the error remain purged and are counted in the record.
     pub async fn purge(
         &self,
         plan: &purge::PurgePlan,
-        reddit: Option<&Reddit>,
+        source: Option<&dyn Source>,
         progress: purge::OnChecked<'_>,
     ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
-        if let Some(reddit) = reddit {
-            quota::share(reddit, &self.store, &self.clock);
+        if let Some(source) = source {
+            quota::share(source, &self.store, &self.clock);
         }
         let work = async |run, report: &mut PurgeCounts| {
             let run = self.run(run);
-            purge::purge(&run, plan, reddit, progress, report).await
+            purge::purge(&run, plan, source, progress, report).await?;
+            warn_without_reports(source);
+            Ok(())
         };
         self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
             // With `leave_file`, or on a server, remaining bytes are expected.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-            if let Some(reddit) = reddit {
-                report.traffic = traffic_of(reddit);
+            if let Some(source) = source {
+                report.traffic = traffic_of(source);
             }
             let counts = RunCounts::Purge(Box::new(report.clone()));
             (done_if(report.unclear == 0 && whole), counts, json!([]))
@@ -397,7 +431,12 @@ impl Context {
         quota::share(source, &self.store, &self.clock);
         let work = async |run, done: &mut ImportCounts| {
             let authors = self.author_policy(store_author).await?;
-            collect::refill(&self.run(run), &authors, source, plan, done).await
+            let run = self.run(run);
+            let ended = collect::refill(&run, &authors, source, plan, done).await;
+            if done.stored.purged > 0 {
+                purge::rewrite_after_reports(&run).await;
+            }
+            ended
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;

@@ -1,8 +1,8 @@
 //! Purges posts that were deleted on Reddit, that the user names, or whose retention has expired.
 //!
-//! Reddit's rules require that posts deleted there are deleted here. Posts are checked a hundred at a time, the least
-//! recently checked first, and each response is written in one transaction before the next request. A run that is
-//! stopped or crashes keeps what it finished, and the next run continues from there.
+//! Reddit's rules require that posts deleted there are deleted here. Posts are checked with Reddit or the archive, a
+//! request's worth at a time, the least recently checked first, and each response is written in one transaction before
+//! the next request. A run that is stopped or crashes keeps what it finished, and the next run continues from there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,17 +12,20 @@ use crate::run::Run;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::Source;
+use topicmill_sources::arctic_shift::SECOND_READING;
 use topicmill_sources::error::SourceError;
 use topicmill_sources::lookup::{PostState, PostStates};
-use topicmill_sources::reddit::{INFO_LIMIT, Reddit};
+use topicmill_sources::source::Paging;
 use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
 
-/// Number of posts per transaction in steps without requests to Reddit.
+/// Number of posts per transaction in steps without requests.
 const BATCH: u32 = 1_000;
 /// Number of recently seen posts that are requested as controls, to verify an empty response.
 const CONTROLS: u32 = 10;
 /// Maximum time since the last run; a longer one is more likely a wrong clock.
 const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
+/// The last second of the year 9999, the latest in which a post can be created.
+const LATEST_SECS: i64 = 253_402_300_799;
 /// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
 
@@ -32,9 +35,9 @@ pub enum PurgeError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Reddit, or the connection to it, failed.
+    /// The source, or the connection to it, failed.
     #[error(transparent)]
-    Reddit(#[from] SourceError),
+    Source(#[from] SourceError),
     /// The machine's clock is far from the last run, so every age may be wrong.
     #[error(
         "it is {} by this machine's clock, and the last run on a different day began on {}: set the clock, or add \
@@ -55,7 +58,7 @@ impl PurgeError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Reddit(error) => error.kind(),
+            Self::Source(error) => error.kind(),
             Self::Clock { .. } => FailureKind::Usage,
         }
     }
@@ -70,7 +73,7 @@ pub struct PurgePlan {
     pub authors: Vec<String>,
     /// Purges the text of old posts.
     pub retention: Option<Retention>,
-    /// Purges posts that Reddit no longer shows.
+    /// Purges posts that Reddit no longer shows, or that the archive reports as gone.
     pub check: Option<Check>,
     /// Leaves rewriting the file of a SQLite database to a later purge.
     pub leave_file: bool,
@@ -89,46 +92,43 @@ pub struct Retention {
     pub imports: bool,
 }
 
-/// Limits for requests to Reddit.
+/// Limits for requests to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Check {
-    /// Maximum number of requests of up to 100 posts each, without retries and tokens.
+    /// Maximum number of requests, without retries and tokens.
     pub max_requests: Option<u64>,
-    /// Skips posts that Reddit showed within this number of hours.
+    /// Skips posts that were checked within this number of hours.
     pub older_than_hours: u32,
 }
 
-/// Progress callback: this many more posts were checked on Reddit.
+/// Progress callback: this many more posts were checked.
 pub type OnChecked<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
-/// Purges the posts of a plan. Only a plan with [`PurgePlan::check`] needs `reddit`.
+/// Purges the posts of a plan. Only a plan with [`PurgePlan::check`] needs `source`.
 ///
 /// # Errors
 /// See [`PurgeError`]; `report` contains what was done before.
 pub async fn purge(
     run: &Run<'_>,
     plan: &PurgePlan,
-    reddit: Option<&Reddit>,
+    source: Option<&dyn Source>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let ended = run_steps(run, plan, reddit, progress, report).await;
+    let ended = run_steps(run, plan, source, progress, report).await;
     // Before `ended?`, because data that was purged before an error must also be removed from the file.
-    let rewritten = rewrite(run, plan, report).await;
+    let rewritten = rewrite(run, plan.leave_file).await;
+    report.lingers = *rewritten.as_ref().unwrap_or(&true);
     ended?;
-    Ok(rewritten?)
+    Ok(rewritten.map(drop)?)
 }
 
 /// Rewrites the files of a SQLite database, so that no bytes of this purge or an earlier one remain. The tables of a
 /// PostgreSQL server are shared, and are only rewritten on request.
-async fn rewrite(
-    run: &Run<'_>,
-    plan: &PurgePlan,
-    report: &mut PurgeCounts,
-) -> Result<(), StoreError> {
-    report.lingers = run.store.purging().is_rewrite_due().await?;
-    if !report.lingers {
-        return Ok(());
+/// Returns true if bytes of purged data may remain in them.
+async fn rewrite(run: &Run<'_>, leave_file: bool) -> Result<bool, StoreError> {
+    if !run.store.purging().is_rewrite_due().await? {
+        return Ok(false);
     }
     if matches!(run.store, Store::Postgres(_)) {
         let whose = if run.store.purging().may_rewrite().await? {
@@ -139,26 +139,36 @@ async fn rewrite(
         tracing::info!(
             "PostgreSQL keeps the bytes of deleted rows in its files until {whose}`topicmill db vacuum`"
         );
-        return Ok(());
+        return Ok(true);
     }
-    if plan.leave_file || run.stop.is_cancelled() {
+    if leave_file || run.stop.is_cancelled() {
         tracing::warn!(
             "bytes of purged data may remain in the file until the next purge, or `topicmill db vacuum`, rewrites it"
         );
-        return Ok(());
+        return Ok(true);
     }
     let rewritten = run.store.purging().rewrite().await?;
-    report.lingers = rewritten != Rewritten::Complete;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of purged data remain in the database's files: {remedy}");
     }
-    Ok(())
+    Ok(rewritten != Rewritten::Complete)
+}
+
+/// Rewrites the files of a SQLite database after a run that purged posts which its source reported as gone. If that
+/// fails, only logs it: a later purge rewrites them.
+pub async fn rewrite_after_reports(run: &Run<'_>) {
+    if let Err(error) = rewrite(run, false).await {
+        tracing::warn!(
+            "bytes of purged data may remain in the database's files until the next purge, or `topicmill db vacuum`, \
+             rewrites them: {error}"
+        );
+    }
 }
 
 async fn run_steps(
     run: &Run<'_>,
     plan: &PurgePlan,
-    reddit: Option<&Reddit>,
+    source: Option<&dyn Source>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
@@ -174,8 +184,8 @@ async fn run_steps(
         }
         purge_old_texts(run, retention, report).await?;
     }
-    let checked = match (plan.check, reddit) {
-        (Some(check), Some(reddit)) => check_deleted(run, check, reddit, progress, report).await,
+    let checked = match (plan.check, source) {
+        (Some(check), Some(source)) => check_deleted(run, check, source, progress, report).await,
         _ => Ok(()),
     };
     warn_about_fits(run, report.gold).await?;
@@ -331,38 +341,46 @@ async fn purge_old_texts(
 async fn check_deleted(
     run: &Run<'_>,
     check: Check,
-    reddit: &Reddit,
+    source: &dyn Source,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let started = run.now();
     let now = run.store.purging().database_now(run.now()).await?;
+    let by_archive = matches!(source.paging(), Paging::Archive(_));
     let due = Due {
-        sample: reddit.kind() == SourceKind::Sample,
+        source: source.kind(),
         before: hours_before(now, check.older_than_hours),
+        created_before: if by_archive {
+            (now.as_datetime() - SECOND_READING).into()
+        } else {
+            // All posts, whatever their date.
+            Timestamp::from_epoch_secs(LATEST_SECS).expect("a valid time")
+        },
     };
+    let ids_limit = u32::try_from(source.paging().ids_limit()).expect("a few hundred");
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);
     while report.requests < budget && !run.stop.is_cancelled() {
         // Posts without a verdict remain due and would be returned first again; skip them.
-        let limit = INFO_LIMIT + unclear;
+        let limit = ids_limit + unclear;
         let posts = run.store.purging().posts_due(due, limit).await?;
         let posts: Vec<Fullname> = posts.into_iter().skip(unclear as usize).collect();
         if posts.is_empty() {
             break;
         }
         let answer = tokio::select! {
-            answer = fetch_states(run.store, reddit, &posts, report, budget) => answer?,
+            answer = fetch_states(run.store, source, &posts, report, budget) => answer?,
             () = run.stop.cancelled() => break,
         };
         report.checked += posts.len() as u64;
         progress(posts.len() as u64);
         let Some(PostStates { states, crossposts }) = answer else {
-            unclear += u32::try_from(posts.len()).expect("at most INFO_LIMIT");
+            unclear += u32::try_from(posts.len()).expect("at most a request's worth");
             report.unclear += posts.len() as u64;
             continue;
         };
-        let mut checked = classify_states(posts, &states, report);
+        let mut checked = classify_states(posts, &states, by_archive, report);
         add_crosspost_states(&mut checked, &states, report);
         checked.crossposts = crossposts;
         // A clock that was set back must not make the same posts due again.
@@ -383,31 +401,34 @@ async fn check_deleted(
 /// showed recently. Only if one of these is in the response do the others count as missing.
 async fn fetch_states(
     store: &Store,
-    reddit: &Reddit,
+    source: &dyn Source,
     due: &[Fullname],
     report: &mut PurgeCounts,
     budget: u64,
 ) -> Result<Option<PostStates>, PurgeError> {
     report.requests += 1;
-    let Some(answer) = reddit.posts(due).await?.states else {
+    let Some(answer) = source.paging().posts(due).await?.states else {
         return Ok(None);
     };
     let knows = |name: &Fullname| answer.states.contains_key(name);
-    if due.iter().any(knows) {
+    // A post that the archive does not know is not gone.
+    if due.iter().any(knows) || matches!(source.paging(), Paging::Archive(_)) {
         return Ok(Some(answer));
     }
     // The control request would exceed the budget, and nothing may be purged without it.
     if report.requests >= budget {
         return Ok(None);
     }
-    let sample = reddit.kind() == SourceKind::Sample;
+    let sample = source.kind() == SourceKind::Sample;
     let mut controls = store.purging().last_checked(sample, CONTROLS).await?;
     controls.retain(|fullname| !due.contains(fullname));
     // A request has at most a hundred posts, so the controls replace some of the posts of the first request.
-    let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
+    let again = due
+        .iter()
+        .take(source.paging().ids_limit() - CONTROLS as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
-    let answer = reddit.posts(&question).await?.states;
+    let answer = source.paging().posts(&question).await?.states;
     let shown = |states: &HashMap<_, _>| question.iter().any(|name| states.contains_key(name));
     // A small database may have no controls.
     let few = controls.is_empty() && due.len() < CONTROLS as usize;
@@ -436,12 +457,20 @@ fn add_crosspost_states(
 fn classify_states(
     due: Vec<Fullname>,
     states: &HashMap<Fullname, PostState>,
+    by_archive: bool,
     report: &mut PurgeCounts,
 ) -> Checked {
-    let mut checked = Checked::default();
+    let mut checked = Checked {
+        by_archive,
+        ..Checked::default()
+    };
+    let unknown = if by_archive {
+        PostState::Visible
+    } else {
+        PostState::Gone(PurgeReason::Missing)
+    };
     for fullname in due {
-        let state = states.get(&fullname).copied();
-        match state.unwrap_or(PostState::Gone(PurgeReason::Missing)) {
+        match states.get(&fullname).copied().unwrap_or(unknown) {
             PostState::Visible => checked.visible.push(fullname),
             PostState::AuthorDeleted => {
                 checked.author_deleted.push(fullname.clone());

@@ -17,7 +17,7 @@ use crate::pipeline;
 use crate::pipeline_file::Pipeline;
 use crate::schedule::{OverdueSchedule, has_file_changed};
 use topicmill_core::{
-    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, Stage, Timestamp,
+    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, SourceKind, Stage, Timestamp,
 };
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
@@ -53,6 +53,8 @@ pub struct StatusReport {
     pub newest: NewestPost,
     /// The newest post in the archive; `None` if no run has read it.
     pub archive: Option<ArchiveState>,
+    /// The time since which every stored post older than 36 hours has been compared with the archive.
+    pub archive_reconciled_at: Option<Timestamp>,
     /// The active runs.
     pub running: Vec<ActiveRun>,
     /// The last finished run of each stage.
@@ -168,6 +170,10 @@ impl StatusReport {
                 .newest_post((now + MAX_CLOCK_SKEW).into())
                 .await?,
             archive: store.runs().archive_state().await?,
+            archive_reconciled_at: store
+                .purging()
+                .reconciled_at(SourceKind::ArcticShift)
+                .await?,
             running,
             stages,
             last_day: store

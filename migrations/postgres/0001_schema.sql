@@ -78,6 +78,7 @@ CREATE TABLE posts (
     collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
     updated_at       TIMESTAMPTZ NOT NULL, -- when its source last returned it
     checked_at       TIMESTAMPTZ, -- when Reddit last returned it; NULL if it has not been checked or has been removed
+    archive_checked_at TIMESTAMPTZ, -- when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
     removed_at       TIMESTAMPTZ, -- when Reddit first returned it as removed or deleted
     text_purged_at   TIMESTAMPTZ, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`

@@ -76,6 +76,7 @@ CREATE TABLE posts (
     collected_at     TEXT NOT NULL,
     updated_at       TEXT NOT NULL,
     checked_at       TEXT,
+    archive_checked_at TEXT,
     removed_at       TEXT,
     text_purged_at   TEXT,
     -- The constant is the hash of an empty text.

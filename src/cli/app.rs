@@ -29,7 +29,6 @@ use topicmill_http::{ClientSettings, Timeouts};
 use topicmill_score::onnx::library;
 use topicmill_sources::SourceSettings;
 use topicmill_sources::arctic_shift::ArcticShiftSettings;
-use topicmill_sources::open::sample;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_store::worker_name;
 use topicmill_store::{Access, Address, Store};
@@ -233,17 +232,6 @@ impl App {
     pub fn reddit(&self) -> Result<Reddit, CliError> {
         let (settings, clock) = (self.reddit_settings(), self.clock.clone());
         Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
-    }
-
-    /// Returns the client that looks up posts by id.
-    pub async fn reddit_lookup(&self, source: SourceKind) -> Result<Reddit, CliError> {
-        match source {
-            SourceKind::Reddit => self.reddit(),
-            SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
-            other => Err(CliError::Usage(format!(
-                "`{other}` cannot look up posts by id: use `--source reddit` or `--source sample`"
-            ))),
-        }
     }
 
     /// Converts the settings in `[reddit]`.

@@ -14,6 +14,7 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         ("new", sum.stored.new),
         ("changed", sum.stored.changed),
         ("edited", sum.stored.edited),
+        ("purged", sum.stored.purged),
         ("purged before", sum.stored.tombstoned),
         ("rejected", sum.rejected.total()),
     ];

@@ -294,6 +294,7 @@ fn log_refilled(done: &ImportCounts) {
         deleted = some(done.deleted),
         removed = some(done.removed),
         missing = some(done.missing),
+        purged = some(done.stored.purged),
         tombstoned = some(done.stored.tombstoned),
         unclear = some(done.unclear),
         rejected = some(done.rejected.total()),

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 
 use super::app::{App, RunFlags};
-use super::source::SourceFlag;
+use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{Fullname, PurgeReason, RunStatus, UnknownVariant, author_name};
+use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
 use topicmill_store::Access;
 
 /// The four kinds of purge, which can be combined.
@@ -50,7 +50,9 @@ text, and a post without a label will not get one.";
     ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "author", "retention"])
 ))]
 pub struct Purge {
-    /// Purge stored posts that were deleted or removed on Reddit; needs a key
+    /// Purge stored posts that were deleted or removed on Reddit
+    ///
+    /// reddit needs a key. arctic-shift needs none, but reports only deletions within about 36 hours of posting.
     #[arg(help_heading = "What to purge", long)]
     check_deleted: bool,
     /// Send at most N requests
@@ -58,7 +60,7 @@ pub struct Purge {
     /// The next run continues with the posts that were checked longest ago.
     #[arg(long, value_name = "N", requires = "check_deleted", value_parser = clap::value_parser!(u64).range(1..))]
     max_requests: Option<u64>,
-    /// Skip posts that Reddit returned within the last HOURS
+    /// Skip posts that were checked with SOURCE within the last HOURS
     #[arg(
         long,
         value_name = "HOURS",
@@ -122,20 +124,29 @@ impl Purge {
             leave_file: self.no_rewrite,
             trusts_clock: self.yes,
         };
-        let reddit = match plan.check {
+        let source = match plan.check {
             None => None,
-            Some(_) => Some(app.reddit_lookup(self.source.choose_and_log(app)).await?),
+            Some(_) => Some(source::open(app, self.source.choose_and_log(app)).await?),
         };
         self.record.check(app)?;
         let context = app.context(app.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
         let on_checked = |posts| bar.add(posts);
-        let purged = context.purge(&plan, reddit.as_ref(), &on_checked).await;
+        let purged = context.purge(&plan, source.as_deref(), &on_checked).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
         let (report, status) = purged?;
-        context.log_summary(|| log_result(&report));
+        let by_archive = source.is_some_and(|source| source.kind() == SourceKind::ArcticShift);
+        context.log_summary(|| {
+            log_result(&report);
+            if by_archive {
+                tracing::warn!(
+                    "Arctic Shift does not see deletions later than about 36 hours after posting: to delete such posts \
+                     too, use `purge --retention`, or `--check-deleted` with a Reddit key"
+                );
+            }
+        });
         Ok(Exit::done_if(status == RunStatus::Done))
     }
 }

@@ -11,6 +11,7 @@ use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::Source;
 use topicmill_sources::lookup::{FoundPosts, PostState};
 use topicmill_sources::page::Rejected;
+use topicmill_store::Checked;
 
 /// The plan for fetching posts by id.
 pub struct RefillPlan<'a> {
@@ -111,13 +112,23 @@ async fn fetch(
         (plan.progress)(requested);
         return Ok(true);
     };
+    let mut gone = Vec::new();
     for id in ids {
         match states.states.get(id) {
             Some(PostState::Visible | PostState::AuthorDeleted) => {}
-            Some(PostState::Gone(PurgeReason::Deleted)) => done.deleted += 1,
-            Some(PostState::Gone(_)) => done.removed += 1,
+            Some(PostState::Gone(reason)) => {
+                gone.push((id.clone(), *reason));
+                match reason {
+                    PurgeReason::Deleted => done.deleted += 1,
+                    _ => done.removed += 1,
+                }
+            }
             None => done.missing += 1,
         }
+    }
+    // Otherwise, only posts that are not stored were requested.
+    if plan.refresh {
+        done.stored.purged += purge_stored(run, gone).await?;
     }
     let is_there = |post: &Post| {
         let state = states.states.get(&post.fullname);
@@ -135,4 +146,24 @@ async fn fetch(
     done.stored += stored;
     (plan.progress)(requested);
     Ok(true)
+}
+
+/// Purges those of the posts that are stored. Returns how many, with their crossposts.
+async fn purge_stored(run: &Run<'_>, mut gone: Vec<(Fullname, PurgeReason)>) -> Result<u64> {
+    let names: Vec<Fullname> = gone.iter().map(|(name, _)| name.clone()).collect();
+    let stored = run.store.posts().text_hashes(&names).await?;
+    gone.retain(|(name, _)| stored.iter().any(|(known, _)| known == name));
+    if gone.is_empty() {
+        return Ok(0);
+    }
+    let checked = Checked {
+        gone,
+        ..Checked::default()
+    };
+    let purged = run
+        .store
+        .purging()
+        .purge(run.id, &checked, run.now())
+        .await?;
+    Ok(purged.posts + purged.crossposts)
 }

@@ -1,6 +1,7 @@
 //! Tests collecting from a fake archive: every post is stored once, at any page boundary and after any failure.
 
 mod complete;
+mod deletions;
 mod requests;
 mod scores;
 
@@ -297,7 +298,7 @@ async fn rows_from_every_year_are_read_and_only_the_invalid_row_is_lost() {
             "t3_float Title float null 0",
             "t3_bare Title bare 40 0",
             "t3_cut nul  byte 40 0",
-            "t3_gone Title gone 40 1",
+            "t3_gone [removed] 40 1",
         ]
     );
 }

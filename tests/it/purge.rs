@@ -2,6 +2,7 @@
 
 mod checks;
 mod command;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -179,7 +180,7 @@ impl Scene {
     }
 
     pub async fn purge(&self, plan: &PurgePlan) -> Report {
-        let purged = self.context.purge(plan, Some(&self.reddit), &|_| {}).await;
+        let purged = self.context.purge(plan, Some(&*self.reddit), &|_| {}).await;
         purged.unwrap().0
     }
 
@@ -429,7 +430,10 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
         let still: Vec<Post> = all
             .iter()
             .cloned()
-            .map(|p| Post { removed: true, ..p })
+            .map(|p| Post {
+                removal: Some(PurgeReason::Removed),
+                ..p
+            })
             .collect();
         let shown = scene.save(SourceKind::Reddit, &still).await;
         assert_eq!((shown.new, shown.tombstoned), (0, 4));

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::reddit::post_text;
-use crate::{Fullname, SourceKind, TextHash, Timestamp, hex};
+use crate::{Fullname, PurgeReason, SourceKind, TextHash, Timestamp, hex};
 
 /// A post as its source last returned it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +45,8 @@ pub struct Post {
     pub is_self: bool,
     /// True if pinned by a moderator: listed first, and not counted towards a limit.
     pub stickied: bool,
-    /// True if removed or deleted on Reddit.
-    pub removed: bool,
+    /// The reason if it was deleted or removed on Reddit.
+    pub removal: Option<PurgeReason>,
     /// Time of posting.
     pub created_at: Timestamp,
     /// Source of the post.

@@ -14,7 +14,7 @@ pub mod svg;
 mod table;
 mod time;
 
-use topicmill_core::{Fullname, LabelSet, Timestamp};
+use topicmill_core::{Fullname, LabelSet, SourceKind, Timestamp};
 
 use topicmill_review::quality;
 use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
@@ -103,7 +103,7 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let scores = store.status().report_scores(&question, &quoted).await?;
     let context = build::Context {
         gaps: store.posts().gaps().await?,
-        reconciled_at: store.purging().reconciled_at().await?,
+        reconciled_at: store.purging().reconciled_at(SourceKind::Reddit).await?,
         model: match question.target {
             Some(target) => {
                 let models = store.labels().models().await?;

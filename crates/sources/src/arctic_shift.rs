@@ -6,7 +6,7 @@
 //! The archive is free and run by one person, so requests are sent one at a time and evenly spaced, and any wait that
 //! its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, Url};
@@ -30,6 +30,8 @@ use topicmill_http::{
     ClientSettings, HttpResponse, PoliteClient, Purpose, RetryDecision, RetryableFailure,
     append_path, is_loopback, retry_after,
 };
+
+pub use super::post::SECOND_READING;
 
 /// Maximum number of posts in a request by id.
 pub const IDS_LIMIT: u32 = 500;
@@ -57,6 +59,9 @@ pub struct ArcticShift {
     search_url: Url,
     ids_url: Url,
     clock: SharedClock,
+    /// Rows of posts that are old enough for a second reading, and how many of them say anything about it.
+    settled: AtomicU64,
+    with_meta: AtomicU64,
 }
 
 impl ArcticShift {
@@ -90,6 +95,8 @@ impl ArcticShift {
             search_url,
             ids_url,
             clock,
+            settled: AtomicU64::new(0),
+            with_meta: AtomicU64::new(0),
         })
     }
 
@@ -160,6 +167,14 @@ impl ArcticShift {
     pub async fn newest_post(&self) -> Result<Option<Timestamp>, SourceError> {
         let newest = self.page(BUSY_SUBREDDIT, TimeOrder::NewestFirst, None, 1);
         Ok(newest.await?.ends_at)
+    }
+
+    /// Returns the number of rows so far that are old enough for a second reading, if none of them says anything about
+    /// it: the archive then reports no deletions.
+    pub fn unreported(&self) -> Option<u64> {
+        let settled = self.settled.load(Ordering::Relaxed);
+        let none = self.with_meta.load(Ordering::Relaxed) == 0;
+        Some(settled).filter(|settled| *settled > 0 && none)
     }
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
@@ -283,7 +298,14 @@ impl ArcticShift {
     /// Decodes a row. `inspect` receives it before.
     fn decode(&self, row: &RawValue, inspect: impl FnOnce(&Fields)) -> Result<Post, RejectReason> {
         let mut fields = parse_fields(row.get()).map_err(|_| NOT_AN_OBJECT)?;
-        fields.set_retrieved_by(self.clock.now().timestamp());
+        let now = self.clock.now();
+        fields.set_retrieved_by(now.timestamp());
+        let is_settled = |at: Timestamp| now - at.as_datetime() >= SECOND_READING;
+        if fields.created_at().is_ok_and(is_settled) {
+            self.settled.fetch_add(1, Ordering::Relaxed);
+            let has_meta = u64::from(fields.meta.object().is_some());
+            self.with_meta.fetch_add(has_meta, Ordering::Relaxed);
+        }
         inspect(&fields);
         decode_post(fields, SourceKind::ArcticShift)
     }

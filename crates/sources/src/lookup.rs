@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use crate::listing::{ListingError, parse_listing};
 use crate::page::ListingPage;
-use crate::post::{Field, Fields};
-use topicmill_core::reddit::is_placeholder;
+use crate::post::Fields;
 use topicmill_core::{Fullname, PurgeReason, SourceKind};
 
 /// Posts requested by fullname.
@@ -73,27 +72,12 @@ pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts,
 
 /// Returns a post's fullname and state.
 fn post_state(post: &Fields) -> Option<(Fullname, PostState)> {
-    fn text(field: &Field) -> Option<&str> {
-        field.str().map(str::trim)
-    }
     let fullname = post.fullname().ok()?;
-    let mut texts = [&post.selftext, &post.title].into_iter().filter_map(text);
-    let placeholder = texts.find(|text| is_placeholder(text));
-    // An archive keeps the text of a post that is gone, and says so here.
-    let meta = post.meta.object();
-    let meta = meta.filter(|meta| meta.was_deleted_later.flag() == Some(true));
-    let category = match meta {
-        Some(meta) => text(&meta.removal_type).or(Some("unknown")),
-        None => text(&post.removed_by_category),
-    };
-    let state = match (category, placeholder) {
-        (Some("deleted" | "author"), _) => PostState::Gone(PurgeReason::Deleted),
-        (None, Some(text)) if text.contains("deleted") => PostState::Gone(PurgeReason::Deleted),
-        // The post was removed by moderators, their filters, or Reddit itself. New categories appear now and then, and
-        // all mean that the post is not shown.
-        (Some(_), _) | (None, Some(_)) => PostState::Gone(PurgeReason::Removed),
-        (None, None) if text(&post.author) == Some("[deleted]") => PostState::AuthorDeleted,
-        (None, None) => PostState::Visible,
+    let author = post.author.str().map(str::trim);
+    let state = match post.removal() {
+        Some(reason) => PostState::Gone(reason),
+        None if author == Some("[deleted]") => PostState::AuthorDeleted,
+        None => PostState::Visible,
     };
     Some((fullname, state))
 }

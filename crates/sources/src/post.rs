@@ -5,22 +5,21 @@
 
 mod fields;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::reddit::is_placeholder;
-use topicmill_core::{Post, RejectReason, SourceKind, Timestamp, author_name};
+use topicmill_core::{Post, PurgeReason, RejectReason, SourceKind, Timestamp, author_name};
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
-/// Age of a post, in seconds, when Arctic Shift and the makers of the dumps since November 2023 read it again: 36
-/// hours.
-const SETTLED_SECS: f64 = 36.0 * 3_600.0;
+/// Age of a post when Arctic Shift and the makers of the dumps since November 2023 read it again.
+pub const SECOND_READING: TimeDelta = TimeDelta::hours(36);
 
 const A_COMMENT: &str = "a comment, not a post";
 
@@ -50,11 +49,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     let title = text(&fields.title).unwrap_or_default();
     let own_text = text(&fields.selftext).unwrap_or_default();
     let meta = fields.meta.object();
-    let removed = fields.removed_by_category.word().is_some()
-        // Replaces `removed_by_category` in dumps since November 2023.
-        || meta.is_some_and(|meta| !meta.removal_type.is_null())
-        || is_placeholder(&own_text)
-        || is_placeholder(&title);
+    let removal = fields.removal();
     let crosspost_parent = fields.shown_names(&fullname).next();
     let shown = fields.shown().filter(|_| crosspost_parent.is_some());
     // The parent's text is used only if the parent is known: the text must be purged with the parent.
@@ -84,10 +79,10 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
         )]
         let created = created_at.as_datetime().timestamp() as f64;
         meta.is_none_or(|meta| meta.retrieved_2nd_on.is_null())
-            && read.is_some_and(|read| read - created < SETTLED_SECS)
+            && read.is_some_and(|read| read - created < SECOND_READING.as_seconds_f64())
     };
 
-    Ok(Post {
+    let post = Post {
         fullname,
         subreddit,
         title,
@@ -111,10 +106,27 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
         over_18: fields.over_18.flag().unwrap_or(false),
         is_self,
         stickied: fields.stickied.flag().unwrap_or(false),
-        removed,
+        removal,
         created_at,
         source,
-    })
+    };
+    // The archive keeps the text of a post that was deleted later.
+    let is_gone = meta.is_some_and(Fields::is_gone);
+    Ok(if is_gone { without_text(post) } else { post })
+}
+
+/// Replaces the text with a placeholder, and removes the author and the links, which repeat the title.
+fn without_text(post: Post) -> Post {
+    let is_deleted = post.removal == Some(PurgeReason::Deleted);
+    let placeholder = if is_deleted { "[deleted]" } else { "[removed]" };
+    Post {
+        title: placeholder.to_owned(),
+        selftext: String::new(),
+        url: None,
+        permalink: None,
+        author: None,
+        ..post
+    }
 }
 
 /// Returns the name of a post's subreddit, which some sources give only in the permalink.

@@ -233,10 +233,10 @@ facade! {
 facade! {
     /// Deletion: purge and retention (`sql/purging.rs`, `tombstones.rs`, `retention.rs`, `reconciling.rs`).
     purging: Purging
-    /// Returns the time of the last reconciliation: every stored post has been checked with Reddit since then. A
-    /// complete `purge --check-deleted` records it.
-    fn reconciled_at(&self) -> Option<Timestamp>;
-    /// Counts the posts that are due for a check with Reddit.
+    /// Returns the time of the last reconciliation with a source: every stored post has been checked with it since then.
+    /// A complete `purge --check-deleted` records it.
+    fn reconciled_at(&self, source: SourceKind) -> Option<Timestamp>;
+    /// Counts the posts that are due for a check with a source.
     fn count_due(&self, due: Due) -> u64;
     /// Returns up to `limit` posts that are due: first the ones that were never checked, then the ones that were
     /// checked longest ago.

@@ -339,19 +339,23 @@ pub struct OldTexts {
     pub keep_vectors: bool,
 }
 
-/// The posts that are due for a check with Reddit.
+/// The posts that are due for a check with a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// True for posts from the sample Reddit, which are unknown to Reddit itself; false for all others.
-    pub sample: bool,
+    /// The source. The sample Reddit knows only its own posts, and the others know none of these.
+    pub source: SourceKind,
     /// Posts last checked before this time, or never.
     pub before: Timestamp,
+    /// Posts created before this time.
+    pub created_before: Timestamp,
 }
 
 /// Reddit's response about some posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Posts that Reddit returned.
+    /// True if the response is the archive's.
+    pub by_archive: bool,
+    /// Posts that Reddit returned, or that the archive does not report as gone.
     pub visible: Vec<Fullname>,
     /// Posts among `visible` whose author's account is deleted; the name is deleted here too.
     pub author_deleted: Vec<Fullname>,

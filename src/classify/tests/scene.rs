@@ -133,7 +133,7 @@ impl Scene {
                 over_18: false,
                 is_self: true,
                 stickied: false,
-                removed: false,
+                removal: None,
                 created_at: now,
                 source: SourceKind::Import,
             })

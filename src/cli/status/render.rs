@@ -262,6 +262,9 @@ fn deletions(status: &StatusReport) -> Option<String> {
         Some(at) => format!("compared with Reddit as of {}", day(at)),
         None => "never compared with Reddit".to_owned(),
     };
+    if let Some(at) = status.archive_reconciled_at {
+        text.extend([format!("; with Arctic Shift as of {}", day(at))]);
+    }
     if backlog.unchecked > 0 {
         let unchecked = about(status, backlog.unchecked);
         text.extend([format!("; {unchecked} not checked yet")]);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
-use topicmill_core::{Post, SourceKind};
+use topicmill_core::{Post, PurgeReason, SourceKind};
 use topicmill_store::{Access, Claim, Store, Written};
 
 use super::purge::scored;
@@ -34,6 +34,8 @@ enum Event {
     Wait(u8),
     Retention,
     Purge(u8),
+    /// Imports a row without text that reports this post as deleted.
+    Report(u8),
     /// Crashes the program or the server.
     Crash,
 }
@@ -50,6 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (1..40_u8).prop_map(Event::Wait),
         1 => Just(Event::Retention),
         3 => (0..2 * POSTS).prop_map(Event::Purge),
+        2 => post.prop_map(Event::Report),
         1 => Just(Event::Crash),
     ]
 }
@@ -296,6 +299,19 @@ async fn happen(
                     ..PurgePlan::default()
                 })
                 .await;
+        }
+        Event::Report(number) => {
+            if model.latest.contains_key(&number) {
+                model.purge(number);
+            }
+            let report = Post {
+                title: String::new(),
+                selftext: String::new(),
+                permalink: None,
+                removal: Some(PurgeReason::Deleted),
+                ..post(&id(number), "")
+            };
+            scene.save(SourceKind::Import, &[report]).await;
         }
         Event::Crash => place.crash(scene).await,
     }

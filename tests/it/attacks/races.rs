@@ -231,7 +231,7 @@ impl Scene {
                         (name("p2"), PurgeReason::Deleted),
                         (name("p0"), PurgeReason::Requested),
                     ],
-                    crossposts: Vec::new(),
+                    ..Checked::default()
                 };
                 self.step(store, "purge").await;
                 store

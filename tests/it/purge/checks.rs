@@ -64,7 +64,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
         let stopping = |_| stop.cancel();
         let purged = scene
             .context
-            .purge(&plan, Some(&scene.reddit), &stopping)
+            .purge(&plan, Some(&*scene.reddit), &stopping)
             .await;
         let (report, status) = purged.unwrap();
         assert_eq!(status, RunStatus::Stopped);
@@ -77,7 +77,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
             "w".into(),
         );
         let (report, status) = later
-            .purge(&plan, Some(&scene.reddit), &|_| {})
+            .purge(&plan, Some(&*scene.reddit), &|_| {})
             .await
             .unwrap();
         assert_eq!(status, RunStatus::Done);

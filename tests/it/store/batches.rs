@@ -67,7 +67,7 @@ fn odd(i: usize) -> Post {
         flair: (!some).then(|| "it's a \"flair\"".into()),
         over_18: some,
         is_self: !some,
-        removed: i.is_multiple_of(3),
+        removal: i.is_multiple_of(3).then_some(PurgeReason::Removed),
         created_at: at(number),
         source: SourceKind::Import,
         ..post(&format!("x{i:05}"), &title, &"body\n".repeat(i % 5))
@@ -112,7 +112,7 @@ async fn a_batch_of_any_size_round_trips() {
                         i32::from(p.is_self),
                         "import",
                         i32::from(i == 60),
-                        i32::from(p.removed),
+                        i32::from(p.removal.is_some()),
                         null,
                         p.score
                     ])

@@ -50,7 +50,7 @@ pub fn post(id: &str, title: &str, body: &str) -> Post {
         over_18: false,
         is_self: true,
         stickied: false,
-        removed: false,
+        removal: None,
         created_at: at(-3_600),
         source: SourceKind::Import,
     }

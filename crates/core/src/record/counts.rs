@@ -57,7 +57,7 @@ impl RunCounts {
     }
 }
 
-/// Counts of upserted posts. All but `edited` add up to the number of distinct posts.
+/// Counts of upserted posts. All but `edited` and crossposts in `purged` add up to the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Upserted {
@@ -67,6 +67,8 @@ pub struct Upserted {
     pub changed: u64,
     /// Changed posts with new text, which are scored again.
     pub edited: u64,
+    /// Stored posts that the source reported as deleted or removed, and their crossposts, which were purged.
+    pub purged: u64,
     /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
     /// Stored posts without a change.
@@ -79,6 +81,7 @@ impl AddAssign for Upserted {
         self.new += other.new;
         self.changed += other.changed;
         self.edited += other.edited;
+        self.purged += other.purged;
         self.tombstoned += other.tombstoned;
         self.unchanged += other.unchanged;
     }

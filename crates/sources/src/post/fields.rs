@@ -12,8 +12,8 @@ use serde::de::{
 use serde_json::Value;
 
 use super::{A_COMMENT, time_of_post};
-use topicmill_core::reddit::decode_entities;
-use topicmill_core::{Fullname, FullnameError, RejectReason, SourceKind, Timestamp};
+use topicmill_core::reddit::{decode_entities, is_placeholder};
+use topicmill_core::{Fullname, FullnameError, PurgeReason, RejectReason, SourceKind, Timestamp};
 
 /// A field as received: a number may be a string, and anything may be null or missing.
 #[derive(Debug, Default)]
@@ -187,7 +187,7 @@ fields! {
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
     score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
     topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
-    was_deleted_later = "was_deleted_later",
+    was_deleted_later = "was_deleted_later", was_initially_deleted = "was_initially_deleted",
 }
 
 impl<'de> Deserialize<'de> for Fields {
@@ -342,6 +342,36 @@ impl Fields {
         name.parse().map_err(|_: FullnameError| {
             "`id` is not a post id, which is `t3_` and a base-36 number".into()
         })
+    }
+
+    /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or because
+    /// its text is a placeholder.
+    pub(crate) fn removal(&self) -> Option<PurgeReason> {
+        let mut texts = [&self.selftext, &self.title]
+            .into_iter()
+            .filter_map(Field::str);
+        let placeholder = texts.find(|text| is_placeholder(text));
+        let category = match self.meta.object().filter(|meta| meta.is_gone()) {
+            // An archive does not always know the type.
+            Some(meta) => Some(meta.removal_type.word().unwrap_or_default()),
+            None => self.removed_by_category.word(),
+        };
+        match (category.as_deref().map(str::trim), placeholder) {
+            (None, None) => None,
+            (Some("deleted" | "author"), _) => Some(PurgeReason::Deleted),
+            (None, Some(text)) if text.contains("deleted") => Some(PurgeReason::Deleted),
+            // The post was removed by moderators, their filters, or Reddit itself. New categories appear now and then,
+            // and all mean that the post is not shown.
+            (Some(_), _) | (None, Some(_)) => Some(PurgeReason::Removed),
+        }
+    }
+
+    /// Returns true if these are the fields of `_meta` for a post that was gone when the archive last read it. A post
+    /// that was gone only at first is shown again.
+    pub(super) fn is_gone(&self) -> bool {
+        let was = |flag: &Field| flag.flag() == Some(true);
+        was(&self.was_deleted_later)
+            || self.removal_type.word().is_some() && !was(&self.was_initially_deleted)
     }
 
     pub(crate) fn created_at(&self) -> Result<Timestamp, RejectReason> {

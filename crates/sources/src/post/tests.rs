@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::json;
+use topicmill_core::reddit::post_text;
 
 fn decode(value: &Value, source: SourceKind) -> Result<Post, String> {
     let fields: Fields = serde_json::from_value(value.clone()).unwrap();
@@ -130,8 +131,8 @@ fn words_for_null_are_null_except_in_free_text() {
     let odd = json!({"removed_by_category": "NaN", "crosspost_parent": "nan", "score": "NaN"});
     let odd = post(odd).unwrap();
     assert_eq!(
-        (odd.score, odd.crosspost_parent, odd.removed),
-        (None, None, false)
+        (odd.score, odd.crosspost_parent, odd.removal),
+        (None, None, None)
     );
     // In JSON, strings are literal: `NA` is a flair, and `n/a` is a body.
     let texts = post(json!({"selftext": "n/a", "link_flair_text": "NA", "title": "None"})).unwrap();
@@ -190,7 +191,7 @@ fn odd_values_become_none_or_their_meaning() {
         (None, None, Some(12))
     );
     assert_eq!((odd.author.as_deref(), odd.flair.as_deref()), (None, None));
-    assert!(odd.over_18 && odd.stickied && !odd.removed);
+    assert!(odd.over_18 && odd.stickied && odd.removal.is_none());
     assert_eq!(odd.title, "nul inside");
     assert_eq!(
         post(json!({"title": null})).unwrap_err(),
@@ -206,10 +207,31 @@ fn every_form_of_removal_is_recognised() {
         json!({"selftext": "[deleted]\n"}),
         json!({"_meta": {"removal_type": "deleted"}}),
     ] {
-        assert!(post(form.clone()).unwrap().removed, "{form}");
+        assert!(post(form.clone()).unwrap().removal.is_some(), "{form}");
     }
+    // An archive keeps the text.
+    for (meta, reason) in [
+        (json!({"was_deleted_later": true}), PurgeReason::Removed),
+        (
+            json!({"was_deleted_later": true, "removal_type": "deleted"}),
+            PurgeReason::Deleted,
+        ),
+        (json!({"removal_type": "moderator"}), PurgeReason::Removed),
+    ] {
+        let gone = post(json!({"_meta": meta, "url": "https://a.example"})).unwrap();
+        assert_eq!(gone.removal, Some(reason), "{meta}");
+        assert_eq!(post_text(&gone.title, &gone.selftext), "", "{meta}");
+        assert_eq!(
+            (gone.author, gone.url, gone.permalink),
+            (None, None, None),
+            "{meta}"
+        );
+    }
+    let restored = json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}});
+    let restored = post(restored).unwrap();
+    assert!(restored.removal.is_none() && !restored.title.is_empty());
     let stays = json!({"removed_by_category": null, "_meta": {"removal_type": null}});
-    assert!(!post(stays).unwrap().removed);
+    assert!(post(stays).unwrap().removal.is_none());
 }
 
 #[test]
@@ -229,7 +251,7 @@ fn a_crosspost_without_text_takes_its_parents_text() {
     assert_eq!(own.selftext, "Mine");
     let gone = json!({"crosspost_parent_list": [{"id": "first", "selftext": "[removed]"}]});
     let gone = post(gone).unwrap();
-    assert_eq!((gone.selftext.as_str(), gone.removed), ("", false));
+    assert_eq!((gone.selftext.as_str(), gone.removal), ("", None));
 }
 
 #[test]

@@ -142,11 +142,14 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>]) -> Insert<'a> {
         ("updated_at", time(|row| Some(row.page.now))),
         (
             "removed_at",
-            time(|row| row.post.removed.then_some(row.page.now)),
+            time(|row| row.post.removal.map(|_| row.page.now)),
         ),
         (
             "checked_at",
-            time(|row| (row.post.source.is_live() && !row.post.removed).then_some(row.page.now)),
+            time(|row| {
+                let is_shown = row.post.source.is_live() && row.post.removal.is_none();
+                is_shown.then_some(row.page.now)
+            }),
         ),
         (
             "reddit_score_is_placeholder",

@@ -121,6 +121,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     _ => round.push(row),
                 }
             }
+            let reported = Self::purge_reported(&mut tx, &round).await?;
             // Tombstones are locked before posts, in the same order as in a purge.
             let purged = Self::tombstoned(&mut tx, &round).await?;
             // Posts that show a purged post are rejected too. One of these may already be stored, because its parent
@@ -128,7 +129,9 @@ impl<DB: Dialect> SqlStore<DB> {
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<Row<'_>> = refused.collect();
             let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
-            upserted.tombstoned += refused.len() as u64 - stay;
+            upserted.purged += reported.posts + reported.crossposts;
+            // The rows of posts that were just purged are among the refused ones.
+            upserted.tombstoned += refused.len() as u64 - stay - reported.posts;
             upserted.unchanged += stay;
             let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
             let textless = Self::without_text(&mut tx, &parents).await?;

@@ -29,8 +29,6 @@ impl<DB: Dialect> SqlStore<DB> {
         // Under the lock on tombstones, to prevent others from storing another crosspost afterwards.
         let mut crossposts = Self::crossposts_of(&mut tx, out).await?;
         crossposts.extend(showing.into_iter().map(str::to_owned));
-        // A crosspost may be gone itself. Its own reason is more specific than `shown`.
-        crossposts.retain(|name| !gone.contains_key(name.as_str()));
         let names = crossposts.iter().map(String::as_str);
         let out: BTreeSet<&str> = gone.keys().copied().chain(names).collect();
         let stay = checked.visible.iter().chain(&checked.author_deleted);
@@ -38,23 +36,13 @@ impl<DB: Dialect> SqlStore<DB> {
         // Locks all posts of this transaction at once, in order of fullname. The order would differ if posts were
         // locked by chunk, or purged posts before others.
         Self::lock_posts(&mut tx, all).await?;
-        let mut purged = Purged {
-            gold: Self::count_gold(&mut tx, out.iter().copied()).await?,
-            ..Purged::default()
-        };
-        let gone: Vec<(&str, PurgeReason)> = gone.into_iter().collect();
-        for chunk in gone.chunks(POSTS_A_STATEMENT) {
-            let names: Vec<&str> = chunk.iter().map(|(name, _)| *name).collect();
-            purged.posts += Self::delete_posts(&mut tx, &names).await?.len() as u64;
-        }
-        purged.crossposts = Self::purge_crossposts(&mut tx, run, &crossposts, now).await?;
-        for chunk in gone.chunks(POSTS_A_STATEMENT) {
-            // Also for posts that are not stored, so that an old file does not bring them back.
-            Self::write_tombstones(&mut tx, run, chunk, now).await?;
-        }
+        let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
         for chunk in checked.visible.chunks(POSTS_A_STATEMENT) {
-            let mut update =
-                QueryBuilder::<DB>::new("UPDATE posts SET removed_at = NULL, checked_at = ");
+            let mut update = QueryBuilder::<DB>::new(if checked.by_archive {
+                "UPDATE posts SET archive_checked_at = "
+            } else {
+                "UPDATE posts SET removed_at = NULL, checked_at = "
+            });
             update.push_bind(now).push(" WHERE fullname IN (");
             push_list(&mut update, chunk.iter().map(Fullname::as_str));
             update
@@ -82,6 +70,35 @@ impl<DB: Dialect> SqlStore<DB> {
             Self::mark_rewrite_due(&mut tx).await?;
         }
         tx.commit().await.context("purge posts")?;
+        Ok(purged)
+    }
+
+    /// Deletes locked posts and their crossposts with everything derived from them, and writes tombstones.
+    pub(super) async fn purge_posts(
+        tx: &mut Transaction<'static, DB>,
+        run: RunId,
+        gone: &BTreeMap<&str, PurgeReason>,
+        mut crossposts: BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Purged> {
+        // A crosspost may be gone itself. Its own reason is more specific than `shown`.
+        crossposts.retain(|name| !gone.contains_key(name.as_str()));
+        let all = gone.keys().copied();
+        let all = all.chain(crossposts.iter().map(String::as_str));
+        let mut purged = Purged {
+            gold: Self::count_gold(tx, all).await?,
+            ..Purged::default()
+        };
+        let gone: Vec<(&str, PurgeReason)> = gone.iter().map(|(name, why)| (*name, *why)).collect();
+        for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            let names: Vec<&str> = chunk.iter().map(|(name, _)| *name).collect();
+            purged.posts += Self::delete_posts(tx, &names).await?.len() as u64;
+        }
+        purged.crossposts = Self::purge_crossposts(tx, run, &crossposts, now).await?;
+        for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            // Also for posts that are not stored, so that an old file does not bring them back.
+            Self::write_tombstones(tx, run, chunk, now).await?;
+        }
         Ok(purged)
     }
 

@@ -1,4 +1,4 @@
-//! Selects the posts to check with Reddit and records the time of a reconciliation: when all posts had been checked.
+//! Selects the posts to check with a source and records the time of a reconciliation: when all posts had been checked.
 
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};
@@ -8,40 +8,54 @@ use super::super::{Due, Result, StoreError};
 use super::{ErrorContext, SqlStore, at};
 use topicmill_core::{Fullname, SourceKind, Timestamp};
 
-/// Posts from the sample Reddit are checked with the sample Reddit, and all others with Reddit itself.
+/// Posts from the sample Reddit are checked with the sample Reddit, and all others with Reddit itself or the archive.
 const SAMPLE: SourceKind = SourceKind::Sample;
+
+/// Returns the column with the time of the last check with a source, and the key of the last reconciliation with it.
+const fn checks_with(source: SourceKind) -> (&'static str, &'static str) {
+    match source {
+        SourceKind::ArcticShift => ("archive_checked_at", "archive_reconciled_at"),
+        _ => ("checked_at", "reconciled_at"),
+    }
+}
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn count_due(&self, due: Due) -> Result<u64> {
+        let (checked_at, _) = checks_with(due.source);
         sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
-                AND (checked_at IS NULL OR checked_at < $2)"
+            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 AND created_at < $3 \
+                AND ({checked_at} IS NULL OR {checked_at} < $2)"
         )))
-        .bind(due.sample)
+        .bind(due.source == SAMPLE)
         .bind(due.before)
+        .bind(due.created_before)
         .fetch_one(&self.pool)
         .await
         .map(i64::unsigned_abs)
-        .context("count posts to check with Reddit")
+        .context("count posts to check")
     }
 
     pub async fn posts_due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
-        // Two index scans instead of sorting all posts that are due.
+        let (checked_at, _) = checks_with(due.source);
+        // Two index scans instead of sorting all posts that are due. There is no index for the archive, whose requests
+        // take longer than the sort.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
-               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
-                  AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
+               SELECT * FROM (SELECT fullname, {checked_at} FROM posts WHERE {checked_at} IS NULL \
+                  AND created_at < $4 AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
                UNION ALL \
-               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
-                  AND (source = '{SAMPLE}') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
-              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3"
+               SELECT * FROM (SELECT fullname, {checked_at} FROM posts WHERE {checked_at} < $2 \
+                  AND created_at < $4 AND (source = '{SAMPLE}') = $1 \
+                ORDER BY {checked_at}, fullname LIMIT $3) longest_ago) due \
+              ORDER BY {checked_at} NULLS FIRST, fullname LIMIT $3"
         )))
-        .bind(due.sample)
+        .bind(due.source == SAMPLE)
         .bind(due.before)
         .bind(i64::from(limit))
+        .bind(due.created_before)
         .fetch_all(&self.pool)
         .await;
-        Self::fullnames(rows, "find posts to check with Reddit")
+        Self::fullnames(rows, "find posts to check")
     }
 
     pub async fn last_checked(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
@@ -75,27 +89,31 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn note_reconciled(&self, due: Due) -> Result<bool> {
+        let (checked_at, key) = checks_with(due.source);
         // Times in this form sort as text.
         let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
-            "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
-               SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
+            "INSERT INTO meta (key, value) SELECT '{key}', $1 WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts WHERE ({checked_at} IS NULL OR {checked_at} < $2) AND created_at < $4 \
                   AND (source <> '{SAMPLE}' OR $3)) \
              ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
                THEN meta.value ELSE excluded.value END"
         )))
         .bind(text.as_str())
         .bind(due.before)
-        .bind(due.sample)
+        .bind(due.source == SAMPLE)
+        .bind(due.created_before)
         .execute(&self.pool)
         .await
         .context("record that the database is reconciled")?;
         Ok(DB::rows_affected(&done) == 1)
     }
 
-    pub async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+    pub async fn reconciled_at(&self, source: SourceKind) -> Result<Option<Timestamp>> {
+        let (_, key) = checks_with(source);
         let value: Option<String> =
-            sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'reconciled_at'")
+            sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
+                .bind(key)
                 .fetch_optional(&self.pool)
                 .await
                 .context("read when the database was reconciled")?;
@@ -104,7 +122,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .map(|time| time.to_utc().into())
                 .map_err(|error| StoreError::Corrupt {
                     table: "meta",
-                    row: "reconciled_at".into(),
+                    row: key.into(),
                     detail: error.to_string(),
                 })
         };

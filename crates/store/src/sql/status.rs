@@ -13,7 +13,7 @@ use super::super::{
 };
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
-use topicmill_core::{RunStatus, Stage, Timestamp};
+use topicmill_core::{RunStatus, SourceKind, Stage, Timestamp};
 
 /// Maximum number of posts that are counted exactly, which takes 0.2 s.
 const COUNTED: i64 = 200_000;
@@ -66,7 +66,7 @@ impl<DB: Dialect> SqlStore<DB> {
             claimed: count(waiting.claimed),
             without_text: all.without_text,
             unchecked: all.unchecked,
-            reconciled_at: self.reconciled_at().await?,
+            reconciled_at: self.reconciled_at(SourceKind::Reddit).await?,
             oldest_unlabelled: all.oldest_unlabelled,
             model,
             label_set,
@@ -121,7 +121,7 @@ impl<DB: Dialect> SqlStore<DB> {
             claimed,
             without_text,
             unchecked: of_all(sample.unchecked),
-            reconciled_at: self.reconciled_at().await?,
+            reconciled_at: self.reconciled_at(SourceKind::Reddit).await?,
             oldest_unlabelled: oldest.into_iter().flatten().min(),
             model,
             label_set,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
-use super::super::Result;
 use super::super::dialect::Dialect;
+use super::super::{Purged, Result};
 use super::post_rows::{Row, json_array};
 use super::{ErrorContext, SqlStore, yields_to_stored};
 use topicmill_core::PurgeReason;
@@ -37,7 +37,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // Only Reddit itself can restore a post, because a file may be older than the purge.
         let mut visible: HashMap<&str, Option<&str>> = rows
             .iter()
-            .filter(|row| row.post.source.is_live() && !row.post.removed)
+            .filter(|row| row.post.source.is_live() && row.post.removal.is_none())
             .map(|row| (row.post.fullname.as_str(), row.shown()))
             .collect();
         let (mut kept, mut lifted) = (HashSet::new(), Vec::new());
@@ -72,6 +72,59 @@ impl<DB: Dialect> SqlStore<DB> {
                 .context("remove tombstones")?;
         }
         Ok(kept)
+    }
+
+    /// Purges stored posts that their rows report as deleted or removed, with their crossposts. Returns the number of
+    /// purged posts of these rows and of others.
+    ///
+    /// A post that was stored after its removal stays: it has no text, or a title that its source still shows.
+    pub(super) async fn purge_reported(
+        tx: &mut Transaction<'static, DB>,
+        rows: &[Row<'_>],
+    ) -> Result<Purged> {
+        let reported: BTreeMap<&str, (&Row<'_>, PurgeReason)> = rows
+            .iter()
+            .filter_map(|row| Some((row.post.fullname.as_str(), (row, row.post.removal?))))
+            .collect();
+        // All rows have the same run and time.
+        let Some(page) = rows
+            .first()
+            .map(|row| row.page)
+            .filter(|_| !reported.is_empty())
+        else {
+            return Ok(Purged::default());
+        };
+        let stored = format!(
+            "SELECT fullname, text_hash, removed_at IS NOT NULL FROM posts \
+              WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
+            DB::IN_JSON_ARRAY
+        );
+        let stored: Vec<(String, Vec<u8>, bool)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
+            .bind(json_array(reported.keys().copied()))
+            .fetch_all(&mut **tx)
+            .await
+            .context("look up posts that were deleted")?;
+        let gone = stored.iter().filter_map(|(fullname, hash, was_removed)| {
+            let (row, reason) = reported[fullname.as_str()];
+            let is_known = *was_removed && hash == row.post.text_hash().as_bytes();
+            (!is_known).then_some((fullname.as_str(), reason))
+        });
+        let gone: BTreeMap<&str, PurgeReason> = gone.collect();
+        if gone.is_empty() {
+            return Ok(Purged::default());
+        }
+        Self::lock_tombstones(tx).await?;
+        let crossposts = Self::crossposts_of(tx, gone.keys().copied()).await?;
+        Self::lock_posts(
+            tx,
+            gone.keys()
+                .copied()
+                .chain(crossposts.iter().map(String::as_str)),
+        )
+        .await?;
+        let purged = Self::purge_posts(tx, page.run, &gone, crossposts, page.now).await?;
+        Self::mark_rewrite_due(tx).await?;
+        Ok(purged)
     }
 
     /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept.

@@ -1,0 +1,64 @@
+//! Tests that a deletion which any source reports purges the stored post at once.
+
+use super::*;
+
+/// Returns a post as a source reports it after it was deleted or removed.
+fn reported(id: &str, reason: PurgeReason) -> Post {
+    Post {
+        title: String::new(),
+        selftext: "[deleted]".into(),
+        author: None,
+        permalink: None,
+        removal: Some(reason),
+        ..post(id, "")
+    }
+}
+
+#[tokio::test]
+async fn a_reported_deletion_purges_the_stored_post_its_labels_and_crossposts() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let crosspost = Post {
+            crosspost_parent: Some("b".parse().unwrap()),
+            ..post("x", "Crosspost")
+        };
+        let mut posts = some(&["a", "b", "c", "old"]);
+        posts.push(crosspost);
+        scene.save(SourceKind::Reddit, &posts).await;
+        assert_eq!(scene.label().await, 5);
+        // Retention has deleted the text of one post, but not its label.
+        scene.clock.advance(Duration::from_hours(49));
+        scene.save(SourceKind::Reddit, &posts).await;
+        scene.retain().await;
+
+        let reports = [
+            reported("a", PurgeReason::Deleted),
+            reported("b", PurgeReason::Removed),
+            reported("new", PurgeReason::Deleted),
+        ];
+        let stored = scene.save(SourceKind::ArcticShift, &reports).await;
+        assert_eq!((stored.purged, stored.tombstoned, stored.new), (3, 0, 1));
+        assert_eq!(scene.stored().await, ["t3_c", "t3_new", "t3_old"]);
+        assert_eq!(
+            scene.tombstones().await,
+            ["t3_a deleted", "t3_b removed", "t3_x shown"]
+        );
+        let counts = "SELECT (SELECT COUNT(*) FROM classifications), (SELECT COUNT(*) FROM pair_logits), \
+                      (SELECT COUNT(*) FROM sightings WHERE fullname IN ('t3_a', 't3_b', 't3_x'))";
+        assert_eq!(scene.rows(counts).await, ["2 2 0"]);
+        assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+        // A report again, and a row without text, change nothing; a source that still has the text does not restore it.
+        let again = scene.save(SourceKind::Import, &reports).await;
+        assert_eq!((again.purged, again.tombstoned, again.new), (0, 2, 0));
+        let text = scene.save(SourceKind::Import, &some(&["a", "b"])).await;
+        assert_eq!((text.purged, text.tombstoned), (0, 2));
+        // Only a post with text is labelled.
+        assert_eq!(scene.label().await, 0);
+        // An import brings the text of the new post, and then its deletion.
+        scene.save(SourceKind::Import, &some(&["new"])).await;
+        assert_eq!(scene.label().await, 1);
+        let last = reported("new", PurgeReason::Deleted);
+        assert_eq!(scene.save_one(SourceKind::Import, &last).await.purged, 1);
+        assert_eq!(scene.stored().await, ["t3_c", "t3_old"]);
+    }
+}
