@@ -1,4 +1,5 @@
-//! Simulates samples of answers, and prints how often the intervals of the labels' shares contain the true share.
+//! Simulates samples of answers, and prints how often intervals contain the true share: of each label, with posts that
+//! were stored later, with annotators who disagree, and from samples that are not random.
 //!
 //!     cargo bench --bench shares -- [FILE.csv …]
 //!
@@ -11,7 +12,10 @@ use std::error::Error;
 use std::io::Write;
 
 use topicmill_review::calibrate::Proportion;
-use topicmill_review::evaluate::{EvaluatedPost, estimate_shares};
+use topicmill_review::evaluate::{
+    EvaluatedPost, Stratum, estimate_shares, mixes, stratified_share,
+};
+use topicmill_store::FrameCell;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -33,7 +37,10 @@ fn main() -> Outcome<()> {
         sets = [0.9, 0.7, 0.5].map(made_up).into();
     }
     let mut out = std::io::stdout().lock();
-    shares(&sets, &mut out)
+    shares(&sets, &mut out)?;
+    late_posts(&mut out)?;
+    disputes(&mut out)?;
+    mixes_of_samples(&mut out)
 }
 
 fn read(path: &str) -> Outcome<Posts> {
@@ -155,6 +162,165 @@ fn shares(sets: &[Posts], out: &mut impl Write) -> Outcome<()> {
     Ok(())
 }
 
+/// Draws a number of correct labels among `answers`.
+fn drawn(random: &mut fastrand::Rng, answers: usize, right: f64) -> usize {
+    (0..answers).filter(|_| random.f64() < right).count()
+}
+
+/// The share of right labels is 64 % among the early posts and 20 % among as many later posts.
+fn late_posts(out: &mut impl Write) -> Outcome<()> {
+    writeln!(
+        out,
+        "\n| answers, early and late | estimate | of | coverage | mean width |\n|---|---|---|---|---|"
+    )?;
+    let (early, late) = (0.64, 0.2);
+    let both = f64::midpoint(early, late);
+    for (first, later) in [(100, 0), (100, 30), (100, 100)] {
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut found = [(0.0, 0.0); 3];
+        for _ in 0..DRAWS * 10 {
+            let (a, b) = (
+                drawn(&mut random, first, early),
+                drawn(&mut random, later, late),
+            );
+            let pooled = Proportion::new(a + b, first + later);
+            let of_early = Proportion::new(a, first);
+            let stratum = |sampled, right| Stratum {
+                weight: 0.5,
+                sampled,
+                least: right,
+                most: right,
+                assumed: 0.5,
+            };
+            let waves = stratified_share(&[stratum(first, a), stratum(later, b)]);
+            let intervals = [
+                (pooled.low, pooled.high, both),
+                (of_early.low, of_early.high, early),
+                (waves.low, waves.high, both),
+            ];
+            for (found, (low, high, truth)) in found.iter_mut().zip(intervals) {
+                found.0 += f64::from(u8::from(low <= truth && truth <= high)) / float(DRAWS * 10);
+                found.1 += (high - low) / float(DRAWS * 10);
+            }
+        }
+        let ways = [
+            ("all answers alike", "all posts"),
+            ("early answers", "early posts"),
+            ("weighted by wave", "all posts"),
+        ];
+        // Without later answers, no estimate is weighted by wave.
+        for ((name, of), (coverage, width)) in ways.into_iter().zip(found).take(2 + later.min(1)) {
+            writeln!(
+                out,
+                "| {first}, {later} | {name} | {of} | {coverage:.3} | {width:.3} |"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Half of the posts are hard: annotators agree about 60 % of these, and labels are right less often. Ada's answer is
+/// taken to be the right one.
+fn disputes(out: &mut impl Write) -> Outcome<()> {
+    writeln!(
+        out,
+        "\n| answers | posts with different answers | coverage | mean width |\n|---|---|---|---|"
+    )?;
+    let (easy, hard, agree) = (0.65, 0.2, 0.6);
+    let truth = f64::midpoint(easy, hard);
+    for answers in [50, 100, 200] {
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut found = [(0.0, 0.0); 3];
+        for _ in 0..DRAWS * 10 {
+            // Right by Ada's answer, by Ada's or Ben's, and by both; and undisputed.
+            let (mut right, mut by_any, mut least, mut kept) = (0, 0, 0, 0);
+            for _ in 0..answers {
+                let is_hard = random.bool();
+                let is_right = random.f64() < if is_hard { hard } else { easy };
+                let is_disputed = is_hard && random.f64() >= agree;
+                // If Ada disagrees with the label, half of those who disagree with her agree with it.
+                let others = is_disputed && !is_right && random.bool();
+                right += usize::from(is_right);
+                by_any += usize::from(is_right || others);
+                least += usize::from(is_right && !is_disputed);
+                kept += usize::from(!is_disputed);
+            }
+            let intervals = [
+                Proportion::new(least, kept),
+                Proportion::new(least, answers).between(Proportion::new(by_any, answers)),
+                Proportion::new(right, answers),
+            ];
+            for (found, interval) in found.iter_mut().zip(intervals) {
+                let is_in = interval.low <= truth && truth <= interval.high;
+                found.0 += f64::from(u8::from(is_in)) / float(DRAWS * 10);
+                found.1 += (interval.high - interval.low) / float(DRAWS * 10);
+            }
+        }
+        let names = ["left out", "bounds", "decided by Ada"];
+        for (name, (coverage, width)) in names.into_iter().zip(found) {
+            writeln!(out, "| {answers} | {name} | {coverage:.3} | {width:.3} |")?;
+        }
+    }
+    Ok(())
+}
+
+/// How often a sample from twelve subreddits of different sizes is rejected as hardly random.
+fn mixes_of_samples(out: &mut impl Write) -> Outcome<()> {
+    writeln!(out, "\n| posts | sample | rejected |\n|---|---|---|")?;
+    let sizes: Vec<u64> = (1..=12).map(|size| size * 100).collect();
+    let cell = |subreddit: usize, posts: u64| FrameCell {
+        wave: 0,
+        subreddit: subreddit.to_string(),
+        topic: None,
+        label: Some((subreddit % 4).to_string()),
+        posts,
+    };
+    let frame: Vec<FrameCell> = (0..12)
+        .map(|subreddit| cell(subreddit, sizes[subreddit]))
+        .collect();
+    let all: u64 = sizes.iter().sum();
+    for posts in [30, 60, 120] {
+        for (name, share) in [
+            ("random", 0.0),
+            ("a fifth more of one subreddit", 0.2),
+            ("half from one subreddit", 0.5),
+            ("one subreddit", 1.0),
+        ] {
+            let mut random = fastrand::Rng::with_seed(SEED);
+            let mut one = || {
+                if random.f64() < share {
+                    return 5;
+                }
+                let mut post = random.u64(..all);
+                let place = sizes.iter().position(|size| {
+                    let is_here = post < *size;
+                    post = post.saturating_sub(*size);
+                    is_here
+                });
+                place.expect("less than the sum")
+            };
+            let rejected = (0..DRAWS).filter(|_| {
+                let mut counts = [0; 12];
+                (0..posts).for_each(|_| counts[one()] += 1);
+                let sample: Vec<FrameCell> = counts
+                    .iter()
+                    .enumerate()
+                    .map(|(subreddit, posts)| cell(subreddit, *posts))
+                    .collect();
+                mixes(&frame, &sample)
+                    .iter()
+                    .any(topicmill_review::evaluate::Mix::is_unlikely)
+            });
+            writeln!(
+                out,
+                "| {posts} | {name} | {:.3} |",
+                float(rejected.count()) / float(DRAWS)
+            )?;
+        }
+    }
+    Ok(())
+}
+
 type Interval = (f64, f64);
 
 fn wilson(sample: &[(usize, usize)], labels: usize) -> Vec<Interval> {
@@ -184,6 +350,7 @@ fn mean_error(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
 fn ours(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
     let rows = sample.iter().map(|(gold, given)| EvaluatedPost {
         right: vec![*gold],
+        ties: Vec::new(),
         best: *given,
         score: 0.5,
         abstained: false,

@@ -170,8 +170,8 @@ fn quality_line(quality: &MeasuredQuality) -> String {
     let sentence = &quality.sentence;
     if quality.is_estimate() {
         return format!(
-            "{sentence}. The answers are about a random sample of all labelled posts in the database, including posts \
-             that are not in this data set."
+            "{sentence}. The answers are about a random sample of labelled posts in the database, including posts that \
+             are not in this data set."
         );
     }
     format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")

@@ -120,8 +120,12 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         }
         let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
         assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
-        // All posts have a gold label, so the estimates are the gold labels' shares.
-        let shares = found["shares"].as_array().unwrap().iter();
+        // A file is not known to be a random sample. Declared as one, it gives estimates: as all posts have a gold label,
+        // these are the gold labels' shares.
+        assert_eq!(found["shares"], Value::Null);
+        scene.ok(&["labels", "gold", "import", &gold, "--random"]);
+        let sampled = scene.evaluate("db", &[]);
+        let shares = sampled["shares"].as_array().unwrap().iter();
         let shares: Vec<_> = shares
             .map(|of| {
                 (
@@ -203,7 +207,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     }
     database.run("UPDATE posts SET topic = NULL").await;
     for (word, message) in [
-        ("db", "no gold labels on which annotators agree"),
+        ("db", "the database has no gold labels"),
         ("topic", "no post in the database was collected for a topic"),
         ("nowhere.csv", "nowhere.csv"),
     ] {

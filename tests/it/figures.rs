@@ -261,7 +261,8 @@ fn measured_quality_has_the_same_wording_everywhere() {
     assert_eq!((outcome.of, outcome.all), (48, 60));
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let expected = format!(
-        "{} % correct ({} to {}), from 60 random answers; {} % of {} assigned labels are correct",
+        "{} % correct ({} to {}), from 60 random answers; {} % of {} assigned labels are correct; 1 other \
+         answered post is left out",
         percent(outcome.share.unwrap()),
         percent(outcome.low),
         percent(outcome.high),

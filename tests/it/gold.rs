@@ -150,7 +150,7 @@ async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evaluate_uses_the_random_sample_without_disputed_posts() {
+async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disagree() {
     let database = sqlite();
     let scene = Scene::new(&database, 60).await;
     // 30 random posts, 3 of them wrong; 20 close calls, all wrong.
@@ -165,26 +165,58 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
     let evaluate = || scene.json("labels evaluate --gold db");
     let found = evaluate();
     assert_eq!(found["sample"], "random");
-    assert_eq!(found["posts"], 29, "annotators disagree on one post");
-    let share = &found["evaluation"]["outcome"];
-    assert_eq!((&share["of"], &share["all"]), (&json!(26), &json!(29)));
-    assert_eq!(found["all_answers"]["posts"], 49);
+    assert_eq!(found["posts"], 30);
+    let outcome = |found: &Value| {
+        let outcome = &found["evaluation"]["outcome"];
+        let [share, most] = ["share", "share_if_right"].map(|key| outcome[key].as_f64());
+        (outcome["of"].as_u64().unwrap(), share, most)
+    };
+    assert_eq!(outcome(&found), (26, Some(26.0 / 30.0), Some(27.0 / 30.0)));
+    assert_eq!(found["all_answers"]["posts"], 50);
     assert_eq!(found["all_answers"]["outcome"]["of"], 26);
+    // Of the third of posts that are labelled music, 8 or 9 of 10 are right.
+    let music = found["shares"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["label"] == "music");
+    let value = music.unwrap()["estimated"]["value"].as_f64().unwrap();
+    assert!((value - 8.5 / 30.0).abs() < 1e-9, "{found}");
+    // A named annotator decides, or a majority.
+    for (name, right) in [("ada", 27), ("ben", 26)] {
+        let decided = scene.json(&["labels", "evaluate", "--decides", name]);
+        let expected = (
+            right,
+            Some(f64::from(u32::try_from(right).unwrap()) / 30.0),
+            None,
+        );
+        assert_eq!(outcome(&decided), expected, "{name}");
+    }
+    scene
+        .run("labels evaluate --decides eve")
+        .expect_exit(2, "ada, ben");
+    scene.imported("id,label,annotator\nk00059,music,carl\n", "");
+    assert_eq!(outcome(&evaluate()), (27, Some(0.9), None));
+    assert_eq!(scene.list()["alpha"]["posts"], 1);
+    scene.ok("labels gold remove --annotator carl");
     let disputed = &scene.list()["disagreements"][0]["answers"];
     assert_eq!(*disputed, json!([["ada", "music"], ["ben", null]]));
-    // Calibration needs 30 posts: it uses all answers and reports that.
-    scene
-        .ok("labels calibrate --gold db --label-set first --target-precision 0.1")
-        .expect_stderr("are not representative");
-    // Without close calls, every answer counts; with close calls only, a warning is logged.
+    // Calibration uses the 30 random posts.
+    let calibrated = "labels calibrate --label-set first --target-precision 0.1 --format json";
+    let calibrated: Value = serde_json::from_str(&scene.ok(calibrated).stdout).unwrap();
+    assert_eq!(calibrated["before"]["accuracy"]["all"], 30);
+    assert_eq!(calibrated["sample"], "random");
+    // Without close calls, every answer counts, but no share is estimated if the posts are not known to be random; with
+    // close calls only, a warning is logged.
     database
         .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
         .await;
     let found = evaluate();
     assert_eq!(
         (&found["sample"], &found["posts"]),
-        (&json!("all"), &json!(49))
+        (&json!("all"), &json!(50))
     );
+    assert_eq!(found.get("shares"), None);
     database.run("UPDATE gold SET chosen = 'closest'").await;
     scene
         .ok("labels evaluate --gold db")
@@ -424,5 +456,128 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let later = format!("{head}\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n");
         scene.imported(&later, "");
         assert_eq!(before_an_edit(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() {
+    for database in databases() {
+        let scene = Scene::new(&database, 60).await;
+        let earlier = "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00' \
+            WHERE CAST(substr(fullname, 5) AS INTEGER) < 40";
+        database.run(earlier).await;
+        let rows = |posts: std::ops::Range<usize>, label: Option<&str>, at: &str| {
+            let rows =
+                posts.map(|i| format!("k{i:05},{},ada,{at}\n", label.unwrap_or(LABELS[i % 3].0)));
+            format!(
+                "id,label,annotator,answered_at\n{}",
+                rows.collect::<String>()
+            )
+        };
+        scene.imported(&rows(0..30, None, "2026-01-02T00:00:00Z"), "--random");
+        let evaluate = || scene.json("labels evaluate");
+        let found = evaluate();
+        let frame = &found["frame"];
+        let expected = json!([40, 20, 15, "2026-01-02T00:00:01Z"]);
+        let keys = ["posts", "not_covered", "answers_needed", "until"];
+        assert_eq!(
+            Value::from_iter(keys.map(|key| frame[key].clone())),
+            expected,
+            "{found}"
+        );
+        assert_eq!(scene.json("status")["quality"]["frame"]["not_covered"], 20);
+        // The later posts are labelled wrongly. They are a third of all posts, with 20 of 50 answers.
+        scene.imported(&rows(40..60, Some("none"), ""), "--random");
+        let found = evaluate();
+        assert_eq!(
+            (&found["frame"]["posts"], &found["frame"]["waves"]),
+            (&json!(60), &json!(2))
+        );
+        let outcome = &found["evaluation"]["outcome"];
+        assert_eq!((&outcome["of"], &outcome["all"]), (&json!(30), &json!(50)));
+        assert!(
+            (outcome["share"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9,
+            "{outcome}"
+        );
+        let shares = found["shares"].as_array().unwrap();
+        let value = |share: &Value| share["estimated"]["value"].as_f64().unwrap();
+        let none = shares.last().unwrap();
+        assert!((value(none) - 1.0 / 3.0).abs() < 1e-9, "{shares:?}");
+        assert!(
+            (shares.iter().map(value).sum::<f64>() - 1.0).abs() < 1e-9,
+            "{shares:?}"
+        );
+        assert_eq!(scene.json("status")["quality"]["outcome"], *outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passed() {
+    for database in databases() {
+        let scene = Scene::new(&database, 20).await;
+        let store = database.open().await;
+        let target = store.labels().current_target().await.unwrap().unwrap();
+        let order = store.gold().random_posts(target, None, 100).await.unwrap();
+        store.close().await.unwrap();
+        let later = [3, 7, 15]
+            .map(|place| format!("'{}'", order[place]))
+            .join(", ");
+        for (time, posts) in [
+            ("2026-01-01", format!("NOT IN ({later})")),
+            ("2026-03-01", format!("IN ({later})")),
+        ] {
+            let sql = format!(
+                "UPDATE posts SET collected_at = '{time}T00:00:00+00:00' WHERE fullname {posts}"
+            );
+            database.run(&sql).await;
+        }
+        let answer = |places: &[usize], at: &str| {
+            let row = |place: &usize| {
+                format!("{},food,ada,random,review,{at}T00:00:00Z\n", order[*place])
+            };
+            let rows: String = places.iter().map(row).collect();
+            scene.imported(
+                &format!("id,label,annotator,chosen,source,answered_at\n{rows}"),
+                "",
+            );
+            let found = scene.json("labels evaluate");
+            (
+                found["posts"].clone(),
+                found["frame"]["posts"].clone(),
+                found["frame"]["answers_needed"].clone(),
+            )
+        };
+        // The post at 5 was skipped. Those at 3 and 7 were stored after the draw had passed them; at 15, not yet drawn.
+        let found = answer(&[0, 1, 2, 4, 6, 8, 9, 10, 11], "2026-02-01");
+        assert_eq!(found, (json!(9), json!(17), json!(2)));
+        assert_eq!(answer(&[3], "2026-03-02"), (json!(9), json!(17), json!(1)));
+        assert_eq!(answer(&[7], "2026-03-02"), (json!(11), json!(20), json!(0)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
+    for database in databases() {
+        let scene = Scene::new(&database, 60).await;
+        let half = "UPDATE posts SET subreddit = 'elsewhere' WHERE CAST(substr(fullname, 5) AS INTEGER) < 30";
+        database.run(half).await;
+        let rows = |posts: Vec<usize>| {
+            let rows = posts
+                .into_iter()
+                .map(|i| format!("k{i:05},{}\n", LABELS[i % 3].0));
+            format!("id,label\n{}", rows.collect::<String>())
+        };
+        let ran = scene.import(&rows((0..30).collect()), "--random");
+        ran.expect_exit(2, "subreddits");
+        assert_eq!(scene.list()["answers"], 0);
+        scene.imported(&rows((0..30).collect()), "--random --yes --annotator ada");
+        let p_values = || scene.json("labels evaluate")["frame"]["p_values"].clone();
+        let found = p_values();
+        assert!(found["subreddits"].as_f64().unwrap() < 0.001, "{found}");
+        assert!(found["labels"].as_f64().unwrap() > 0.5, "{found}");
+        // A mixed sample raises no doubt.
+        scene.ok("labels gold remove --annotator ada");
+        scene.imported(&rows((15..45).collect()), "--random --annotator ada");
+        assert!(p_values()["subreddits"].as_f64().unwrap() > 0.5);
     }
 }

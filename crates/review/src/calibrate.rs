@@ -33,6 +33,8 @@ pub struct GoldEvidence {
     pub evidence: Evidence,
     /// Positions of the gold labels in the label set; empty for "none of these".
     pub right: Vec<usize>,
+    /// The other answers if annotators disagree and none decides. The fit uses `right`, the earliest answer.
+    pub ties: Vec<Vec<usize>>,
 }
 
 /// Parameters that turn logits into labels.
@@ -55,6 +57,9 @@ pub struct Proportion {
     pub all: usize,
     /// The proportion; `None` if the denominator is 0.
     pub share: Option<f64>,
+    /// The proportion if each post on which annotators disagree is counted; `None` if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_if_right: Option<f64>,
     /// Lower bound of the interval.
     pub low: f64,
     /// Upper bound of the interval.
@@ -70,6 +75,7 @@ impl Proportion {
                 of,
                 all,
                 share,
+                share_if_right: None,
                 low,
                 high,
             };
@@ -83,8 +89,22 @@ impl Proportion {
             of,
             all,
             share: Some(p),
+            share_if_right: None,
             low: (middle - half).max(0.0),
             high: (middle + half).min(1.0),
+        }
+    }
+
+    /// Returns bounds of a proportion that is known to be between two: `self` counts no post on which annotators
+    /// disagree, and `other` counts them. The interval covers both.
+    #[must_use]
+    pub fn between(self, other: Self) -> Self {
+        let upper = other.share.filter(|_| other.share != self.share);
+        Self {
+            share_if_right: upper,
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            ..self
         }
     }
 }
@@ -154,13 +174,14 @@ pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<
         let setting = setting(scale, fit_threshold(&kept, scale, wanted));
         out.into_iter().map(move |row| (row, setting))
     });
+    let held_out: Vec<(&GoldEvidence, Setting)> = held_out.collect();
     Some(Calibration {
         temperature,
         shift,
         threshold,
         before: judge_all(before),
         after: judge_all(setting((temperature, shift), threshold)),
-        held_out: judge(held_out),
+        held_out: judge(held_out.into_iter()),
     })
 }
 
@@ -262,7 +283,7 @@ pub fn fit_threshold(
     let mut best: Vec<(f64, bool)> = rows
         .iter()
         .filter_map(|row| {
-            let (score, right, given) = best_of(row, setting);
+            let (score, right, given) = best_of(row, setting, false);
             // A row that is `other` gets no label at any threshold.
             given.then_some((score, right))
         })
@@ -297,24 +318,53 @@ fn short_between(low: f64, high: f64) -> f64 {
         .unwrap_or(high)
 }
 
-/// Returns (best score, is the outcome correct, is a label assigned).
-fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
+/// Returns (best score, is the outcome correct, is a label assigned). With `counts_ties`, a post on which annotators
+/// disagree is correct if any of their answers is; without, only if all are.
+fn best_of(row: &GoldEvidence, setting: Setting, counts_ties: bool) -> (f64, bool, bool) {
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);
-    let best = scores.scores[scores.best];
-    if scores.abstained {
-        return (best, row.right.is_empty(), false);
-    }
-    (best, row.right.contains(&scores.best), true)
+    let is_right = |answer: &Vec<usize>| {
+        if scores.abstained {
+            answer.is_empty()
+        } else {
+            answer.contains(&scores.best)
+        }
+    };
+    let mut answers = std::iter::once(&row.right).chain(&row.ties);
+    let is_right = if counts_ties {
+        answers.any(is_right)
+    } else {
+        answers.all(is_right)
+    };
+    (scores.scores[scores.best], is_right, !scores.abstained)
 }
 
 /// Measures quality, with a setting for each row.
-pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>) -> Quality {
+pub(crate) fn judge<'a>(
+    rows: impl Iterator<Item = (&'a GoldEvidence, Setting)> + Clone,
+) -> Quality {
+    let quality = judge_with(rows.clone(), false);
+    if rows.clone().all(|(row, _)| row.ties.is_empty()) {
+        return quality;
+    }
+    let upper = judge_with(rows, true);
+    Quality {
+        accuracy: quality.accuracy.between(upper.accuracy),
+        precision: quality.precision.between(upper.precision),
+        found: quality.found.between(upper.found),
+        ..quality
+    }
+}
+
+fn judge_with<'a>(
+    rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>,
+    counts_ties: bool,
+) -> Quality {
     let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
     let (mut loss, mut rows_with_loss) = (0.0, 0);
     let mut best = Vec::new();
     for (row, setting) in rows {
-        let (score, is_right, is_given) = best_of(row, setting);
+        let (score, is_right, is_given) = best_of(row, setting, counts_ties);
         all += 1;
         in_scope += usize::from(!row.right.is_empty());
         right += usize::from(is_right);

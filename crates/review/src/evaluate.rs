@@ -7,9 +7,10 @@
 //! A post is *in scope* if one of the labels fits it. Otherwise it is *out of scope*, and the correct outcome is no
 //! label. `tools/evaluate_reference.py` computes the same figures with scikit-learn.
 
-mod intervals;
+mod frame;
+pub(crate) mod intervals;
+mod mix;
 mod posts;
-mod shares;
 mod strata;
 
 use std::collections::BTreeMap;
@@ -17,9 +18,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::frame::{Frame, FrameSize, frame_json};
 use self::intervals::{mcnemar, paired_difference, resampled};
+pub use self::mix::{Mix, UNLIKELY, mixes};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};
-pub use self::shares::{LabelShare, label_shares};
 pub use self::strata::{Stratum, stratified_share};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
 use topicmill_core::LabelSet;
@@ -29,6 +31,8 @@ use topicmill_core::LabelSet;
 pub struct EvaluatedPost {
     /// Positions of the gold labels in the label set; empty if the post is out of scope.
     pub right: Vec<usize>,
+    /// The other answers if annotators disagree and none decides, each like `right`.
+    pub ties: Vec<Vec<usize>>,
     /// Position of the best label.
     pub best: usize,
     /// Score of the best label.
@@ -44,11 +48,29 @@ impl EvaluatedPost {
     }
 
     /// Returns true if the outcome is correct: one of the gold labels for an in-scope post, no label for an
-    /// out-of-scope post.
+    /// out-of-scope post. If annotators disagree and none decides, all answers must agree with the outcome.
     pub fn is_right(&self) -> bool {
+        self.answers().all(|answer| self.agrees(answer))
+    }
+
+    fn answers(&self) -> impl Iterator<Item = &Vec<usize>> {
+        std::iter::once(&self.right).chain(&self.ties)
+    }
+
+    fn agrees(&self, answer: &[usize]) -> bool {
         match self.given() {
-            Some(given) => self.right.contains(&given),
-            None => self.right.is_empty(),
+            Some(given) => answer.contains(&given),
+            None => answer.is_empty(),
+        }
+    }
+
+    /// Returns the post with one answer: the first that agrees with the outcome or, if not `is_best`, that does not.
+    fn decided(&self, is_best: bool) -> Self {
+        let wanted = self.answers().find(|answer| self.agrees(answer) == is_best);
+        Self {
+            right: wanted.unwrap_or(&self.right).clone(),
+            ties: Vec::new(),
+            ..*self
         }
     }
 
@@ -113,7 +135,8 @@ pub struct Confusion {
 /// The quality of a label run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// Accuracy: the share of posts with the correct outcome.
+    /// Accuracy: the share of posts with the correct outcome. If annotators disagree about some posts and none
+    /// decides, each proportion has [bounds](Proportion::between); all other figures take such a post as wrong.
     pub outcome: Proportion,
     /// Recall in scope: the share of in-scope posts with a correct label.
     pub in_scope: Proportion,
@@ -162,6 +185,45 @@ impl Evaluation {
 
 /// Evaluates predictions against gold labels; `labels` is the size of the label set.
 pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
+    let decided =
+        |is_best| -> Vec<EvaluatedPost> { rows.iter().map(|row| row.decided(is_best)).collect() };
+    let found = evaluate_decided(&decided(false), labels);
+    if rows.iter().all(|row| row.ties.is_empty()) {
+        return found;
+    }
+    let upper = evaluate_decided(&decided(true), labels);
+    let each = found.labels.iter().zip(&upper.labels);
+    let each = each.map(|(label, upper)| LabelQuality {
+        precision: label.precision.between(upper.precision),
+        recall: label.recall.between(upper.recall),
+        ..*label
+    });
+    Evaluation {
+        outcome: found.outcome.between(upper.outcome),
+        in_scope: found.in_scope.between(upper.in_scope),
+        in_scope_labelled: found.in_scope_labelled.between(upper.in_scope_labelled),
+        out_of_scope: found.out_of_scope.between(upper.out_of_scope),
+        precision: found.precision.between(upper.precision),
+        precision_in_scope: found.precision_in_scope.between(upper.precision_in_scope),
+        labels: each.collect(),
+        ..found
+    }
+}
+
+/// Returns the share of posts with the correct outcome, and the precision of the assigned labels.
+pub(crate) fn accuracy(rows: &[EvaluatedPost]) -> (Proportion, Proportion) {
+    let of = |rows: &[&EvaluatedPost]| {
+        let least = rows.iter().filter(|row| row.is_right()).count();
+        let most = rows.iter().filter(|row| row.decided(true).is_right());
+        let bound = |right| Proportion::new(right, rows.len());
+        bound(least).between(bound(most.count()))
+    };
+    let given = rows.iter().filter(|row| row.given().is_some());
+    let given: Vec<&EvaluatedPost> = given.collect();
+    (of(&rows.iter().collect::<Vec<_>>()), of(&given))
+}
+
+fn evaluate_decided(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     let count = |of: &dyn Fn(&EvaluatedPost) -> bool| rows.iter().filter(|row| of(row)).count();
     let (in_scope, out) = (
         count(&|row| !row.right.is_empty()),
@@ -204,28 +266,40 @@ pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
 /// For each label, the posts that it is assigned to and the other posts are strata of known size (post-stratification),
 /// which is more precise than the share in the sample if labels are often right.
 pub fn estimate_shares(sample: &[EvaluatedPost], assigned: &[f64]) -> Vec<Estimate> {
-    let labels = assigned.len() - 1;
-    let cells: Vec<Cell> = sample.iter().map(|row| row.cell(labels)).collect();
-    let all: Vec<usize> = (0..cells.len()).collect();
-    let tally = Tally::of(&cells, &all, labels);
-    let right: usize = tally.both.iter().sum();
-    let accuracy = float(right) / float(sample.len()).max(1.0);
-    let estimate = |(label, assigned): (usize, &f64)| {
-        let (both, given) = (tally.both[label], tally.given[label]);
-        let missed = tally.right[label] - both;
-        let stratum = |weight, sampled, least, assumed| Stratum {
-            weight,
-            sampled,
-            least,
-            most: least,
-            assumed,
-        };
-        stratified_share(&[
-            stratum(*assigned, given, both, accuracy),
-            stratum(1.0 - assigned, sample.len() - given, missed, 0.0),
-        ])
+    estimate_shares_in(&[(1.0, assigned.to_vec(), sample.iter().collect())])
+}
+
+/// Estimates shares as [`estimate_shares`] does, from parts of all posts: for each, its share of all posts, the shares
+/// of its posts with each assigned label, and the sampled posts.
+pub(crate) fn estimate_shares_in(parts: &[(f64, Vec<f64>, Vec<&EvaluatedPost>)]) -> Vec<Estimate> {
+    let Some(labels) = parts.first().map(|(_, assigned, _)| assigned.len() - 1) else {
+        return Vec::new();
     };
-    assigned.iter().enumerate().map(estimate).collect()
+    let all = || parts.iter().flat_map(|(_, _, rows)| rows);
+    let right = all().filter(|row| row.is_right()).count();
+    let accuracy = float(right) / float(all().count()).max(1.0);
+    let stratum = |label: usize, part: &(f64, Vec<f64>, Vec<&EvaluatedPost>), is_given: bool| {
+        let (of_all, assigned, rows) = part;
+        let is_of = |row: &&&EvaluatedPost| (row.given().unwrap_or(labels) == label) == is_given;
+        let rows = rows.iter().filter(is_of);
+        let has =
+            |answer: &Vec<usize>| answer.contains(&label) || (label == labels && answer.is_empty());
+        let given = assigned[label];
+        Stratum {
+            weight: of_all * if is_given { given } else { 1.0 - given },
+            sampled: rows.clone().count(),
+            least: rows.clone().filter(|row| row.answers().all(has)).count(),
+            most: rows.filter(|row| row.answers().any(has)).count(),
+            assumed: if is_given { accuracy } else { 0.0 },
+        }
+    };
+    let estimate = |label| {
+        let strata = parts
+            .iter()
+            .flat_map(|part| [true, false].map(|is_given| stratum(label, part, is_given)));
+        stratified_share(&strata.collect::<Vec<_>>())
+    };
+    (0..=labels).map(estimate).collect()
 }
 
 /// Significance level of the comparison.
@@ -275,7 +349,8 @@ pub fn difference(
     };
     let (only_first, only_second) = (only(true, false), only(false, true));
     let cells = |(rows, labels): (&[EvaluatedPost], usize)| -> Vec<Cell> {
-        rows.iter().map(|row| row.cell(labels)).collect()
+        let rows = rows.iter().map(|row| row.decided(false));
+        rows.map(|row| row.cell(labels)).collect()
     };
     let (a, b) = (cells(first), cells(second));
     let gain = |places: &[usize]| {

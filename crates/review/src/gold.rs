@@ -18,7 +18,7 @@ use topicmill_core::{
 use topicmill_store::StoreError;
 use topicmill_tables::TableError;
 
-pub use self::agreement::{PairAgreement, agreement};
+pub use self::agreement::{Alpha, PairAgreement, agreement, alpha};
 pub use self::consensus::{Consensus, consensus, partly_offered, remove_partly_offered};
 pub use self::labels::{GoldLabels, TOPIC};
 pub use self::resolve::resolve;
@@ -101,6 +101,8 @@ pub struct GoldRow {
     pub text_hash: Option<TextHash>,
     /// The annotator's note, if there is one.
     pub note: Option<String>,
+    /// True if annotators disagree about the post and none of their answers decides: this row is one of several.
+    pub is_tied: bool,
 }
 
 impl GoldRow {
@@ -116,6 +118,7 @@ impl GoldRow {
             source: GoldSource::Import,
             text_hash: None,
             note: None,
+            is_tied: false,
         }
     }
 }
@@ -131,6 +134,16 @@ pub struct GoldPost {
     pub words: Vec<String>,
     /// Positions of the labels, one list per label set; a list is empty if the post is out of scope.
     pub right: Vec<Vec<usize>>,
+    /// The other answers if annotators disagree and none decides, each like `right`.
+    pub ties: Vec<Vec<Vec<usize>>>,
+}
+
+impl GoldPost {
+    /// Returns the other answers in a label set that differ from [`right`](Self::right).
+    pub fn ties_in(&self, set: usize) -> Vec<Vec<usize>> {
+        let others = self.ties.iter().map(|answer| answer[set].clone());
+        others.filter(|answer| *answer != self.right[set]).collect()
+    }
 }
 
 /// Gold labels resolved to labels in label sets.

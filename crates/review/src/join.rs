@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::evaluate::EvaluatedPost;
-use super::gold::{GoldError, GoldPost, GoldRow};
+use super::gold::{GoldError, GoldPost, GoldRow, NONE_OF_THESE};
 use super::quality::REVIEW_COMMAND;
 use super::rescore::{Rescorer, TextEvidence};
 use topicmill_core::{Fullname, LabelSet, TextHash};
@@ -135,8 +135,14 @@ impl JoinedGold {
     /// Returns a copy with only the `wanted` posts.
     #[must_use]
     pub fn restricted_to(&self, wanted: &BTreeSet<Fullname>) -> Self {
+        self.filtered(|post| wanted.contains(post))
+    }
+
+    /// Returns a copy with only some of the posts.
+    #[must_use]
+    pub fn filtered(&self, is_wanted: impl Fn(&Fullname) -> bool) -> Self {
         let places: Vec<usize> = (0..self.posts.len())
-            .filter(|place| wanted.contains(&self.posts[*place].id))
+            .filter(|place| is_wanted(&self.posts[*place].id))
             .collect();
         let of =
             |rows: &Vec<EvaluatedPost>| places.iter().map(|place| rows[*place].clone()).collect();
@@ -192,10 +198,10 @@ pub async fn join_gold(
                 joined.posts.push(JoinedPost {
                     id: post.id.clone(),
                     title: found[0].title.clone(),
-                    gold: post.words.join(", "),
+                    gold: words_of(post),
                 });
                 for (side, prediction) in predictions.into_iter().enumerate() {
-                    let row = evaluated_post(labellings[side].set, prediction, &post.right[side]);
+                    let row = evaluated_post(labellings[side].set, prediction, post, side);
                     joined.rows[side].push(row);
                 }
             }
@@ -217,6 +223,8 @@ pub struct GoldText {
     pub known: TextEvidence,
     /// Positions of the gold labels in the label set; empty for "none of these".
     pub right: Vec<usize>,
+    /// The other answers if annotators disagree and none decides.
+    pub ties: Vec<Vec<usize>>,
     /// True if the post was sampled at random, or counts as such.
     pub is_random: bool,
 }
@@ -260,6 +268,7 @@ pub async fn gold_texts(
             text_hash,
             known: evidence.get(&text_hash)?.clone(),
             is_random: random.is_none_or(|random| random.contains(&post.id)),
+            ties: post.ties_in(0),
             right: post.right.into_iter().next()?,
         })
     };
@@ -269,6 +278,18 @@ pub async fn gold_texts(
         unscored: hashes.len() - texts.len(),
         texts,
     })
+}
+
+/// Returns a post's gold labels as written; answers between which none decides are separated by "or".
+fn words_of(post: &GoldPost) -> String {
+    if post.ties.is_empty() {
+        return post.words.join(", ");
+    }
+    let words = post.words.iter().map(|word| match word.as_str() {
+        "" => NONE_OF_THESE,
+        word => word,
+    });
+    words.collect::<Vec<_>>().join(" or ")
 }
 
 /// Returns the label of each post, computed if no current label is stored.
@@ -290,11 +311,17 @@ async fn label_states(
 }
 
 /// Pairs a prediction with the gold labels. A label that is not in the set counts as an abstention.
-fn evaluated_post(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> EvaluatedPost {
+fn evaluated_post(
+    set: &LabelSet,
+    prediction: &Prediction,
+    post: &GoldPost,
+    side: usize,
+) -> EvaluatedPost {
     let mut labels = set.labels.iter();
     let best = labels.position(|label| label.slug == prediction.label);
     EvaluatedPost {
-        right: right.to_vec(),
+        right: post.right[side].clone(),
+        ties: post.ties_in(side),
         best: best.unwrap_or_default(),
         score: prediction.score,
         abstained: prediction.abstained || best.is_none(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use crate::calibrate::Proportion;
-use crate::evaluate::EvaluatedPost;
+use crate::evaluate::{self, EvaluatedPost, Frame, FrameSize};
 use crate::gold::{self, Consensus, GoldRow};
 use crate::join::{self, JoinedGold, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
@@ -44,6 +44,9 @@ pub struct MeasuredQuality {
     pub left_out: usize,
     /// Number of posts among these that the fit of the label set may have used.
     pub used_in_fit: usize,
+    /// The posts that an estimate speaks of; `None` if these are all labelled posts, and the sample is used as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<FrameSize>,
 }
 
 impl MeasuredQuality {
@@ -67,22 +70,29 @@ pub async fn measure(
     let answered = posts.collect::<BTreeSet<Fullname>>().len();
     let used = used_in_fit(set, &answers);
     answers.retain(|one| !used.contains(&one.answer.fullname));
+    let in_sample = answers.clone();
     let Consensus {
         mut rows,
         random,
         offered,
         ..
-    } = gold::consensus(answers);
-    let randomly_drawn =
-        |rows: &[GoldRow]| rows.iter().filter(|row| random.contains(&row.id)).count();
+    } = gold::consensus(answers, None);
+    let randomly_drawn = |rows: &[GoldRow]| {
+        let posts = rows.chunk_by(|a, b| a.id == b.id);
+        posts.filter(|post| random.contains(&post[0].id)).count()
+    };
     let all_random = randomly_drawn(&rows);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
-    rows.retain(|row| row.label.is_empty() || has(&row.label));
+    let foreign = rows
+        .iter()
+        .filter(|row| !row.label.is_empty() && !has(&row.label));
+    let foreign: BTreeSet<Fullname> = foreign.map(|row| row.id.clone()).collect();
+    rows.retain(|row| !foreign.contains(&row.id));
     // Such answers are left out because of what they say, so the others are not a random sample.
     let for_other_labels = all_random - randomly_drawn(&rows);
-    // The only possible error is a lack of rows, because unknown labels are allowed and each post has one row.
+    // The only possible error is a lack of rows, because unknown labels are allowed and each post has one decision.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
     let labelling = Labelling {
         set,
@@ -90,17 +100,21 @@ pub async fn measure(
         computed: HashMap::new(),
     };
     let all = join::join_gold(store, &[labelling], &gold.posts).await?;
-    let drawn = all.restricted_to(&random);
+    let mut drawn = all.restricted_to(&random);
+    let mut frame = Frame::default();
+    if for_other_labels == 0 && !drawn.posts.is_empty() {
+        let posts = drawn.posts.iter().map(|post| &post.id);
+        frame = Frame::find(store, target, &in_sample, posts, false).await?;
+        drawn = drawn.filtered(|post| frame.contains(post));
+    }
     let (sample, judged) = choose_sample(&all, &drawn, for_other_labels);
-    let right = judged.iter().filter(|row| row.is_right());
-    let given = judged.iter().filter(|row| row.given().is_some());
-    let (outcome, precision) = (
-        Proportion::new(right.clone().count(), judged.len()),
-        Proportion::new(
-            right.filter(|row| row.given().is_some()).count(),
-            given.count(),
-        ),
-    );
+    let (outcome, precision) = match sample {
+        QualitySample::Random => {
+            let posts: Vec<&Fullname> = drawn.posts.iter().map(|post| &post.id).collect();
+            frame.accuracy(&posts, judged)
+        }
+        QualitySample::Selected => evaluate::accuracy(judged),
+    };
     let sample = Some(sample).filter(|_| outcome.all > 0);
     let counts = AnswerCounts {
         answered,
@@ -108,12 +122,13 @@ pub async fn measure(
         for_other_labels,
     };
     Ok(MeasuredQuality {
-        sentence: sentence(sample, &outcome, &precision, counts),
+        sentence: sentence(sample, &outcome, &precision, &frame.in_words(), counts),
         sample,
         left_out: answered - outcome.all,
         outcome,
         precision,
         used_in_fit: used.len(),
+        frame: (frame.size()).filter(|size| size.not_covered > 0 || size.waves > 1),
     })
 }
 
@@ -177,6 +192,7 @@ fn sentence(
     sample: Option<QualitySample>,
     outcome: &Proportion,
     precision: &Proportion,
+    frame: &str,
     counts: AnswerCounts,
 ) -> String {
     let for_other_labels = counts.for_other_labels;
@@ -196,14 +212,14 @@ fn sentence(
             }
         };
     };
-    let [right, low, high] = [outcome.share.unwrap_or_default(), outcome.low, outcome.high];
+    let [low, high] = [outcome.low, outcome.high];
     let answers = if outcome.all == 1 {
         "answer"
     } else {
         "answers"
     };
     let of = match sample {
-        QualitySample::Random => format!("from {} random {answers}", outcome.all),
+        QualitySample::Random => format!("from {} random {answers}{frame}", outcome.all),
         QualitySample::Selected if for_other_labels > 0 => format!(
             "from {} {answers}; {for_other_labels} more do not count, because the labels have changed (no estimate for \
              all posts)",
@@ -215,16 +231,39 @@ fn sentence(
         ),
     };
     let labels = match (precision.share, precision.all) {
-        (Some(share), 1) => format!("{} % of 1 assigned label is correct", percent(share)),
-        (Some(share), all) => format!("{} % of {all} assigned labels are correct", percent(share)),
+        (Some(_), 1) => format!(
+            "{} % of 1 assigned label is correct",
+            percentages(precision)
+        ),
+        (Some(_), all) => format!(
+            "{} % of {all} assigned labels are correct",
+            percentages(precision)
+        ),
         (None, _) => "none of these posts got a label".to_owned(),
     };
+    let left_out = match counts
+        .answered
+        .saturating_sub(outcome.all + for_other_labels)
+    {
+        0 => "",
+        1 => "; 1 other answered post is left out",
+        n => &format!("; {n} other answered posts are left out"),
+    };
     format!(
-        "{} % correct ({} to {}), {of}; {labels}",
-        percent(right),
+        "{} % correct ({} to {}), {of}; {labels}{left_out}",
+        percentages(outcome),
         percent(low),
         percent(high)
     )
+}
+
+/// Formats a proportion, or its bounds if annotators disagree about posts.
+fn percentages(share: &Proportion) -> String {
+    let least = percent(share.share.unwrap_or_default());
+    match share.share_if_right {
+        Some(most) => format!("{least} to {}", percent(most)),
+        None => least,
+    }
 }
 
 /// Formats a share as a percentage without decimals. Only shares of exactly 0 and 1 become 0 and 100.
@@ -253,7 +292,7 @@ mod tests {
             used_in_fit,
             for_other_labels: 0,
         };
-        sentence(sample, &of(outcome), &of(precision), counts)
+        sentence(sample, &of(outcome), &of(precision), "", counts)
     }
 
     #[test]
@@ -262,7 +301,8 @@ mod tests {
         assert_eq!(
             sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),
             // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
-            "84 % correct (77 to 90), from 120 random answers; 70 % of 90 assigned labels are correct"
+            "84 % correct (77 to 90), from 120 random answers; 70 % of 90 assigned labels are correct; 40 other \
+             answered posts are left out"
         );
         assert_eq!(
             sentence_for(Some(Random), (1, 1), (0, 0), 1, 0),
@@ -288,9 +328,25 @@ mod tests {
             for_other_labels: 30,
         };
         assert_eq!(
-            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), counts),
+            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), "", counts),
             "25 % correct (7 to 59), from 8 answers; 30 more do not count, because the labels have changed (no estimate \
              for all posts); 50 % of 4 assigned labels are correct"
+        );
+        // Annotators disagree about two posts.
+        let between = |least, most| of(least).between(of(most));
+        assert_eq!(
+            sentence(
+                Some(Random),
+                &between((6, 10), (8, 10)),
+                &between((4, 6), (4, 6)),
+                "",
+                AnswerCounts {
+                    answered: 10,
+                    used_in_fit: 0,
+                    for_other_labels: 0,
+                }
+            ),
+            "60 to 80 % correct (31 to 94), from 10 random answers; 67 % of 6 assigned labels are correct"
         );
         for (answered, used, expected) in [
             (

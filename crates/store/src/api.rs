@@ -18,13 +18,13 @@ use super::checking::{Finding, OnCheck};
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
-    ForgottenGold, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite, LabellingEstimate,
-    LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts, Page, PostLabel, PostScores,
-    Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter,
-    ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold, ScheduleState,
-    ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store,
-    StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText, Upserted, WorkEstimate,
-    Written,
+    ForgottenGold, FrameCell, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite,
+    LabellingEstimate, LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts, Page,
+    PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
+    ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
+    ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
+    StageRuns, Store, StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText,
+    Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -400,6 +400,12 @@ facade! {
     fn check_writable(&self) -> ();
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
+    /// Counts labelled posts by subreddit, topic, label, and the number of times in `cuts`, in ascending order, that are
+    /// not later than the time when the post was first stored. With `posts`, counts only these.
+    fn frame(&self, target: Target, cuts: &[Timestamp], posts: Option<&[Fullname]>) -> Vec<FrameCell>;
+    /// Returns the text hashes and storage times of the posts that the review page would draw next: labelled posts that
+    /// are not in the random sample, have a hash of at most `drawn`, and were first stored after `after`.
+    fn undrawn_posts(&self, target: Target, drawn: &TextHash, after: Timestamp) -> Vec<(TextHash, Timestamp)>;
     /// Returns the annotators' answers about a post, earliest first. `None` means none of the labels.
     fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// Deletes an annotator's answer about a post; returns false if there was none.

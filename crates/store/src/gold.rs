@@ -34,6 +34,21 @@ pub struct StoredGold {
     pub in_random_sample: bool,
     /// True if the post still has the text that the annotator saw.
     pub is_of_present_text: bool,
+    /// Time when the post was first stored.
+    pub collected_at: Timestamp,
+}
+
+/// A number of labelled posts with the same properties.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameCell {
+    /// Number of the given times before or at which the posts were first stored.
+    pub wave: usize,
+    pub subreddit: String,
+    /// The topic that the posts were collected for.
+    pub topic: Option<String>,
+    /// Slug of the assigned label; `None` for no label.
+    pub label: Option<String>,
+    pub posts: u64,
 }
 
 /// Counts of stored answers.

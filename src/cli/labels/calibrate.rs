@@ -21,6 +21,7 @@ use topicmill_review::calibrate::{
 };
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::GoldText;
+use topicmill_review::quality::QualitySample;
 use topicmill_store::{Access, Store};
 
 /// The minimum number of gold posts for a fit.
@@ -44,6 +45,11 @@ pub struct Calibrate {
     /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
+    /// Let NAME decide posts on which annotators disagree
+    ///
+    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
+    #[arg(long, value_name = "NAME")]
+    decides: Option<String>,
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
@@ -92,7 +98,7 @@ impl Calibrate {
         let store = app.store(Access::ReadOnly).await?;
         let set = self.label_set(app, &store, &of_file).await?;
         self.check_classifier(app, &set)?;
-        let rows = self.rows(app, &store, &set).await?;
+        let (rows, is_random) = self.rows(app, &store, &set).await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
@@ -123,7 +129,7 @@ impl Calibrate {
                  detects such posts; compare the two files with `labels evaluate`"
             );
         }
-        printout(&set, &fitted).print(self.format)?;
+        printout(&set, &fitted, is_random).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
                 "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was \
@@ -210,13 +216,13 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the gold posts, with the stored output of the model for them.
+    /// Returns the gold posts, with the stored output of the model for them, and true if all were drawn at random.
     async fn rows(
         &self,
         app: &App,
         store: &Store,
         set: &LabelSet,
-    ) -> Result<Vec<GoldEvidence>, CliError> {
+    ) -> Result<(Vec<GoldEvidence>, bool), CliError> {
         let folder = self.which.folder(app)?;
         let rescoring = Rescoring {
             app,
@@ -227,8 +233,9 @@ impl Calibrate {
             set,
         };
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
-        let gold = GoldLabels::read(store, &self.gold, &[set]).await?;
+        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[set]).await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
+        let is_random = gold.is_random();
         let gold = gold.resolve(&[set], self.others_out_of_scope)?;
         let texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
@@ -243,8 +250,9 @@ impl Calibrate {
             text_hash: text.text_hash,
             evidence: text.known.evidence,
             right: text.right,
+            ties: text.ties,
         };
-        Ok(texts.into_iter().map(row).collect())
+        Ok((texts.into_iter().map(row).collect(), is_random))
     }
 
     /// Writes the calibrated pipeline file, or, without --out, only logs the values.
@@ -320,7 +328,7 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
     (weight * shift.exp() * 1e4).round().max(1.0) / 1e4
 }
 
-fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
+fn printout(set: &LabelSet, fitted: &Calibration, is_random: bool) -> Printout {
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
     let weight = set.background.as_ref().map(|background| background.weight);
@@ -341,8 +349,19 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
+    json["sample"] = json!(if is_random {
+        QualitySample::Random
+    } else {
+        QualitySample::Selected
+    });
+    let of = if is_random {
+        "The posts were drawn at random, so the figures are estimates for all posts. "
+    } else {
+        "The posts are not known to be drawn at random, so the figures, coverage included, are no estimates for all \
+         posts. "
+    };
     let heading = format!(
-        "Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \
+        "{of}Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \
          other {} of {FOLDS} folds.",
         FOLDS - 1
     );

@@ -11,11 +11,11 @@ use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
-    Difference, EvaluatedPost, Evaluation, LabelShare, difference, evaluate, label_shares,
+    Difference, Evaluation, Frame, Mix, UNLIKELY, difference, evaluate, frame_json,
 };
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, Labelling, join_gold};
-use topicmill_store::{Access, Store, Table};
+use topicmill_store::{Access, Store, Table, Target};
 
 /// Minimum number of random gold posts for estimates of the labels' shares.
 const SHARE_POSTS: usize = 30;
@@ -40,6 +40,11 @@ pub struct Evaluate {
     /// other means out of scope). `topic` uses the topic that each post was collected for.
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
+    /// Let NAME decide posts on which annotators disagree
+    ///
+    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
+    #[arg(long, value_name = "NAME")]
+    decides: Option<String>,
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
@@ -88,11 +93,11 @@ impl Evaluate {
         let store = app.store(Access::ReadOnly).await?;
         let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let labels = GoldLabels::read(&store, &self.gold, &sets).await?;
-        let is_sample = labels.is_sample();
+        let labels = GoldLabels::read(&store, &self.gold, self.decides.as_deref(), &sets).await?;
         let caveat = labels.caveat.clone();
+        let is_sample = labels.is_sample();
         let sample = labels.sample_for_estimates().cloned();
-        let all_random = sample.is_none() && labels.is_representative(1);
+        let known_random = labels.drawn();
         let gold = labels.resolve(&sets, self.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
@@ -107,15 +112,21 @@ impl Evaluate {
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
-        // `held` is the whole if no random post is left.
-        let is_random = drawn.is_some() || all_random;
+        let is_random = held
+            .posts
+            .iter()
+            .all(|post| known_random.contains(&post.id));
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                let mut found = self.evaluate_one(one, held, whole, caveat);
+                let estimate = match one.target().filter(|_| is_random) {
+                    Some(target) => Some(Estimates::find(&store, target, held).await?),
+                    None => None,
+                };
+                let held = estimate.as_ref().map_or(held, |estimate| &estimate.held);
+                let mut found = self.evaluate_one(one, held, whole, caveat, estimate.as_ref());
                 if is_sample && one.set.mode == Mode::Single {
-                    let random = if is_random { held.posts.len() } else { 0 };
-                    add_shares(&store, one, &held.rows[0], random, &mut found).await?;
+                    add_shares(one, estimate.as_ref(), &mut found);
                 }
                 found.print(self.format)?;
             }
@@ -187,10 +198,16 @@ impl Evaluate {
         held: &JoinedGold,
         whole: Option<&JoinedGold>,
         caveat: Option<String>,
+        estimates: Option<&Estimates>,
     ) -> Printout {
         let set = &side.set;
-        let evaluation = evaluate(&held.rows[0], set.labels.len());
+        let mut evaluation = evaluate(&held.rows[0], set.labels.len());
         let mut json = side.json();
+        if let Some(estimates) = estimates {
+            (evaluation.outcome, evaluation.precision) =
+                estimates.frame.accuracy(&estimates.posts(), &held.rows[0]);
+            json["frame"] = estimates.json();
+        }
         json["posts"] = json!(held.posts.len());
         json["left_out"] = json!(held.left_out);
         json["evaluation"] = evaluation.to_json(set);
@@ -214,8 +231,9 @@ impl Evaluate {
                  selected with a filter or outside topicmill. {heading}"
             );
         }
-        if let Some(caveat) = caveat {
-            heading = format!("{caveat} {heading}");
+        let notes = caveat.into_iter().chain(estimates.map(Estimates::notes));
+        for note in notes.filter(|note| !note.is_empty()) {
+            heading = format!("{note} {heading}");
         }
         let mut found = Printout::new(json)
             .with(&heading, summary(&evaluation))
@@ -382,43 +400,95 @@ fn reliability_table(evaluation: &Evaluation) -> Table {
     output::table(["score", "posts", "mean score", "right"], rows)
 }
 
-/// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample of `random`
-/// posts.
-async fn add_shares(
-    store: &Store,
-    side: &Side,
-    sample: &[EvaluatedPost],
-    random: usize,
-    found: &mut Printout,
-) -> Result<(), CliError> {
-    if random < SHARE_POSTS {
-        let note =
-            format!("The label shares need {SHARE_POSTS} random gold posts ({random} so far).");
-        found.add(&note, output::table([], []));
-        return Ok(());
+/// A random sample, and the posts that it represents.
+struct Estimates {
+    frame: Frame,
+    /// The sampled posts that the frame covers.
+    held: JoinedGold,
+    mixes: Vec<Mix>,
+}
+
+impl Estimates {
+    async fn find(store: &Store, target: Target, sample: &JoinedGold) -> Result<Self, CliError> {
+        let answers = store.gold().answers().await?;
+        let posts = sample.posts.iter().map(|post| &post.id);
+        let frame = Frame::find(store, target, &answers, posts, true).await?;
+        let held = sample.filtered(|post| frame.contains(post));
+        let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
+        let sampled = frame.count_sample(store, target, &posts).await?;
+        let mixes = frame.mixes(&sampled);
+        Ok(Self { frame, held, mixes })
     }
-    let Some(target) = side.target() else {
-        return Ok(());
+
+    fn posts(&self) -> Vec<&Fullname> {
+        self.held.posts.iter().map(|post| &post.id).collect()
+    }
+
+    fn json(&self) -> Value {
+        let size = self.frame.size().unwrap_or_default();
+        frame_json(&size, &self.mixes)
+    }
+
+    /// Describes the frame, and says if the sample is hardly random.
+    fn notes(&self) -> String {
+        let mut notes = Vec::new();
+        let frame = self.frame.in_words();
+        if let Some(frame) = frame.strip_prefix(", of the ") {
+            notes.push(format!("The figures are estimates for the {frame}."));
+        }
+        let size = self.frame.size().filter(|size| size.waves > 1);
+        if let Some(size) = size {
+            notes.push(format!(
+                "Accuracy, precision and label shares are weighted by {} waves, because later posts have fewer or more \
+                 answers per post.",
+                size.waves
+            ));
+        }
+        let unlikely = self.mixes.iter().filter(|mix| mix.is_unlikely());
+        let unlikely: Vec<&str> = unlikely.map(|mix| mix.of).collect();
+        if !unlikely.is_empty() {
+            notes.push(format!(
+                "The sample is hardly random: its mix of {} differs from that of all posts (chi-square test, p < \
+                 {UNLIKELY}).",
+                unlikely.join(" and ")
+            ));
+        }
+        notes.join(" ")
+    }
+}
+
+/// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.
+fn add_shares(side: &Side, estimates: Option<&Estimates>, found: &mut Printout) {
+    let random = estimates.map_or(0, |estimates| estimates.held.posts.len());
+    let Some(estimates) = estimates.filter(|_| random >= SHARE_POSTS) else {
+        let note = format!(
+            "The estimated shares of labels need {SHARE_POSTS} random gold posts in the database ({random} so far)."
+        );
+        found.add(&note, output::table([], []));
+        return;
     };
-    let Some((posts, shares)) = label_shares(store, target, &side.set, sample).await? else {
-        return Ok(());
-    };
-    let name = |of: &LabelShare| json!(of.label.as_deref().unwrap_or(NONE));
-    let json = shares.iter().map(|of| {
-        let mut json = json!(of);
-        json["label"] = name(of);
-        json
+    let set = &side.set;
+    let shares = estimates
+        .frame
+        .label_shares(set, &estimates.posts(), &estimates.held.rows[0]);
+    let names = set
+        .labels
+        .iter()
+        .map(|label| label.slug.as_str())
+        .chain([NONE]);
+    let shares: Vec<_> = names.zip(shares).collect();
+    let json = shares.iter().map(|(label, (assigned, estimated))| {
+        json!({ "label": label, "assigned": assigned, "estimated": estimated })
     });
     found.json["shares"] = json.collect();
-    let rows = shares.iter().map(|of| {
-        let assigned = format!("{:.3}", of.assigned);
-        json!([name(of), assigned, estimate(&of.estimated)])
+    let rows = shares.iter().map(|(label, (assigned, estimated))| {
+        json!([label, format!("{assigned:.3}"), estimate(estimated)])
     });
     let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
+    let posts = estimates.frame.size().unwrap_or_default().posts;
     let heading = format!(
-        "Shares of all {posts} labelled posts. Assigned: the share with this label. Estimated: the share whose right \
-         label this is, from {random} random gold posts"
+        "Shares of {posts} labelled posts. Assigned: the share with this label. Estimated: the share whose right label \
+         this is, from {random} random gold posts"
     );
     found.add(&heading, table);
-    Ok(())
 }

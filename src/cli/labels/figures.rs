@@ -14,11 +14,13 @@ pub fn estimate(estimate: &Estimate) -> Value {
     })
 }
 
-/// Formats a share with its confidence interval.
+/// Formats a share, or its bounds if annotators disagree, with its confidence interval.
 pub fn share(share: &Proportion, digits: usize) -> Value {
     share.share.map_or(Value::Null, |value| {
         let (low, high) = (share.low, share.high);
-        json!(format!("{value:.digits$} ({low:.2}–{high:.2})"))
+        let most = share.share_if_right;
+        let most = most.map_or_else(String::new, |most| format!(" to {most:.digits$}"));
+        json!(format!("{value:.digits$}{most} ({low:.2}–{high:.2})"))
     })
 }
 

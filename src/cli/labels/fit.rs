@@ -51,6 +51,11 @@ pub struct FitLabels {
     /// Recall is the share of in-scope posts that get their right label.
     #[arg(long, value_name = "R")]
     target_recall: Option<f64>,
+    /// Let NAME decide posts on which annotators disagree
+    ///
+    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
+    #[arg(long, value_name = "NAME")]
+    decides: Option<String>,
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
@@ -94,6 +99,7 @@ impl Default for FitLabels {
             yes: false,
             target_precision: None,
             target_recall: None,
+            decides: None,
             others_out_of_scope: false,
             model: ModelFlags::default(),
             format: OutputFormat::default(),
@@ -132,7 +138,7 @@ impl FitLabels {
         let (base, former_target) = self.base(app, store).await?;
         let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
-        let gold = GoldLabels::read(store, &self.gold, &[&base]).await?;
+        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[&base]).await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
         let random = gold.random_sample(MIN_RANDOM).cloned();
         let people = gold.annotators.clone();

@@ -115,7 +115,7 @@ pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
         quality: quality.map(|quality| Quality {
             sentence: quality.sentence.clone(),
             is_warm: !quality.is_estimate(),
-            scope: quality.is_estimate() && report.is_bounded,
+            scope: quality.is_estimate() && quality.frame.is_none() && report.is_bounded,
             review,
             command: REVIEW_COMMAND,
         }),

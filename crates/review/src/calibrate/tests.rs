@@ -27,6 +27,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], prior: Option<f64>) -> GoldE
         text_hash: TextHash::new(&key.to_string()),
         evidence: score::evidence_with_background(&kind, Mode::Single, &pairs, prior),
         right: right.to_vec(),
+        ties: Vec::new(),
     }
 }
 
@@ -209,4 +210,18 @@ fn accuracy_counts_posts_below_the_threshold_as_without_a_label() {
     // A post that is out of scope rightly gets no label.
     rows[0].right.clear();
     assert_eq!(judge(&rows, median).accuracy, Proportion::new(11, 20));
+    // Posts on which annotators disagree count as wrong, or as right if any answer is.
+    rows[0].ties = vec![vec![0]];
+    rows[19].ties = vec![vec![1], vec![]];
+    rows[1].ties = vec![vec![1]];
+    let found = judge(&rows, median).accuracy;
+    let (least, most) = (Proportion::new(9, 20), Proportion::new(11, 20));
+    assert_eq!(
+        (found.share, found.share_if_right),
+        (least.share, most.share)
+    );
+    assert_eq!(
+        (found.low.to_bits(), found.high.to_bits()),
+        (least.low.to_bits(), most.high.to_bits())
+    );
 }

@@ -15,7 +15,7 @@ const SEED: u64 = 13;
 
 /// Returns the percentile bootstrap interval of a statistic, which is called with the positions of each resample.
 /// Resamples with an undefined statistic are ignored.
-pub(super) fn resampled(posts: usize, statistic: &dyn Fn(&[usize]) -> Option<f64>) -> (f64, f64) {
+pub(crate) fn resampled(posts: usize, statistic: &dyn Fn(&[usize]) -> Option<f64>) -> (f64, f64) {
     if posts == 0 {
         return (0.0, 1.0);
     }

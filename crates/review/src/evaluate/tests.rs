@@ -44,6 +44,7 @@ fn rows(fixture: &Value, at: usize) -> Vec<EvaluatedPost> {
             .map(|_| number(&row[0]))
             .into_iter()
             .collect(),
+        ties: Vec::new(),
         best: number(&row[at]),
         score: row[at + 1].as_f64().unwrap(),
         abstained: row[at + 2].as_bool().unwrap(),
@@ -124,6 +125,7 @@ fn figures_match_scikit_learn() {
 fn row(right: &[usize], best: usize, abstained: bool) -> EvaluatedPost {
     EvaluatedPost {
         right: right.to_vec(),
+        ties: Vec::new(),
         best,
         score: 0.75,
         abstained,
@@ -221,4 +223,41 @@ fn one_stratum_has_the_jeffreys_interval_and_disagreements_widen_it() {
     let found = stratified_share(&[quarter; 4]);
     assert!((found.low - 0.1537).abs() < 1e-3, "{found:?}");
     assert!((found.high - 0.2634).abs() < 1e-3, "{found:?}");
+}
+
+#[test]
+fn a_post_on_which_annotators_disagree_widens_the_bounds_and_stays_in_the_sample() {
+    // 60 posts are right. About 20 others, annotators disagree: one of two answers agrees with the label. About five
+    // more, no answer agrees.
+    let mut posts = cells(&[(0, 0, 30), (1, 1, 30), (0, 0, 20), (0, 2, 5)]);
+    for post in &mut posts[60..] {
+        post.ties = vec![vec![1]];
+    }
+    let found = evaluate(&posts, 3);
+    let (least, most) = (Proportion::new(60, 85), Proportion::new(80, 85));
+    assert_eq!(found.outcome.share, least.share);
+    assert_eq!(found.outcome.share_if_right, most.share);
+    let bounds = [found.outcome.low, found.outcome.high].map(f64::to_bits);
+    assert_eq!(bounds, [least.low, most.high].map(f64::to_bits));
+    assert_eq!(json!(found.coverage).get("share_if_right"), None);
+    let recall = found.labels[0].recall;
+    assert_eq!(
+        (recall.share, recall.share_if_right),
+        (Some(30.0 / 35.0), Some(50.0 / 55.0))
+    );
+    // Of 25 undecided posts, label 0 or label 1 is right for each.
+    let shares = estimate_shares(&posts, &[50.0 / 85.0, 30.0 / 85.0, 5.0 / 85.0, 0.0]);
+    for (label, of) in [(0, 30.0..55.0), (1, 30.0..55.0)] {
+        let middle = f64::midpoint(of.start, of.end) / 85.0;
+        assert!(
+            (shares[label].value.unwrap() - middle).abs() < 1e-12,
+            "{:?}",
+            shares[label]
+        );
+        assert!(shares[label].low < of.start / 85.0 && of.end / 85.0 < shares[label].high);
+    }
+    // A run is better only if all answers agree with it.
+    let other = cells(&[(0, 0, 30), (1, 1, 30), (0, 1, 25)]);
+    let found = difference((&posts, 3), (&other[..], 3), 25);
+    assert_eq!((found.only_first, found.only_second), (0, 0));
 }

@@ -144,7 +144,8 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
         .filter(|row| !row.right.is_empty())
         .map(|row| {
             let scores = row.evidence.scores(1.0, 0.0);
-            let is_found = !scores.other && row.right.contains(&scores.best);
+            let mut answers = std::iter::once(&row.right).chain(&row.ties);
+            let is_found = !scores.other && answers.all(|answer| answer.contains(&scores.best));
             if is_found {
                 scores.scores[scores.best]
             } else {
@@ -204,6 +205,7 @@ fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
         text_hash: text.text_hash,
         evidence,
         right: text.right.clone(),
+        ties: text.ties.clone(),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Computes the agreement between annotators: Cohen's kappa for each pair (Cohen, 1960, *Educational and Psychological
-//! Measurement* 20).
+//! Measurement* 20), and Krippendorff's alpha for all (Krippendorff, *Content Analysis*, 2004).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::compare::kappa;
+use crate::evaluate::intervals::resampled;
 use topicmill_core::Fullname;
 use topicmill_store::StoredGold;
 
@@ -22,16 +23,75 @@ pub struct PairAgreement {
     pub kappa: Option<f64>,
 }
 
-/// Returns the agreement between each pair of annotators with a common post, with the pairs with the most posts first.
-/// Answers about an earlier version of a post's text are ignored.
-pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
-    let mut posts: BTreeMap<&Fullname, Vec<(&str, Option<&str>)>> = BTreeMap::new();
+/// The agreement of all annotators, some of whom may have answered only some of the posts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Alpha {
+    /// Krippendorff's alpha for nominal labels: 1 is perfect agreement, 0 is chance.
+    pub value: f64,
+    /// Lower bound of the 95 % bootstrap interval.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+    /// Number of posts with two or more answers.
+    pub posts: usize,
+}
+
+/// Labels of a post by annotator.
+type Answers<'a> = Vec<(&'a str, Option<&'a str>)>;
+
+/// Groups answers by post. Answers about an earlier version of a post's text are ignored.
+fn by_post(answers: &[StoredGold]) -> Vec<Answers<'_>> {
+    let mut posts: BTreeMap<&Fullname, Answers<'_>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
         let label = (answer.annotator.as_str(), answer.label.as_deref());
         posts.entry(&answer.fullname).or_default().push(label);
     }
+    posts.into_values().collect()
+}
+
+/// Returns Krippendorff's alpha; `None` if no post has two answers or all answers are the same. The interval is from
+/// resampled posts.
+pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
+    let mut posts = by_post(answers);
+    posts.retain(|labels| labels.len() > 1);
+    let of = |places: &[usize]| {
+        let (mut totals, mut all) = (BTreeMap::<Option<&str>, f64>::new(), 0.0);
+        // The number of disagreeing pairs of a post is divided by the number of possible partners of an answer.
+        let mut disagreements = 0.0;
+        for labels in places.iter().map(|place| &posts[*place]) {
+            let partners = count(labels.len() - 1);
+            for (_, label) in labels {
+                *totals.entry(*label).or_default() += 1.0;
+                all += 1.0;
+                let others = labels.iter().filter(|(_, other)| other != label);
+                disagreements += count(others.count()) / partners;
+            }
+        }
+        let same: f64 = totals.values().map(|total| total * total).sum();
+        let by_chance = (all * all - same) / (all - 1.0);
+        (by_chance > 0.0).then(|| 1.0 - disagreements / by_chance)
+    };
+    let value = of(&(0..posts.len()).collect::<Vec<_>>())?;
+    let (low, high) = resampled(posts.len(), &of);
+    let posts = posts.len();
+    Some(Alpha {
+        value,
+        low,
+        high,
+        posts,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "answers about a post")]
+fn count(n: usize) -> f64 {
+    n as f64
+}
+
+/// Returns the agreement between each pair of annotators with a common post, with the pairs with the most posts first.
+/// Answers about an earlier version of a post's text are ignored.
+pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut pairs: BTreeMap<[&str; 2], Vec<[Option<&str>; 2]>> = BTreeMap::new();
-    for labels in posts.values_mut() {
+    for mut labels in by_post(answers) {
         labels.sort_unstable();
         for (place, (a, of_a)) in labels.iter().enumerate() {
             for (b, of_b) in &labels[place + 1..] {
@@ -75,6 +135,7 @@ mod tests {
             },
             in_random_sample: true,
             is_of_present_text: true,
+            collected_at: Timestamp::EPOCH,
         }
     }
 
@@ -100,6 +161,35 @@ mod tests {
         assert_eq!(pair.annotators, ["ada", "ben"]);
         assert_eq!((pair.posts, pair.same), (50, 35));
         assert!((pair.kappa.unwrap() - 0.4).abs() < 1e-12, "{pair:?}");
+    }
+
+    #[test]
+    fn alpha_equals_the_krippendorff_package() {
+        // Three annotators, missing answers (`-`), and one post with a single answer.
+        let table = [
+            "xxy", "xx-", "yyy", "y-z", "zzz", "-zx", "x--", "xxx", "yyx", "zyz",
+        ];
+        let answers = |rows: &[&str]| -> Vec<StoredGold> {
+            let of_post = |(post, labels): (usize, &&str)| {
+                let answers = ["ada", "ben", "carl"].into_iter().zip(labels.chars());
+                let answers = answers.filter(|(_, label)| *label != '-');
+                let stored = answers.map(|(name, label)| stored(post, name, &label.to_string()));
+                stored.collect::<Vec<_>>()
+            };
+            rows.iter().enumerate().flat_map(of_post).collect()
+        };
+        let found = alpha(&answers(&table)).unwrap();
+        assert!((found.value - 0.397_905_759_162).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.posts, 9);
+        assert!(
+            found.low < found.value && found.value < found.high,
+            "{found:?}"
+        );
+        let two = alpha(&answers(&["xy", "xx", "yy", "xy", "yx", "xx"])).unwrap();
+        assert!((two.value - 0.057_142_857_143).abs() < 1e-9, "{two:?}");
+        // Nothing to compare, and only one label.
+        assert_eq!(alpha(&answers(&["x--", "-y-"])), None);
+        assert_eq!(alpha(&answers(&["xx", "xxx"])), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Turns annotators' answers into gold labels: finds the posts on which all annotators agree and checks which labels
-//! they were offered.
+//! Turns annotators' answers into gold labels: decides posts on which annotators disagree, and checks which labels they
+//! were offered. A further answer never removes a post from the gold labels, because the posts on which annotators
+//! agree are easier than the others, and figures from them alone would be too good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,30 +17,44 @@ pub struct Disagreement {
     pub fullname: Fullname,
     /// (annotator, label) pairs in order of time; `None` for "none of these".
     pub answers: Vec<(String, Option<String>)>,
+    /// True if the deciding annotator or a majority decides.
+    pub is_decided: bool,
 }
 
 /// Annotators' answers, combined by post.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consensus {
-    /// One row per post on which all annotators agree, ordered by fullname. Their line numbers are consecutive.
+    /// A row for each post, ordered by fullname, or a [tied](GoldRow::is_tied) row for each different answer if
+    /// annotators disagree and none decides. The line numbers are consecutive.
     pub rows: Vec<GoldRow>,
+    /// Number of posts with an answer about their text.
+    pub posts: usize,
     /// The posts among `rows` that were sampled at random; only these allow unbiased estimates.
     pub random: BTreeSet<Fullname>,
     /// True if some posts among `rows` were selected on the review page as close calls or by a filter, so that an
     /// estimate from all rows would be biased.
     pub has_close_calls: bool,
-    /// For out-of-scope posts, the keys of the label sets that were offered, if known.
+    /// For posts that may be out of scope, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,
     /// The annotators of `rows`.
     pub annotators: BTreeSet<String>,
-    /// The posts on which annotators disagree; these are not in `rows`.
+    /// The posts on which annotators disagree.
     pub disagreements: Vec<Disagreement>,
     /// Number of answers about an earlier version of a post's text; these are ignored.
     pub before_an_edit: usize,
 }
 
-/// Combines answers, which must be ordered by post and time.
-pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
+impl Consensus {
+    /// Returns the number of posts on which annotators disagree and none decides.
+    pub fn undecided(&self) -> usize {
+        let undecided = self.disagreements.iter().filter(|post| !post.is_decided);
+        undecided.count()
+    }
+}
+
+/// Combines answers, which must be ordered by post and time. If annotators disagree about a post, the answer of the
+/// annotator `decides` counts, or else the answer of more than half of them; or else all answers are kept.
+pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
     let mut found = Consensus::default();
     let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
     for one in stored {
@@ -50,16 +65,9 @@ pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
             found.before_an_edit += 1;
         }
     }
+    found.posts = posts.len();
     for (fullname, answers) in posts {
-        let first = &answers[0].answer;
-        if answers.iter().any(|one| one.answer.label != first.label) {
-            let answers = answers
-                .into_iter()
-                .map(|one| (one.answer.annotator, one.answer.label))
-                .collect();
-            found.disagreements.push(Disagreement { fullname, answers });
-            continue;
-        }
+        let labels = decided_labels(&answers, decides);
         if answers.iter().any(|one| one.in_random_sample) {
             found.random.insert(fullname.clone());
         } else if answers.iter().any(|one| {
@@ -70,17 +78,58 @@ pub fn consensus(stored: Vec<StoredGold>) -> Consensus {
         }) {
             found.has_close_calls = true;
         }
-        if first.label.is_none() {
-            let sets = answers.iter().filter_map(|one| one.answer.label_set);
+        if labels.contains(&None) {
+            let none = answers.iter().filter(|one| one.answer.label.is_none());
+            let sets = none.filter_map(|one| one.answer.label_set);
             found.offered.insert(fullname.clone(), sets.collect());
         }
-        let line = found.rows.len() as u64 + 1;
-        let label = first.label.clone().unwrap_or_default();
-        found.rows.push(GoldRow::new(line, fullname, label));
-        let annotators = answers.into_iter().map(|one| one.answer.annotator);
-        found.annotators.extend(annotators);
+        let is_tied = labels.len() > 1;
+        for label in labels {
+            let line = found.rows.len() as u64 + 1;
+            let row = GoldRow::new(line, fullname.clone(), label.unwrap_or_default());
+            found.rows.push(GoldRow { is_tied, ..row });
+        }
+        let first = &answers[0].answer.label;
+        let is_disputed = answers.iter().any(|one| one.answer.label != *first);
+        let answers = answers.into_iter();
+        let answers = answers.map(|one| (one.answer.annotator, one.answer.label));
+        let answers: Vec<_> = answers.collect();
+        found
+            .annotators
+            .extend(answers.iter().map(|(name, _)| name.clone()));
+        if is_disputed {
+            let is_decided = !is_tied;
+            found.disagreements.push(Disagreement {
+                fullname,
+                answers,
+                is_decided,
+            });
+        }
     }
     found
+}
+
+/// Returns the label that counts for a post, or all different labels if none decides.
+fn decided_labels(answers: &[StoredGold], decides: Option<&str>) -> Vec<Option<String>> {
+    let named = |one: &&StoredGold| Some(one.answer.annotator.as_str()) == decides;
+    if let Some(one) = answers.iter().find(named) {
+        return vec![one.answer.label.clone()];
+    }
+    let mut counts: Vec<(&Option<String>, usize)> = Vec::new();
+    for StoredGold { answer, .. } in answers {
+        match counts.iter_mut().find(|(label, _)| *label == &answer.label) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((&answer.label, 1)),
+        }
+    }
+    let majority = counts
+        .iter()
+        .position(|(_, count)| 2 * count > answers.len());
+    let kept = match majority {
+        Some(place) => &counts[place..=place],
+        None => &counts,
+    };
+    kept.iter().map(|(label, _)| (*label).clone()).collect()
 }
 
 /// Removes out-of-scope posts whose annotators were not offered all labels of `sets` (see [`Consensus::offered`]).

@@ -20,8 +20,10 @@ const NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub struct GoldLabels {
     rows: Vec<GoldRow>,
-    /// The posts sampled at random; `None` if all posts are representative.
-    random: Option<BTreeSet<Fullname>>,
+    /// The posts that are known to be sampled at random.
+    drawn: BTreeSet<Fullname>,
+    /// True if some of the other posts are close calls or were selected with a filter.
+    has_close_calls: bool,
     /// See [`Consensus::offered`](super::Consensus::offered).
     offered: BTreeMap<Fullname, Vec<i64>>,
     /// True if random answers were left out because of what they say, so that the others are not a random sample.
@@ -33,15 +35,26 @@ pub struct GoldLabels {
 }
 
 impl GoldLabels {
-    /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence.
+    /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence. If
+    /// annotators disagree about a post in the database, the answer of the annotator `decides` counts.
     ///
     /// # Errors
     /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
-    pub async fn read(store: &Store, word: &str, sets: &[&LabelSet]) -> Result<Self, GoldError> {
+    pub async fn read(
+        store: &Store,
+        word: &str,
+        decides: Option<&str>,
+        sets: &[&LabelSet],
+    ) -> Result<Self, GoldError> {
         let path = Path::new(word);
         let mut labels = match word {
+            DB if !path.exists() => Self::answers(store, decides).await?,
+            _ if decides.is_some() => {
+                return Err(GoldError::Unusable(
+                    "--decides names an annotator whose answers are in the database: use it with `--gold db`".into(),
+                ));
+            }
             TOPIC => Self::topics(store).await?,
-            DB if !path.exists() => Self::answers(store).await?,
             _ => {
                 let rows = super::read_rows(path)?;
                 let annotators = rows.iter().filter_map(|row| row.annotator.clone());
@@ -84,13 +97,27 @@ impl GoldLabels {
         })
     }
 
-    /// Reads the gold labels in the database on which annotators agree.
-    async fn answers(store: &Store) -> Result<Self, GoldError> {
-        let found = super::consensus(store.gold().answers().await?);
-        if !found.disagreements.is_empty() {
+    /// Reads the gold labels in the database.
+    async fn answers(store: &Store, decides: Option<&str>) -> Result<Self, GoldError> {
+        let answers = store.gold().answers().await?;
+        if let Some(name) = decides
+            && answers.iter().all(|one| one.answer.annotator != name)
+        {
+            let known: BTreeSet<&str> = answers
+                .iter()
+                .map(|one| one.answer.annotator.as_str())
+                .collect();
+            return Err(GoldError::Unusable(format!(
+                "--decides {name}: no gold label is from this annotator; the annotators are {}",
+                known.into_iter().collect::<Vec<_>>().join(", ")
+            )));
+        }
+        let found = super::consensus(answers, decides);
+        if found.undecided() > 0 {
             tracing::warn!(
-                posts = found.disagreements.len(),
-                "posts on which annotators disagree are left out: `topicmill labels gold list` shows them"
+                posts = found.undecided(),
+                "annotators disagree about some posts, and neither a majority nor --decides NAME decides: proportions \
+                 are given as bounds; `topicmill labels gold list` shows these posts"
             );
         }
         if found.before_an_edit > 0 {
@@ -101,14 +128,15 @@ impl GoldLabels {
         }
         if found.rows.is_empty() {
             return Err(GoldError::Unusable(
-                "`--gold db`: the database has no gold labels on which annotators agree; collect some with `topicmill \
-                 serve --review`, or import a file with `topicmill labels gold import FILE`"
+                "`--gold db`: the database has no gold labels; collect some with `topicmill serve --review`, or import a \
+                 file with `topicmill labels gold import FILE`"
                     .into(),
             ));
         }
         Ok(Self {
             rows: found.rows,
-            random: found.has_close_calls.then_some(found.random),
+            drawn: found.random,
+            has_close_calls: found.has_close_calls,
             offered: found.offered,
             annotators: found.annotators,
             ..Self::default()
@@ -128,9 +156,10 @@ impl GoldLabels {
             .iter()
             .flat_map(|set| quality::used_in_fit(set, &answers));
         let used: BTreeSet<Fullname> = used.collect();
-        let all = self.rows.len();
+        let posts = |rows: &[GoldRow]| rows.chunk_by(|a, b| a.id == b.id).count();
+        let all = posts(&self.rows);
         self.leave_out(|post| used.contains(post));
-        let left_out = all - self.rows.len();
+        let left_out = all - posts(&self.rows);
         if self.rows.is_empty() {
             return Err(GoldError::Unusable(format!(
                 "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
@@ -156,9 +185,7 @@ impl GoldLabels {
 
     fn leave_out(&mut self, is_out: impl Fn(&Fullname) -> bool) {
         self.rows.retain(|row| !is_out(&row.id));
-        if let Some(random) = &mut self.random {
-            random.retain(|post| !is_out(post));
-        }
+        self.drawn.retain(|post| !is_out(post));
     }
 
     /// Leaves out the "none of these" answers whose annotators were not offered all labels of `sets`.
@@ -172,9 +199,8 @@ impl GoldLabels {
         if unasked.is_empty() {
             return Ok(());
         }
-        let random = self.random.as_ref();
         self.is_selective =
-            random.is_none_or(|random| unasked.iter().any(|post| random.contains(post)));
+            !self.has_close_calls || unasked.iter().any(|post| self.drawn.contains(post));
         self.leave_out(|post| unasked.contains(post));
         tracing::warn!(
             posts = unasked.len(),
@@ -190,21 +216,41 @@ impl GoldLabels {
         self.caveat.is_none() && !self.is_selective
     }
 
-    /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
-    pub fn is_representative(&self, fewest: usize) -> bool {
-        let random = self.random.as_ref();
-        !self.is_selective && random.is_none_or(|random| random.len() >= fewest.max(1))
+    /// Returns the posts that are known to be sampled at random; none if random answers were left out because of what
+    /// they say.
+    pub fn drawn(&self) -> BTreeSet<Fullname> {
+        if self.is_selective {
+            BTreeSet::new()
+        } else {
+            self.drawn.clone()
+        }
     }
 
-    /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than
-    /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
+    /// Returns true if all posts are known to be sampled at random.
+    pub fn is_random(&self) -> bool {
+        let drawn = self.drawn();
+        self.rows.iter().all(|row| drawn.contains(&row.id))
+    }
+
+    /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
+    pub fn is_representative(&self, fewest: usize) -> bool {
+        !self.is_selective && (!self.has_close_calls || self.drawn.len() >= fewest.max(1))
+    }
+
+    /// Returns the posts sampled at random, if there are others: close calls would make the labels look worse than they
+    /// are. Returns `None` if fewer than `fewest` are random, with a warning if the others are close calls.
     pub fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
-        let random = self.random.as_ref()?;
-        if random.len() >= fewest.max(1) {
-            return Some(random);
+        if self.rows.iter().all(|row| self.drawn.contains(&row.id)) {
+            return None;
+        }
+        if self.drawn.len() >= fewest.max(1) {
+            return Some(&self.drawn);
+        }
+        if !self.has_close_calls {
+            return None;
         }
         tracing::warn!(
-            random = random.len(),
+            random = self.drawn.len(),
             "these gold labels are not representative: most are close calls, or were selected with a filter or outside \
              topicmill, and too few were sampled at random; the true figures for all posts are probably better"
         );
@@ -224,11 +270,9 @@ impl GoldLabels {
     #[must_use]
     pub fn keep_random_sample(mut self, fewest: usize) -> Self {
         if let Some(sample) = self.random_sample(fewest).cloned() {
-            let all = self.rows.len();
             self.rows.retain(|row| sample.contains(&row.id));
             tracing::info!(
-                posts = self.rows.len(),
-                of = all,
+                posts = sample.len(),
                 "using only the gold labels of posts sampled at random: the others are close calls, or were selected \
                  with a filter or outside topicmill"
             );

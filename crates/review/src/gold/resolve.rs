@@ -50,6 +50,10 @@ pub fn resolve(
             None => {
                 posts.insert(row.id.clone(), new_post(row, meaning));
             }
+            Some(post) if row.is_tied => {
+                post.ties.push(places(meaning));
+                post.words.push(row.label);
+            }
             Some(post) if is_duplicate(post, meaning) => found.duplicates += 1,
             Some(post) if several && adds_to(post, meaning) => {
                 for (known, place) in post.right.iter_mut().zip(meaning) {
@@ -75,13 +79,19 @@ pub fn resolve(
 }
 
 fn new_post(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
-    let right = meaning.iter().map(|place| place.iter().copied().collect());
     GoldPost {
-        right: right.collect(),
+        right: places(meaning),
+        ties: Vec::new(),
         id: row.id,
         line: row.line,
         words: vec![row.label],
     }
+}
+
+/// Returns the positions that a word stands for, one list per label set.
+fn places(meaning: &[Option<usize>]) -> Vec<Vec<usize>> {
+    let lists = meaning.iter().map(|place| place.iter().copied().collect());
+    lists.collect()
 }
 
 /// Returns true if a row repeats a label of earlier rows.

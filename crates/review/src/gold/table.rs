@@ -96,6 +96,7 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     }
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
+        is_tied: false,
         line: row.line,
         id: Fullname::from_url(&id).map_err(to_text)?,
         label: text(row, "label")?.unwrap_or_default(),

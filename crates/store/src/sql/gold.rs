@@ -9,12 +9,13 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::gold::{
-    FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewFilter, ReviewPost, SavedGold, StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, ReviewFilter, ReviewPost, SavedGold,
+    StoredGold,
 };
 use super::super::{Result, StoreError, Target};
 use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, short_hash};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -199,7 +200,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "read answers";
         let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
-                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note \
+                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
         )
         .fetch_all(&self.pool)
@@ -212,6 +213,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok(StoredGold {
                 in_random_sample: row.try_get(7).context(WHAT)?,
                 is_of_present_text: row.try_get(8).context(WHAT)?,
+                collected_at: row.try_get(11).context(WHAT)?,
                 answer: GoldAnswer {
                     annotator: text(1)?,
                     label: row.try_get(2).context(WHAT)?,
@@ -227,6 +229,89 @@ impl<DB: Dialect> SqlStore<DB> {
             })
         };
         rows.into_iter().map(stored).collect()
+    }
+
+    pub async fn frame(
+        &self,
+        target: Target,
+        cuts: &[Timestamp],
+        posts: Option<&[Fullname]>,
+    ) -> Result<Vec<FrameCell>> {
+        const WHAT: &str = "count the posts of the sampling frame";
+        let chunks: Vec<Option<&[Fullname]>> = match posts {
+            None => vec![None],
+            Some(posts) => posts.chunks(ROWS_A_STATEMENT).map(Some).collect(),
+        };
+        let mut cells = Vec::new();
+        for chunk in chunks {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT wave, subreddit, topic, outcome, COUNT(*) FROM (SELECT CAST(CASE",
+            );
+            for (wave, cut) in cuts.iter().enumerate() {
+                select.push(" WHEN p.collected_at < ").push_bind(*cut);
+                select.push(format!(" THEN {wave}"));
+            }
+            select.push(format!(
+                " WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT) AS wave, p.subreddit, p.topic, \
+                 CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
+                   FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                  WHERE c.model_id = ",
+                cuts.len()
+            ));
+            select
+                .push_bind(target.model)
+                .push(" AND c.label_set_id = ");
+            select.push_bind(target.label_set);
+            if let Some(chunk) = chunk {
+                select.push(" AND p.fullname IN (");
+                push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            }
+            select.push(") AS labelled GROUP BY wave, subreddit, topic, outcome");
+            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                let (wave, posts): (i64, i64) =
+                    (row.try_get(0).context(WHAT)?, row.try_get(4).context(WHAT)?);
+                cells.push(FrameCell {
+                    wave: usize::try_from(wave).expect("a position in the list"),
+                    subreddit: row.try_get(1).context(WHAT)?,
+                    topic: row.try_get(2).context(WHAT)?,
+                    label: row.try_get(3).context(WHAT)?,
+                    posts: posts.unsigned_abs(),
+                });
+            }
+        }
+        Ok(cells)
+    }
+
+    pub async fn undrawn_posts(
+        &self,
+        target: Target,
+        drawn: &TextHash,
+        after: Timestamp,
+    ) -> Result<Vec<(TextHash, Timestamp)>> {
+        const WHAT: &str = "find the posts that the review page would draw";
+        // As in `random_posts`, the two NOTs make SQLite use the index of text hashes.
+        let rows = sqlx::query::<DB>(
+            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN posts p \
+                 ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+              WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
+                AND p.collected_at > $4 AND NOT EXISTS (SELECT 1 FROM gold g WHERE g.fullname = c.fullname \
+                    AND g.text_hash = c.text_hash AND g.in_random_sample)",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(drawn.as_bytes())
+        .bind(after)
+        .fetch_all(&self.pool)
+        .await
+        .context(WHAT)?;
+        let post = |row: DB::Row| {
+            let fullname = row.try_get(2).context(WHAT)?;
+            Ok((
+                Self::text_hash(&row, 0, &fullname)?,
+                row.try_get(1).context(WHAT)?,
+            ))
+        };
+        rows.into_iter().map(post).collect()
     }
 
     pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {

@@ -10,6 +10,7 @@ use super::super::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
+use topicmill_review::evaluate::{Mix, UNLIKELY, mixes};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
@@ -45,6 +46,9 @@ pub struct Import {
     /// Figures from them then count as estimates for all posts.
     #[arg(long)]
     random: bool,
+    /// With --random: also if the posts are hardly a random sample
+    #[arg(long, requires = "random")]
+    yes: bool,
     /// Skip rows with an unknown label or post, and store the others
     #[arg(long)]
     skip_unknown: bool,
@@ -98,6 +102,9 @@ impl Import {
         if !parsed.twice.is_empty() || !self.skip_unknown {
             self.report_problems(&store, &parsed, &set).await?;
         }
+        if self.random && !self.yes {
+            self.check_random(&store, &parsed.answers).await?;
+        }
         let left_out = total - parsed.answers.len();
         let saved = store.gold().save_gold(&parsed.answers).await?;
         store.close().await?;
@@ -115,6 +122,34 @@ impl Import {
             "`topicmill labels evaluate --gold db` compares labels with all gold labels"
         );
         Ok(Exit::Done)
+    }
+
+    /// Returns an error if the posts are hardly a random sample of the labelled posts that were stored before the last
+    /// answer.
+    async fn check_random(&self, store: &Store, answers: &[GoldAnswer]) -> Result<(), CliError> {
+        let last = answers.iter().map(|answer| answer.answered_at).max();
+        let (Some(target), Some(last)) = (store.labels().current_target().await?, last) else {
+            return Ok(());
+        };
+        let posts: BTreeSet<&Fullname> = answers.iter().map(|answer| &answer.fullname).collect();
+        let posts: Vec<Fullname> = posts.into_iter().cloned().collect();
+        let cuts = [(last.as_datetime() + chrono::TimeDelta::seconds(1)).into()];
+        let gold = store.gold();
+        let mut all = gold.frame(target, &cuts, None).await?;
+        let mut sample = gold.frame(target, &cuts, Some(&posts)).await?;
+        all.retain(|cell| cell.wave == 0);
+        sample.retain(|cell| cell.wave == 0);
+        let unlikely = mixes(&all, &sample).into_iter().filter(Mix::is_unlikely);
+        let unlikely: Vec<&str> = unlikely.map(|mix| mix.of).collect();
+        if unlikely.is_empty() {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "the posts in `{}` are hardly a random sample of all posts: their mix of {} differs (chi-square test, p < \
+             {UNLIKELY}). Nothing was stored: import them without --random, or add --yes if they were drawn at random",
+            self.file.display(),
+            unlikely.join(" and ")
+        )))
     }
 
     /// Returns one error that lists all problems, if there are any. In that case, nothing is stored.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::{NONE, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
-use topicmill_review::gold::{self, Consensus};
+use topicmill_review::gold::{self, Alpha, Consensus};
 use topicmill_store::{Access, StoredGold, Table};
 
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ impl List {
             output::print(&output::wrap(text))?;
             return Ok(Exit::Done);
         }
-        let agreed = gold::consensus(answers.clone());
+        let agreed = gold::consensus(answers.clone(), None);
         printout(&answers, &agreed, self.limit).print(self.format)?;
         Ok(Exit::Done)
     }
@@ -95,20 +95,21 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     });
     let annotators = count_by(answers, |one| one.answer.annotator.clone());
     let chosen = count_by(answers, |one| one.answer.chosen.to_string());
-    let posts = agreed.rows.len();
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
-    let agreement = gold::agreement(answers);
+    let posts = agreed.posts - split;
+    let (agreement, alpha) = (gold::agreement(answers), gold::alpha(answers));
     let rows = [
         ("gold labels", json!(answers.len())),
         ("posts on which annotators agree", json!(posts)),
-        ("of these, sampled at random", json!(agreed.random.len())),
         ("posts on which annotators disagree", json!(split)),
+        ("of these, without a majority", json!(agreed.undecided())),
+        ("posts sampled at random", json!(agreed.random.len())),
         ("gold labels for an earlier text", json!(earlier)),
     ];
     let json = json!({
         "answers": answers.len(), "posts": posts, "random": agreed.random.len(),
         "before_an_edit": agreed.before_an_edit, "labels": labels, "annotators": annotators, "chosen": chosen,
-        "disagreements": agreed.disagreements, "agreement": agreement,
+        "disagreements": agreed.disagreements, "agreement": agreement, "alpha": alpha,
     });
     let mut found = Printout::new(json).with("", key_value_table("what", rows));
     found.add_csv("Gold labels by label", table("label", &labels));
@@ -121,7 +122,18 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
             json!([pair.annotators.join(", "), kappa, pair.same, pair.posts])
         });
         let columns = ["annotators", "Cohen's kappa", "same label", "posts"];
-        found.add("Agreement of annotators", output::table(columns, rows));
+        let alpha = alpha.map(|alpha| {
+            let Alpha {
+                value,
+                low,
+                high,
+                posts,
+            } = alpha;
+            format!("; Krippendorff's alpha {value:.2} ({low:.2} to {high:.2}) on {posts} posts")
+                .replace('-', "−")
+        });
+        let heading = format!("Agreement of annotators{}", alpha.unwrap_or_default());
+        found.add(&heading, output::table(columns, rows));
     }
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
@@ -132,7 +144,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
             });
             json!([post.fullname, labels.collect::<Vec<_>>().join(", ")])
         });
-        let heading = "Posts on which annotators disagree (left out of `--gold db`)";
+        let heading = "Posts on which annotators disagree";
         found.add(heading, output::table(["post", "gold labels"], rows));
     }
     found

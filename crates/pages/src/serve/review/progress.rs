@@ -11,7 +11,7 @@ use topicmill_store::{StoreError, Target};
 
 /// The review's progress.
 pub struct ReviewProgress {
-    /// Number of posts on which annotators agree.
+    /// Number of posts with an answer about their text.
     pub posts: usize,
     /// Number of posts on which annotators disagree.
     pub disagreements: usize,
@@ -33,12 +33,12 @@ impl ReviewQueue {
         let answers = self.store.gold().answers().await?;
         let agreement = gold::agreement(&answers);
         let Consensus {
-            rows,
+            posts,
             disagreements,
             ..
-        } = gold::consensus(answers);
+        } = gold::consensus(answers, None);
         Ok(ReviewProgress {
-            posts: rows.len(),
+            posts,
             disagreements: disagreements.len(),
             agreement,
             quality: quality::measure(&self.store, target, set).await?,
@@ -124,7 +124,9 @@ impl ProgressView {
         let quality = &of.quality;
         let percent = |of: &Proportion| {
             let share = of.share.filter(|_| quality.is_estimate());
-            share.map_or("–".to_owned(), display::percent)
+            let most = of.share_if_right.map(display::percent);
+            let most = most.map_or_else(String::new, |most| format!(" to {most}"));
+            share.map_or("–".to_owned(), |share| display::percent(share) + &most)
         };
         let random = if quality.is_estimate() {
             quality.outcome.all
@@ -141,8 +143,8 @@ impl ProgressView {
         };
         let disagree = match of.disagreements {
             0 => String::new(),
-            1 => " Annotators disagree on 1 post, which is excluded.".to_owned(),
-            posts => format!(" Annotators disagree on {posts} posts, which are excluded."),
+            1 => " Annotators disagree on 1 post.".to_owned(),
+            posts => format!(" Annotators disagree on {posts} posts."),
         };
         Self {
             accuracy: percent(&quality.outcome),

@@ -382,9 +382,9 @@ impl ReviewQueue {
         Ok(true)
     }
 
-    /// Returns the number of posts on which annotators agree.
+    /// Returns the number of posts with an answer about their text.
     pub async fn count(&self) -> Result<usize, StoreError> {
         let answers = self.store.gold().answers().await?;
-        Ok(gold::consensus(answers).rows.len())
+        Ok(gold::consensus(answers, None).posts)
     }
 }

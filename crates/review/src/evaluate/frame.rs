@@ -1,0 +1,476 @@
+//! Finds the posts that an estimate from a random sample speaks of: the sampling frame.
+//!
+//! A random sample represents the posts that were stored when it was drawn. Posts that were stored later form further
+//! *waves*. A wave is covered once it has about as many random answers as its size calls for; the estimate then weights
+//! each wave by its number of posts. Otherwise it speaks only of the covered waves.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::TimeDelta;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::mix::{Mix, mixes};
+use super::strata::{Stratum, stratified_share};
+use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
+use crate::calibrate::Proportion;
+use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp};
+use topicmill_store::{FrameCell, Store, StoreError, StoredGold, Target};
+
+/// With this many random answers, a wave is covered even if others have more per post.
+const ENOUGH: usize = 30;
+
+/// The posts that an estimate speaks of.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Frame {
+    /// Times that separate waves, ascending: a post belongs to the first wave whose time is later than its own.
+    cuts: Vec<Timestamp>,
+    /// Time when each sampled post was first stored.
+    stored_at: HashMap<Fullname, Timestamp>,
+    /// Counts of all labelled posts; empty if all belong to one wave and were not counted.
+    cells: Vec<FrameCell>,
+    /// True for each covered wave.
+    covered: Vec<bool>,
+    /// Number of answers after which the other waves are covered.
+    needed: usize,
+}
+
+/// The size of a frame, for output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FrameSize {
+    /// Number of labelled posts that the estimate speaks of.
+    pub posts: u64,
+    /// Number of waves that the estimate is weighted by; 1 if the sample is used as it is.
+    pub waves: usize,
+    /// Number of labelled posts that the estimate does not speak of, because they were stored later.
+    pub not_covered: u64,
+    /// The time until which the covered posts were stored; `None` if all posts are covered.
+    pub until: Option<Timestamp>,
+    /// Number of random answers that would cover the others.
+    pub answers_needed: usize,
+}
+
+impl Frame {
+    /// Finds the frame of the random sample among `answers`. `sampled` contains the sampled posts that an evaluation
+    /// uses. Counts all labelled posts only if there are several waves or if `counts` is true.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the database cannot be read.
+    pub async fn find(
+        store: &Store,
+        target: Target,
+        answers: &[StoredGold],
+        sampled: impl Iterator<Item = &Fullname>,
+        counts: bool,
+    ) -> Result<Self, StoreError> {
+        let drawn = answers
+            .iter()
+            .filter(|one| one.in_random_sample && one.is_of_present_text);
+        let drawn: Vec<&StoredGold> = drawn.collect();
+        let stored_at: HashMap<&Fullname, Timestamp> = drawn
+            .iter()
+            .map(|one| (&one.answer.fullname, one.collected_at))
+            .collect();
+        let mut frame = Self {
+            stored_at: sampled
+                .filter_map(|post| Some((post.clone(), *stored_at.get(post)?)))
+                .collect(),
+            cuts: imports(&drawn),
+            ..Self::default()
+        };
+        let late = late_posts(store, target, &drawn).await?;
+        frame.cuts.extend(late.iter().min());
+        frame.cuts.sort_unstable();
+        frame.cuts.dedup();
+        if counts || !frame.cuts.is_empty() {
+            frame.cells = store.gold().frame(target, &frame.cuts, None).await?;
+        }
+        frame.cover(late.len());
+        Ok(frame)
+    }
+
+    /// Decides which waves are covered. `late` is the number of posts that the review page would draw next.
+    fn cover(&mut self, late: usize) {
+        let waves = self.cuts.len() + 1;
+        let sampled = self.sampled();
+        let posts: Vec<u64> = (0..waves).map(|wave| self.posts_in(wave)).collect();
+        let most = (0..waves).max_by_key(|wave| sampled[*wave]).unwrap_or(0);
+        let wanted = |wave: usize| {
+            let proportional = share(posts[wave], posts[most]) * float(sampled[most]);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "at most the number of answers times a ratio of posts, and limited"
+            )]
+            let answers = proportional.min(1e6).ceil() as usize;
+            answers.clamp(1, ENOUGH)
+        };
+        self.covered = (0..waves)
+            .map(|wave| wave == most || posts[wave] == 0 || sampled[wave] >= wanted(wave))
+            .collect();
+        let missing = (0..waves).filter(|wave| !self.covered[*wave]);
+        let missing: usize = missing.map(|wave| wanted(wave) - sampled[wave]).sum();
+        // Posts that the review page draws in its order are covered once it has caught up.
+        self.needed = if late > 0 { missing.min(late) } else { missing };
+    }
+
+    /// Returns the number of sampled posts in each wave.
+    fn sampled(&self) -> Vec<usize> {
+        let mut sampled = vec![0; self.cuts.len() + 1];
+        for stored_at in self.stored_at.values() {
+            sampled[self.wave(*stored_at)] += 1;
+        }
+        sampled
+    }
+
+    fn wave(&self, stored_at: Timestamp) -> usize {
+        self.cuts.partition_point(|cut| *cut <= stored_at)
+    }
+
+    fn posts_in(&self, wave: usize) -> u64 {
+        let cells = self.cells.iter().filter(|cell| cell.wave == wave);
+        cells.map(|cell| cell.posts).sum()
+    }
+
+    /// Returns the covered waves.
+    fn waves(&self) -> impl Iterator<Item = usize> {
+        (0..self.covered.len()).filter(|wave| self.covered[*wave])
+    }
+
+    /// Returns true if the estimate speaks of a sampled post's wave.
+    pub fn contains(&self, post: &Fullname) -> bool {
+        let stored_at = self.stored_at.get(post);
+        stored_at.is_some_and(|stored_at| self.covered[self.wave(*stored_at)])
+    }
+
+    /// Returns the size of the frame; `None` if all posts are one wave, which was not counted.
+    pub fn size(&self) -> Option<FrameSize> {
+        if self.cells.is_empty() {
+            return None;
+        }
+        let all: u64 = self.cells.iter().map(|cell| cell.posts).sum();
+        let posts = self.waves().map(|wave| self.posts_in(wave)).sum();
+        let with_posts = self.waves().filter(|wave| self.posts_in(*wave) > 0);
+        let first_missing = self.covered.iter().position(|covered| !covered);
+        Some(FrameSize {
+            posts,
+            waves: with_posts.count(),
+            not_covered: all - posts,
+            until: first_missing.and_then(|wave| self.cuts.get(wave.checked_sub(1)?).copied()),
+            answers_needed: self.needed,
+        })
+    }
+
+    /// Describes the frame, with a leading comma; empty if the estimate speaks of all posts.
+    pub fn in_words(&self) -> String {
+        let Some(size) = self.size().filter(|size| size.not_covered > 0) else {
+            return String::new();
+        };
+        let until = size.until.map_or_else(String::new, |until| {
+            format!(
+                " stored until {}",
+                until.as_datetime().format("%-d %B %Y, %H:%M UTC")
+            )
+        });
+        let answers = match size.answers_needed {
+            0 => String::new(),
+            1 => "; 1 random answer would cover them".to_owned(),
+            n => format!("; {n} random answers would cover them"),
+        };
+        format!(
+            ", of the {} posts{until} ({} later posts are not covered{answers})",
+            thousands(size.posts),
+            thousands(size.not_covered)
+        )
+    }
+
+    /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample as
+    /// it is or, if there are several waves, weighted by wave.
+    pub fn accuracy(
+        &self,
+        posts: &[&Fullname],
+        rows: &[EvaluatedPost],
+    ) -> (Proportion, Proportion) {
+        let plain = accuracy(rows);
+        if self.waves().filter(|wave| self.posts_in(*wave) > 0).count() < 2 {
+            return plain;
+        }
+        let weighted = |plain: Proportion, of_given: bool| {
+            let is_counted = |cell: &FrameCell| !of_given || cell.label.is_some();
+            let strata = |counts_ties: bool| -> Vec<Stratum> {
+                let of_wave = |wave: usize| {
+                    let rows = posts.iter().zip(rows).filter(|(post, row)| {
+                        self.stored_at
+                            .get(**post)
+                            .is_some_and(|at| self.wave(*at) == wave)
+                            && (!of_given || row.given().is_some())
+                    });
+                    let right = rows
+                        .clone()
+                        .filter(|(_, row)| row.decided(counts_ties).is_right());
+                    let right = right.count();
+                    Stratum {
+                        weight: self.share_of(wave, is_counted),
+                        sampled: rows.count(),
+                        least: right,
+                        most: right,
+                        assumed: plain.share.unwrap_or(0.0),
+                    }
+                };
+                self.waves().map(of_wave).collect()
+            };
+            let bound = |counts_ties| {
+                let estimate = stratified_share(&strata(counts_ties));
+                Proportion {
+                    share: estimate.value,
+                    share_if_right: None,
+                    low: estimate.low,
+                    high: estimate.high,
+                    ..plain
+                }
+            };
+            bound(false).between(bound(true))
+        };
+        (weighted(plain.0, false), weighted(plain.1, true))
+    }
+
+    /// Returns a wave's share of the covered posts that `is_counted` selects.
+    fn share_of(&self, wave: usize, is_counted: impl Fn(&FrameCell) -> bool) -> f64 {
+        let count = |of: &dyn Fn(&FrameCell) -> bool| -> u64 {
+            let cells = self
+                .cells
+                .iter()
+                .filter(|cell| is_counted(cell) && of(cell));
+            cells.map(|cell| cell.posts).sum()
+        };
+        let covered = count(&|cell| self.covered[cell.wave]);
+        share(count(&|cell| cell.wave == wave), covered)
+    }
+
+    /// Returns the assigned share, among the covered posts, of each label and of no label, and the estimated share.
+    pub fn label_shares(
+        &self,
+        set: &LabelSet,
+        posts: &[&Fullname],
+        rows: &[EvaluatedPost],
+    ) -> Vec<(f64, Estimate)> {
+        let labels = set.labels.len();
+        let place = |cell: &FrameCell| {
+            let slug = cell.label.as_deref();
+            let place = set
+                .labels
+                .iter()
+                .position(|label| Some(label.slug.as_str()) == slug);
+            place.unwrap_or(labels)
+        };
+        let waves: Vec<usize> = self.waves().collect();
+        let parts = waves.iter().map(|wave| {
+            let assigned = (0..=labels).map(|label| {
+                let is_label = |cell: &&FrameCell| cell.wave == *wave && place(cell) == label;
+                let posts = self.cells.iter().filter(is_label).map(|cell| cell.posts);
+                share(posts.sum(), self.posts_in(*wave))
+            });
+            let of_wave = posts.iter().zip(rows).filter(|(post, _)| {
+                let stored_at = self.stored_at.get(**post);
+                stored_at.is_some_and(|at| self.wave(*at) == *wave)
+            });
+            let rows = of_wave.map(|(_, row)| row).collect();
+            (self.share_of(*wave, |_| true), assigned.collect(), rows)
+        });
+        let parts: Vec<(f64, Vec<f64>, Vec<&EvaluatedPost>)> = parts.collect();
+        let assigned = (0..=labels).map(|label| {
+            parts
+                .iter()
+                .map(|(weight, assigned, _)| weight * assigned[label])
+                .sum()
+        });
+        assigned.zip(estimate_shares_in(&parts)).collect()
+    }
+
+    /// Tests whether the mix of the sample is likely for a random sample of its waves.
+    pub fn mixes(&self, sample: &[FrameCell]) -> Vec<Mix> {
+        let waves: Vec<usize> = self.waves().collect();
+        let is_covered = |cell: &&FrameCell| waves.contains(&cell.wave);
+        let of = |cells: &[FrameCell]| cells.iter().filter(is_covered).cloned().collect::<Vec<_>>();
+        mixes(&of(&self.cells), &of(sample))
+    }
+
+    /// Counts the sampled posts among `posts` as the frame does.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the database cannot be read.
+    pub async fn count_sample(
+        &self,
+        store: &Store,
+        target: Target,
+        posts: &[Fullname],
+    ) -> Result<Vec<FrameCell>, StoreError> {
+        store.gold().frame(target, &self.cuts, Some(posts)).await
+    }
+}
+
+/// Returns the frame as JSON: its size, and the p-value of each mix.
+pub fn frame_json(size: &FrameSize, mixes: &[Mix]) -> Value {
+    let mut json = json!(size);
+    json["p_values"] = mixes
+        .iter()
+        .map(|mix| (mix.of.to_owned(), json!(mix.p)))
+        .collect();
+    json
+}
+
+/// Returns the times after which posts were not drawn from, for samples that were imported: the last answer of each
+/// session. Answers more than a day apart are of different sessions.
+fn imports(drawn: &[&StoredGold]) -> Vec<Timestamp> {
+    let imported = drawn.iter().filter(|one| !is_of_page(one));
+    let mut times: Vec<Timestamp> = imported.map(|one| one.answer.answered_at).collect();
+    times.sort_unstable();
+    let ends = times.iter().enumerate().filter(|(place, time)| {
+        let next = times.get(place + 1);
+        next.is_none_or(|next| next.as_datetime() - time.as_datetime() > TimeDelta::days(1))
+    });
+    // A post that was stored in the second of the last answer may have been drawn.
+    let after = |time: &Timestamp| (time.as_datetime() + TimeDelta::seconds(1)).into();
+    ends.map(|(_, time)| after(time)).collect()
+}
+
+/// Returns true for an answer about a post that topicmill drew, in the order of text hashes, or that this draw passed.
+fn is_of_page(one: &StoredGold) -> bool {
+    one.answer.chosen != SampleReason::Random || one.answer.source != GoldSource::Import
+}
+
+/// Returns the storage times of posts that were stored after topicmill's draw had passed their hash. Other posts below
+/// the last hash are those that annotators skipped.
+async fn late_posts(
+    store: &Store,
+    target: Target,
+    drawn: &[&StoredGold],
+) -> Result<Vec<Timestamp>, StoreError> {
+    let by_page = drawn.iter().filter(|one| {
+        one.answer.chosen == SampleReason::Random && one.answer.source != GoldSource::Import
+    });
+    let mut passed: BTreeMap<TextHash, Timestamp> = BTreeMap::new();
+    for answer in by_page.map(|one| &one.answer) {
+        let Some(hash) = answer.text_hash else {
+            continue;
+        };
+        let last = passed.entry(hash).or_insert(answer.answered_at);
+        *last = (*last).max(answer.answered_at);
+    }
+    let Some((highest, _)) = passed.last_key_value() else {
+        return Ok(Vec::new());
+    };
+    let first = passed.values().min().copied().unwrap_or(Timestamp::EPOCH);
+    let undrawn = store.gold().undrawn_posts(target, highest, first).await?;
+    let is_late = |(hash, stored_at): &(TextHash, Timestamp)| {
+        let last = passed.range(*hash..).map(|(_, time)| time).max();
+        last.is_some_and(|last| stored_at > last)
+    };
+    let late = undrawn.into_iter().filter(is_late);
+    Ok(late.map(|(_, stored_at)| stored_at).collect())
+}
+
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups = groups.map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 {
+        0.0
+    } else {
+        part as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(day: i64) -> Timestamp {
+        Timestamp::from_epoch_secs(day * 86_400).unwrap()
+    }
+
+    fn cell(wave: usize, label: Option<&str>, posts: u64) -> FrameCell {
+        FrameCell {
+            wave,
+            subreddit: "trial".into(),
+            topic: None,
+            label: label.map(str::to_owned),
+            posts,
+        }
+    }
+
+    fn post(id: usize) -> Fullname {
+        format!("t3_k{id:04}").parse().unwrap()
+    }
+
+    /// Returns a frame of 6,704 posts and 1,314 later ones, with these numbers of sampled posts.
+    fn frame(early: usize, late: usize) -> Frame {
+        let days = std::iter::repeat_n(1, early).chain(std::iter::repeat_n(9, late));
+        let mut frame = Frame {
+            cuts: vec![at(5)],
+            cells: vec![
+                cell(0, Some("a"), 6_000),
+                cell(0, None, 704),
+                cell(1, Some("a"), 1_314),
+            ],
+            stored_at: days
+                .enumerate()
+                .map(|(id, day)| (post(id), at(day)))
+                .collect(),
+            ..Frame::default()
+        };
+        frame.cover(0);
+        frame
+    }
+
+    #[test]
+    fn later_posts_are_named_until_enough_answers_cover_them() {
+        let size = |frame: &Frame| frame.size().unwrap();
+        let uncovered = frame(122, 3);
+        // 122 · 1,314 / 6,704 = 23.9.
+        let expected = FrameSize {
+            posts: 6_704,
+            waves: 1,
+            not_covered: 1_314,
+            until: Some(at(5)),
+            answers_needed: 21,
+        };
+        assert_eq!(size(&uncovered), expected);
+        assert!(uncovered.contains(&post(0)) && !uncovered.contains(&post(122)));
+        assert!(uncovered.in_words().contains("6,704") && uncovered.in_words().contains("21"));
+        let covered = frame(122, 24);
+        assert_eq!((size(&covered).posts, size(&covered).waves), (8_018, 2));
+        assert!(covered.contains(&post(122)) && covered.in_words().is_empty());
+        // Many early answers do not ask for as many later ones.
+        assert_eq!(size(&frame(1_000, 30)).not_covered, 0);
+    }
+
+    #[test]
+    fn waves_are_weighted_by_their_posts() {
+        // All early posts are right and all later ones wrong. The later ones have twice as many answers per post.
+        let frame = frame(100, 40);
+        let posts: Vec<Fullname> = (0..140).map(post).collect();
+        let posts: Vec<&Fullname> = posts.iter().collect();
+        let row = |id: usize| EvaluatedPost {
+            right: vec![usize::from(id >= 100)],
+            ties: Vec::new(),
+            best: 0,
+            score: 0.5,
+            abstained: false,
+        };
+        let rows: Vec<EvaluatedPost> = (0..140).map(row).collect();
+        let (outcome, precision) = frame.accuracy(&posts, &rows);
+        let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+        assert!(close(outcome.share, 6_704.0 / 8_018.0), "{outcome:?}");
+        assert!(outcome.low < 6_704.0 / 8_018.0 && 6_704.0 / 8_018.0 < outcome.high);
+        assert!(outcome.high - outcome.low < 0.06, "{outcome:?}");
+        // Of the posts with a label, fewer are early.
+        assert!(close(precision.share, 6_000.0 / 7_314.0), "{precision:?}");
+        assert_eq!((outcome.of, outcome.all), (100, 140));
+    }
+}

@@ -1,0 +1,162 @@
+//! Tests whether a sample's mix of subreddits, topics and labels is likely for a random sample.
+//!
+//! The p-value is that of the chi-square statistic, by Monte Carlo simulation (Hope, 1968, *Journal of the Royal
+//! Statistical Society B* 30), because many subreddits are too rare for the chi-square distribution.
+
+use std::collections::BTreeMap;
+
+use topicmill_store::FrameCell;
+
+/// Number of simulated samples. The lowest p-value is one in this number plus one.
+const SAMPLES: usize = 4_999;
+/// Maximum number of simulated posts, so that a sample of many thousands takes seconds.
+const MOST_DRAWS: usize = 20_000_000;
+/// The fewest simulated samples, which still allow a p-value below [`UNLIKELY`].
+const FEWEST: usize = 1_999;
+/// An arbitrary seed: the same sample has the same p-value.
+const SEED: u64 = 13;
+/// A mix with a lower p-value is not that of a random sample.
+pub const UNLIKELY: f64 = 0.001;
+
+/// The test of a property's mix.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mix {
+    /// The property: `subreddits`, `topics` or `labels`.
+    pub of: &'static str,
+    /// The p-value.
+    pub p: f64,
+}
+
+impl Mix {
+    /// Returns true if the mix is not that of a random sample.
+    pub fn is_unlikely(&self) -> bool {
+        self.p < UNLIKELY
+    }
+}
+
+/// Counts by wave and category: of all posts, and of the sample.
+type Counts<'a> = BTreeMap<(usize, Option<&'a str>), (u64, u64)>;
+
+/// Tests the mix of a sample, given the number of sampled posts in each wave.
+pub fn mixes(frame: &[FrameCell], sample: &[FrameCell]) -> Vec<Mix> {
+    type Property = fn(&FrameCell) -> Option<&str>;
+    let properties: [(&str, Property); 3] = [
+        ("subreddits", |cell| Some(&cell.subreddit)),
+        ("topics", |cell| cell.topic.as_deref()),
+        ("labels", |cell| cell.label.as_deref()),
+    ];
+    let mix = |(of, property): (&'static str, Property)| {
+        let mut counts = Counts::new();
+        for cell in frame {
+            counts.entry((cell.wave, property(cell))).or_default().0 += cell.posts;
+        }
+        for cell in sample {
+            counts.entry((cell.wave, property(cell))).or_default().1 += cell.posts;
+        }
+        Mix {
+            of,
+            p: p_value(&counts),
+        }
+    };
+    properties.into_iter().map(mix).collect()
+}
+
+/// Returns the Monte Carlo p-value of the chi-square statistic.
+fn p_value(counts: &Counts<'_>) -> f64 {
+    let mut waves: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    for ((wave, _), (all, sampled)) in counts {
+        let sums = waves.entry(*wave).or_default();
+        *sums = (sums.0 + all, sums.1 + sampled);
+    }
+    let mut categories: Vec<Option<&str>> = counts.keys().map(|(_, category)| *category).collect();
+    categories.sort_unstable();
+    categories.dedup();
+    let place = |category: Option<&str>| {
+        categories
+            .binary_search(&category)
+            .expect("a category from the counts")
+    };
+    let (mut expected, mut observed) = (vec![0.0; categories.len()], vec![0.0; categories.len()]);
+    // For each wave, the number of sampled posts, and the categories with cumulative counts of posts.
+    let mut pools: BTreeMap<usize, (u64, Vec<(u64, usize)>)> = BTreeMap::new();
+    for ((wave, category), (all, sampled)) in counts {
+        let (of_wave, drawn) = waves[wave];
+        expected[place(*category)] += number(*all) * number(drawn) / number(of_wave).max(1.0);
+        observed[place(*category)] += number(*sampled);
+        let (_, sums) = pools.entry(*wave).or_insert((drawn, Vec::new()));
+        let before = sums.last().map_or(0, |(sum, _)| *sum);
+        sums.push((before + all, place(*category)));
+    }
+    let statistic = |observed: &[f64]| -> f64 {
+        let pairs = observed
+            .iter()
+            .zip(&expected)
+            .filter(|(_, expected)| **expected > 0.0);
+        pairs
+            .map(|(seen, expected)| (seen - expected).powi(2) / expected)
+            .sum()
+    };
+    let found = statistic(&observed);
+    let drawn: u64 = waves.values().map(|(_, drawn)| drawn).sum();
+    let drawn = usize::try_from(drawn).unwrap_or(usize::MAX).max(1);
+    let samples = (MOST_DRAWS / drawn).clamp(FEWEST, SAMPLES);
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut seen = vec![0.0; categories.len()];
+    let as_far = (0..samples).filter(|_| {
+        seen.fill(0.0);
+        for (drawn, sums) in pools
+            .values()
+            .filter(|(_, sums)| sums.last().is_some_and(|(all, _)| *all > 0))
+        {
+            let all = sums.last().expect("the filter checks this").0;
+            for _ in 0..*drawn {
+                let post = random.u64(..all);
+                seen[sums[sums.partition_point(|(sum, _)| *sum <= post)].1] += 1.0;
+            }
+        }
+        statistic(&seen) >= found - 1e-9
+    });
+    number(as_far.count() as u64 + 1) / number(samples as u64 + 1)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
+fn number(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(counts: &[(usize, &str, u64)]) -> Vec<FrameCell> {
+        let cell = |(wave, subreddit, posts): &(usize, &str, u64)| FrameCell {
+            wave: *wave,
+            subreddit: (*subreddit).to_owned(),
+            topic: None,
+            label: Some((*subreddit).to_owned()),
+            posts: *posts,
+        };
+        counts.iter().map(cell).collect()
+    }
+
+    #[test]
+    fn a_sample_of_one_subreddit_is_unlikely_and_a_random_one_is_not() {
+        let frame = cells(&[(0, "a", 500), (0, "b", 300), (0, "c", 200)]);
+        let p = |frame: &[FrameCell], sample: &[(usize, &str, u64)]| {
+            let found = mixes(frame, &cells(sample));
+            // All posts have the same topic, and each label is a subreddit's.
+            assert!(found[1].p > 0.999 && found[0].p.to_bits() == found[2].p.to_bits());
+            found[0].p
+        };
+        assert!(p(&frame, &[(0, "a", 60)]) < UNLIKELY);
+        // Chi-square of (33, 15, 12) is 0.8 with two degrees of freedom: p = exp(-0.4).
+        let likely = p(&frame, &[(0, "a", 33), (0, "b", 15), (0, "c", 12)]);
+        assert!((likely - (-0.4f64).exp()).abs() < 0.03, "{likely}");
+        // (40, 9, 11) has 7.92: p = exp(-3.96).
+        let rare = p(&frame, &[(0, "a", 40), (0, "b", 9), (0, "c", 11)]);
+        assert!((rare - (-3.96f64).exp()).abs() < 0.006, "{rare}");
+        // More answers in a wave are no reason for doubt.
+        let waves = cells(&[(0, "a", 900), (0, "b", 100), (1, "b", 100)]);
+        assert!(p(&waves, &[(0, "a", 27), (0, "b", 3), (1, "b", 30)]) > 0.5);
+    }
+}
