@@ -234,9 +234,10 @@ impl Reader<'_> {
                 Err(CollectError::Source(error)) => {
                     report.outcome = error.outcome();
                     report.detail = Some(error.to_string());
-                    if error.affects_all_topics() {
+                    if error.affects_all_topics() || self.is_archive_down(&error).await {
                         return Err(error.into());
                     }
+                    let report = &mut *self.report;
                     // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
                     if !report.outcome.is_subreddit_specific() || report.posts > before {
                         break;
@@ -246,6 +247,22 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if an archive that failed for this topic would fail for every other one too. So an archive that is
+    /// down costs a run the retries of one request, not those of each topic.
+    async fn is_archive_down(&self, error: &SourceError) -> bool {
+        let Paging::Archive(archive) = self.source.paging() else {
+            return false;
+        };
+        if !error.is_transient() || error.outcome() != Outcome::RateLimited {
+            return error.is_transient();
+        }
+        // Only one subreddit may be too slow to read, and it must not keep the others from being read.
+        tokio::select! {
+            newest = archive.newest_post() => newest.is_err(),
+            () = self.run.stop.cancelled() => false,
+        }
     }
 
     /// Reads one subreddit.

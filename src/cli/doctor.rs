@@ -1,5 +1,6 @@
 //! `topicmill doctor`: shows what is installed, what is missing, and how to fix it.
 
+use chrono::TimeDelta;
 use clap::Args;
 use serde_json::json;
 
@@ -7,11 +8,13 @@ use super::app::{ModelFlags, PipelineFlags};
 use super::source::SourceFlag;
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
-use topicmill_core::Stage;
-use topicmill_core::record::RunCounts;
+use topicmill_core::record::{QuotaLeft, RunCounts};
+use topicmill_core::{SourceKind, Stage, format_duration};
 use topicmill_score::device::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
+use topicmill_sources::Source;
+use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_sources::reddit::Credentials;
 use topicmill_store::{Access, Address, Store, StoreError};
 
@@ -21,7 +24,7 @@ const AFTER_HELP: &str = "Examples:
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
-3 for credentials that are missing or rejected; 75 if Reddit is not responding. A database that does \
+3 for credentials that are missing or rejected; 75 if Reddit or the archive does not respond. A database that does \
 not exist yet is not an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
@@ -60,8 +63,10 @@ impl Doctor {
         if let Some(openvino) = openvino(app) {
             findings.insert(1, openvino);
         }
-        if self.source.choose(app).0.traits().needs_key {
-            findings.push(credentials(app, self.offline).await);
+        match self.source.choose(app).0 {
+            SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
+            SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
+            SourceKind::Sample | SourceKind::Import => {}
         }
         let rows = findings.iter();
         let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
@@ -237,6 +242,49 @@ fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 
+/// Asks the archive for its newest post.
+async fn archive(app: &App, offline: bool) -> Finding {
+    const WHAT: &str = "Arctic Shift";
+    let set = app.source_settings().arctic_shift;
+    let archive = match ArcticShift::new(&set, app.clock.clone()) {
+        Ok(archive) => archive,
+        Err(error) => return finding(WHAT, Err(error.into())),
+    };
+    if offline {
+        return finding(WHAT, Ok("not tested because of --offline".into()));
+    }
+    let answer = match archive.newest_post().await {
+        Ok(newest) => newest,
+        Err(error) => return finding(WHAT, Err(error.into())),
+    };
+    let newest = answer.map_or_else(
+        || "it has no post of a busy subreddit".to_owned(),
+        |newest| {
+            let age = app.clock.now() - newest.as_datetime();
+            let age = format_duration(age.max(TimeDelta::zero()));
+            format!("the newest post of a busy subreddit is {age} old")
+        },
+    );
+    let quota = archive.traffic().quota;
+    let quota = quota.map_or_else(
+        || "no rate limit is reported".to_owned(),
+        |quota| {
+            let secs = secs_left(quota, app);
+            format!("{:.0} requests left for the next {secs} s", quota.remaining)
+        },
+    );
+    finding(
+        WHAT,
+        Ok(format!("{} responds; {newest}; {quota}", set.api_url)),
+    )
+}
+
+/// Returns the seconds until a quota is reset.
+fn secs_left(quota: QuotaLeft, app: &App) -> i64 {
+    let until = quota.resets_at.as_datetime() - app.clock.now();
+    until.num_seconds().max(0)
+}
+
 async fn credentials(app: &App, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if app.settings().reddit.client_id.is_empty() {
@@ -272,12 +320,11 @@ fn describe_credentials(credentials: &Credentials, app: &App) -> String {
     let quota = match credentials.quota {
         None => "the API reports no quota".to_owned(),
         Some(quota) => {
-            let until = quota.resets_at.as_datetime() - app.clock.now();
+            let of = quota.remaining + quota.used;
+            let left = format!("{:.0} of {of:.0}", quota.remaining);
             format!(
-                "quota: {:.0} of {:.0} requests left for the next {} s",
-                quota.remaining,
-                quota.remaining + quota.used,
-                until.num_seconds().max(0)
+                "quota: {left} requests left for the next {} s",
+                secs_left(quota, app)
             )
         }
     };

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::StatusReport;
-use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
+use topicmill_core::{MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
@@ -79,8 +79,14 @@ impl Limits {
                 continue;
             }
             let since = topic.since.as_datetime().format("%Y-%m-%d %H:%M UTC");
+            let outcome: Option<Outcome> = topic.outcome.parse().ok();
+            let advice = if outcome.is_some_and(Outcome::is_subreddit_specific) {
+                "check its subreddits in the pipeline file"
+            } else {
+                "`topicmill doctor` checks the source"
+            };
             let text = format!(
-                "the topic {} has failed since {since} (r/{}: {}): check its subreddits in the pipeline file",
+                "the topic {} has failed since {since} (r/{}: {}): {advice}",
                 topic.topic, topic.subreddit, topic.outcome
             );
             problems.push(failed("topic_failed", text, Some(topic.since)));

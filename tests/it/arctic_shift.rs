@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
-use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
+use topicmill_core::{FailureKind, Outcome, RunStatus, SourceKind, Topic, TopicReport};
 use topicmill_sources::arctic_shift::ArcticShift;
 use wiremock::ResponseTemplate;
 
@@ -255,8 +255,11 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
         let scene = Scene::new().await;
         scene.put(minutes(0..3));
         scene.respond_instead(answer, times);
-        let report = scene.collect_one(climate(3)).await;
-        assert_eq!(report.outcome, outcome, "{report:?}");
+        // An error ends the run if every topic would get it.
+        let ended = scene.try_collect(&[climate(3)]).await;
+        let report = &scene.record().outcomes[0];
+        assert_eq!(report["outcome"], outcome.as_str(), "{report:?}");
+        assert_eq!(ended.is_err(), requests == 5 && outcome == Outcome::Server);
         assert_eq!(scene.server.requests().await, requests, "{report:?}");
         assert_eq!(
             scene.stored().await.len(),

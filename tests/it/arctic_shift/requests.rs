@@ -193,3 +193,62 @@ async fn the_source_is_the_flag_or_the_setting_or_reddit_if_its_credentials_are_
         assert!(first.contains(named), "{settings:?} {flags}: {first}");
     }
 }
+
+#[tokio::test]
+async fn an_archive_that_is_down_ends_the_run_after_one_topic() {
+    let names: Vec<String> = (0..16).map(|i| format!("topic{i}")).collect();
+    let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 1)).collect();
+    let refused = ResponseTemplate::new(429).insert_header("Retry-After", "7200");
+    for (answer, most) in [
+        (ResponseTemplate::new(503), 5),
+        // The page is made smaller seven times, and the archive is asked whether it is slow for another subreddit too.
+        (timeout(), 20),
+        (refused, 1),
+    ] {
+        let scene = Scene::new().await;
+        scene.respond_instead(answer, 1_000);
+        let error = scene.try_collect(&topics).await.unwrap_err();
+        assert_eq!(error.kind(), FailureKind::Temporary, "{error}");
+        assert!(scene.server.requests().await <= most, "{error}");
+        let record = scene.record();
+        assert_eq!(record.status, RunStatus::Failed);
+        let outcomes = record.outcomes.as_array().unwrap();
+        let stopped = outcomes
+            .iter()
+            .filter(|report| report["outcome"] == "stopped");
+        assert_eq!(stopped.count(), 15);
+    }
+}
+
+#[tokio::test]
+async fn a_subreddit_that_is_too_slow_does_not_stop_the_others() {
+    let scene = Scene::new().await;
+    scene.put(minutes(0..3));
+    // The tries for the first topic, down to a page of one row.
+    scene.respond_instead(timeout(), 8);
+    let topics = [topic("slow", &["slow"], 100), climate(3)];
+    let reports = scene.collect(&topics).await;
+    let outcomes = reports.iter().map(|report| report.outcome);
+    assert_eq!(
+        outcomes.collect::<Vec<_>>(),
+        [Outcome::RateLimited, Outcome::Ok]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_asks_the_archive_one_question() {
+    let archive = Archive::start(Bounds::Exclusive).await;
+    archive
+        .state
+        .add_rows([row_with("a", 0, &json!({"subreddit": "AskReddit"}))]);
+    let program = Program::new();
+    let check = |url: &str| {
+        let ran = on_archive(&program, url, "doctor --format json");
+        let row = ran.json().as_array().unwrap().last().unwrap().clone();
+        assert_eq!(row["check"], "Arctic Shift");
+        (ran.code, row["state"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(check(&archive.server.uri()), (0, "ok".to_owned()));
+    assert_eq!(archive.server.received_requests().await.unwrap().len(), 1);
+    assert_eq!(check("http://127.0.0.1:9"), (75, "wrong".to_owned()));
+}

@@ -82,7 +82,7 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
             ran.expect_stderr("integrity_check");
             assert!(!ran.stderr.contains("no such file"), "{}", ran.stderr);
         }
-        let (ran, rows) = doctor(&program, &url, &["--source", "arctic-shift"]);
+        let (ran, rows) = doctor(&program, &url, &["--source", "sample"]);
         assert_eq!(ran.code, 4, "{name} {}", ran.stdout);
         assert_eq!(rows[3]["state"], "wrong", "{}", ran.stdout);
     }
@@ -95,8 +95,9 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
 async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     let program = Program::new();
     // A missing database is not an error. Missing credentials are an error for Reddit, but not for an archive.
-    let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
-    assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
+    let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
+    assert_eq!((ran.code, rows.len()), (0, 5), "{}", ran.stdout);
+    assert_eq!(rows[4]["check"], "Arctic Shift");
     let reddit = ["--source", "reddit"];
     let (ran, rows) = doctor(&program, "sqlite:none.db", &reddit);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
@@ -112,7 +113,7 @@ async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     for database in databases() {
         drop(database.open().await);
         database.run("DELETE FROM _sqlx_migrations").await;
-        let (ran, rows) = doctor(&program, &database.url, &["--source", "arctic-shift"]);
+        let (ran, rows) = doctor(&program, &database.url, &["--source", "sample"]);
         assert_eq!(ran.code, 4, "{}", ran.stdout);
         let detail = rows[3]["detail"].as_str().unwrap();
         assert!(detail.contains("db create"), "{detail}");

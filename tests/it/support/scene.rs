@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use topicmill::collect::ReadOptions;
+use topicmill::collect::{CollectError, ReadOptions};
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::{Topic, TopicReport};
@@ -73,6 +73,13 @@ impl<F, S: Source> Scene<F, S> {
             .context
             .collect(&self.source, topics, options, store_author, &|_| {});
         collected.await.unwrap().0
+    }
+
+    /// Collects, and returns the error that ended the run.
+    pub async fn try_collect(&self, topics: &[Topic]) -> Result<(), CollectError> {
+        let (source, context) = (&self.source, &self.context);
+        let collected = context.collect(source, topics, READ_OPTIONS, false, &|_| {});
+        collected.await.map(drop)
     }
 
     pub async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
