@@ -1,10 +1,13 @@
 """Evaluates `topicmill labels fit` on posts with known topics: fits to random answers and evaluates on the other posts.
 
     python3 benches/fit.py target/release/topicmill POSTS.ndjson PIPELINE.toml [--draws 10] [--answers 20 50 100 200]
+        [--judge 110]
 
-POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`. A topic that is not a slug of PIPELINE is
-out of scope. For each number of answers, each draw fits the label set and labels all posts. The figures are means over
-the draws, on the posts that were not drawn; the share of right outcomes is shown with its standard error.
+POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic` or `gold`. A topic that is not a slug of
+PIPELINE is out of scope. For each number of answers, each draw fits the label set and labels all posts. The figures are
+means over the draws, on the posts that were not drawn, or with --judge on the last ones of each draw; the share of right
+outcomes is shown with its standard error. "by chance" is the mean calibration error that perfectly calibrated scores
+would have on as many posts.
 
 With `--select useful`, the program chooses the answers from a random half of the posts, as its review page does; the
 other half is used for evaluation. `--select half` draws random answers from the same halves, for comparison.
@@ -13,6 +16,7 @@ other half is used for evaluation. `--select half` draws random answers from the
 import argparse
 import csv
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -22,8 +26,8 @@ import tomllib
 from pathlib import Path
 
 HEAD = """\
-| answers | right outcome | precision | in-scope posts found | calibration error | seconds |
-|---|---|---|---|---|---|"""
+| answers | right outcome | precision | in-scope posts found | out of scope: no label | calibration error | by chance | seconds |
+|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
@@ -33,12 +37,14 @@ def main() -> None:
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--answers", type=int, nargs="+", default=[20, 50, 100, 200])
+    parser.add_argument("--judge", type=int, metavar="POSTS")
     parser.add_argument("--target-precision", type=float)
     parser.add_argument("--select", choices=["chance", "half", "useful"], default="chance")
     arguments = parser.parse_args()
     slugs = {topic["slug"] for topic in tomllib.loads(arguments.pipeline.read_text())["topic"]}
     posts = [json.loads(line) for line in arguments.posts.read_text().splitlines()]
-    gold = [(post["id"], post["topic"] if post["topic"] in slugs else "") for post in posts]
+    topic = lambda post: post.get("topic") or post["gold"]
+    gold = [(post["id"], topic(post) if topic(post) in slugs else "") for post in posts]
     if arguments.select != "chance":
         halves(arguments, posts, dict(gold))
         return
@@ -56,7 +62,7 @@ def main() -> None:
                 began = time.monotonic()
                 run.fit(order[:answers])
                 took.append(time.monotonic() - began)
-                found.append(run.judged(order[answers:]))
+                found.append(run.judged(order[-arguments.judge :] if arguments.judge else order[answers:]))
                 run("labels", "use", run.base)
             run.row(str(answers), found, took)
 
@@ -122,7 +128,11 @@ class Runs:
     def judged(self, rows: list[tuple[str, str]]) -> list[float]:
         found = json.loads(self("labels", "evaluate", "--gold", self.write(rows), "--limit", 0, "--format", "json"))
         of = found["evaluation"]
-        return [of["outcome"]["share"], of["precision"]["share"], of["in_scope"]["share"], of["calibration_error"]]
+        shares = [of[figure]["share"] or 0 for figure in ("outcome", "precision", "in_scope", "out_of_scope")]
+        # The mean distance of a binomial count from its mean.
+        spread = [(2 * each["right"]["all"] * each["mean_score"] * (1 - each["mean_score"]) / math.pi) ** 0.5
+                  for each in of["reliability"]]
+        return [*shares, of["calibration_error"], sum(spread) / of["precision"]["all"]]
 
     @staticmethod
     def row(answers: str, found: list[list[float]], took: list[float]) -> None:

@@ -317,6 +317,43 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     assert_eq!(target_of(&all, &printed), recall);
     // A label set that is named without its fit has no target.
     assert_eq!(target_of(&all, " --label-set first.toml"), Value::Null);
+    // A target ends with --no-target, also for later fits.
+    assert_eq!(target_of(&all, " --target-recall 0.8"), recall);
+    assert_eq!(target_of(&all, " --no-target"), Value::Null);
+    assert_eq!(target_of(&some, ""), Value::Null);
+    let both = format!("labels fit --gold {all} --no-target --target-recall 0.8");
+    scene.run(&both).expect_exit(2, "--no-target");
+}
+
+#[test]
+fn labels_that_a_fit_takes_from_posts_are_named() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    // Ten posts are about music. One of them has this gold label; the others are out of scope.
+    let rare = scene.gold("rare.csv", |i| (i % 3 == 2 && i > 2).then_some("none"));
+    let ran = scene.ok(&format!("labels fit --gold {rare} --format json"));
+    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let counts = |label: &Value| {
+        let slug = label["slug"].as_str().unwrap().to_owned();
+        (
+            slug,
+            ["answers", "gold", "given"].map(|key| label[key].as_u64().unwrap()),
+        )
+    };
+    let labels: Vec<_> = found["labels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(counts)
+        .collect();
+    assert_eq!(labels[2], ("music".to_owned(), [1, 1, 0]), "{found}");
+    assert_eq!(labels[1], ("food".to_owned(), [10, 10, 10]), "{found}");
+    assert_eq!(found["labels"][1]["recall"]["share"], 1.0);
+    ran.expect_stderr_all(&[
+        "1 answer for `music`",
+        "`music` (gold label of 1, assigned to 0)",
+    ]);
+    assert!(!ran.stderr.contains("`food`"), "{}", ran.stderr);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{App, CliError, Exit, OutputFormat, output};
-use super::figures::{estimate, share};
+use super::figures::{estimate, labels_table, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::{Fullname, LabelSet, Mode};
@@ -237,7 +237,7 @@ impl Evaluate {
         }
         let mut found = Printout::new(json)
             .with(&heading, summary(&evaluation))
-            .with("Each label", labels_table(set, &evaluation));
+            .with("Each label", labels_table(set, &evaluation.labels));
         let confused = confusions_table(set, &evaluation);
         if !confused.rows.is_empty() {
             found.add(
@@ -364,17 +364,6 @@ fn summary(evaluation: &Evaluation) -> Table {
     let rows = rows.filter(|(_, value, _)| !value.is_null());
     let rows = rows.map(|(name, value, posts)| json!([name, value, posts]));
     output::table(["figure", "value, 95 %", "posts"], rows)
-}
-
-fn labels_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
-    let labels = set.labels.iter().zip(&evaluation.labels);
-    let rows = labels.map(|(label, of)| {
-        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
-        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
-        json!([label.slug, precision, recall, f1, of.support(), of.given()])
-    });
-    let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
-    output::table(columns, rows)
 }
 
 fn confusions_table(set: &LabelSet, evaluation: &Evaluation) -> Table {

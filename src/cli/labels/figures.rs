@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli::output;
+use topicmill_core::LabelSet;
 use topicmill_review::calibrate::{Proportion, Quality};
-use topicmill_review::evaluate::Estimate;
+use topicmill_review::evaluate::{Estimate, LabelQuality};
 use topicmill_store::Table;
 
 /// Formats an estimate with its confidence interval.
@@ -48,4 +49,16 @@ pub fn quality_table(columns: &[(&str, &Quality)], head: Vec<Value>) -> Table {
     ];
     let names = std::iter::once("").chain(columns.iter().map(|(name, _)| *name));
     output::table(names, head.into_iter().chain(rows))
+}
+
+/// Returns a table of each label's quality, in the order of the label set.
+pub fn labels_table(set: &LabelSet, qualities: &[LabelQuality]) -> Table {
+    let labels = set.labels.iter().zip(qualities);
+    let rows = labels.map(|(label, of)| {
+        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
+        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
+        json!([label.slug, precision, recall, f1, of.support(), of.given()])
+    });
+    let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
+    output::table(columns, rows)
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::app::{ModelFlags, run_blocking};
 use super::super::{App, CliError, Exit, OutputFormat, backlog};
-use super::figures::quality_table;
+use super::figures::{labels_table, quality_table};
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{NamedSet, Printout, WhichModel, find_stored_model, short_hash};
 use crate::classify::check_no_label_is_lost;
@@ -19,6 +19,7 @@ use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(after_help = "Examples:
   topicmill labels fit
   topicmill labels fit --target-precision 0.9 --make-current")]
@@ -56,6 +57,9 @@ pub struct FitLabels {
     /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
     #[arg(long, value_name = "NAME")]
     decides: Option<String>,
+    /// Keep the threshold of the label set, whatever the target of an earlier fit
+    #[arg(long, conflicts_with_all = ["target_precision", "target_recall"])]
+    no_target: bool,
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
@@ -100,6 +104,7 @@ impl Default for FitLabels {
             target_precision: None,
             target_recall: None,
             decides: None,
+            no_target: false,
             others_out_of_scope: false,
             model: ModelFlags::default(),
             format: OutputFormat::default(),
@@ -158,7 +163,7 @@ impl FitLabels {
         let provenance = Provenance {
             by: people.into_iter().collect(),
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-            target: target.or(former_target),
+            target: target.or(former_target.filter(|_| !self.no_target)),
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
@@ -210,8 +215,8 @@ impl FitLabels {
                 .target()
                 .map_or_else(String::new, |target| target.to_string());
             tracing::warn!(
-                "no threshold reaches {target} on the held-out gold labels: nothing was stored; lower the target, or \
-                 collect more gold labels"
+                "no threshold reaches {target} on the held-out gold labels: nothing was stored; lower the target, \
+                 collect more gold labels, or pass --no-target"
             );
             return Ok(FitVerdict::MissesTarget);
         }
@@ -221,6 +226,7 @@ impl FitLabels {
                  the labels, label some of them and fit again"
             );
         }
+        warn_about_labels(fitted);
         if !fitted.is_better() {
             tracing::warn!(
                 answers = fitted.answers,
@@ -312,6 +318,38 @@ impl FitLabels {
     }
 }
 
+/// Warns about labels with few answers, and about labels that too few posts would get.
+fn warn_about_labels(fitted: &FittedSet) {
+    let few = fitted.with_few_answers().map(|label| {
+        let answers = if label.answers == 1 {
+            "answer"
+        } else {
+            "answers"
+        };
+        format!("{} {answers} for `{}`", label.answers, label.slug)
+    });
+    let few: Vec<String> = few.collect();
+    if !few.is_empty() {
+        tracing::warn!(
+            "too few answers to learn from: {}; answer more posts of these labels, or merge the labels",
+            few.join(", ")
+        );
+    }
+    let rare = fitted.too_rarely_given().map(|label| {
+        let (given, gold, slug) = (label.given, label.gold, &label.slug);
+        format!("`{slug}` (gold label of {gold}, assigned to {given})")
+    });
+    let rare: Vec<String> = rare.collect();
+    if !rare.is_empty() {
+        tracing::warn!(
+            posts = fitted.judged,
+            "with this fit, these labels get less than half of their estimated share of the posts: {}; answer more posts \
+             of these labels and fit again",
+            rare.join(", ")
+        );
+    }
+}
+
 /// Returns the name of a fit: the base's name and the number of answers, with a number if another fit has this name.
 async fn free_name(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
     let rows = store.labels().label_sets().await?;
@@ -374,5 +412,9 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     json["hash"] = json!(fitted.set.hash());
     json["name"] = json!(fitted.set.name);
     json["threshold"] = json!(fitted.set.threshold);
-    Printout::new(json).with(&heading, figures)
+    let qualities = fitted.labels.iter().map(|label| label.quality);
+    let labels = labels_table(&fitted.set, &qualities.collect::<Vec<_>>());
+    Printout::new(json)
+        .with(&heading, figures)
+        .with("Each label (held-out)", labels)
 }

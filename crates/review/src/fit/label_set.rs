@@ -4,14 +4,34 @@ use serde::Serialize;
 
 use super::{Answer, Fit, FitError, Link, fit};
 use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
+use crate::evaluate::{EvaluatedPost, LabelQuality, evaluate};
 use crate::join::GoldText;
 use topicmill_core::labels::log_sum_exp;
 use topicmill_core::score::Evidence;
-use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Provenance, TextVector};
+use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Mode, Provenance, TextVector};
 
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
 /// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
+
+/// With fewer answers, a label's weights are mostly chance.
+const FEW_ANSWERS: usize = 5;
+
+/// A label's answers, and its quality on held-out answers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FittedLabel {
+    /// Slug of the label.
+    pub slug: String,
+    /// Number of texts in the fit that have this gold label.
+    pub answers: usize,
+    /// Number of texts among those used to measure the quality that have this gold label.
+    pub gold: usize,
+    /// Number of these texts that get the label.
+    pub given: usize,
+    /// Cross-validated quality.
+    #[serde(flatten)]
+    pub quality: LabelQuality,
+}
 
 /// A fitted label set and its quality.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +49,11 @@ pub struct FittedSet {
     pub before: Quality,
     /// Cross-validated quality of the fitted labels.
     pub held_out: Quality,
+    /// Cross-validated quality of each label, in the order of the label set.
+    pub labels: Vec<FittedLabel>,
+    /// Factor of the zero-shot logits, chosen by cross-validation: 1 if the words of the labels count fully, 0 if the
+    /// labels are learned from the answers alone.
+    pub scale: f64,
     /// Penalty on the weights, chosen by cross-validation.
     pub strength: f64,
     /// Mean gain in a held-out text's log-likelihood, in nats, and its standard error.
@@ -53,14 +78,28 @@ impl FittedSet {
             })
     }
 
+    /// Returns the labels with too few answers to learn from.
+    pub fn with_few_answers(&self) -> impl Iterator<Item = &FittedLabel> {
+        self.labels
+            .iter()
+            .filter(|label| label.answers < FEW_ANSWERS)
+    }
+
+    /// Returns the labels that get less than half of their share in the held-out answers.
+    pub fn too_rarely_given(&self) -> impl Iterator<Item = &FittedLabel> {
+        // If several labels may be correct, only the best one of a post is known here.
+        let labels = self.labels.iter().filter(|_| self.set.mode == Mode::Single);
+        labels.filter(|label| 2 * label.given < label.gold)
+    }
+
     /// Returns true if the fit is better than the zero-shot labels by more than two standard errors.
     pub fn is_better(&self) -> bool {
         self.gain.0 > 2.0 * self.gain.1
     }
 }
 
-/// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target in `provenance`, the label set keeps its
-/// threshold; the counts in `provenance` are filled in.
+/// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target in
+/// `provenance`, the label set keeps its threshold; the counts in `provenance` are filled in.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -130,11 +169,44 @@ pub fn fit_label_set(
         judged: held_out.len(),
         before: judge_all(&before, setting(base.temperature, base.threshold)),
         held_out: judge_all(&held_out, setting(1.0, set.threshold)),
+        labels: label_figures(&set, texts, &held_out),
+        scale: found.scale,
         strength: found.strength,
         gain: found.gain(),
         reaches: threshold.is_some(),
         set,
     })
+}
+
+/// Returns the figures of each label. `held_out` contains the texts that quality is measured on.
+fn label_figures(
+    set: &LabelSet,
+    texts: &[GoldText],
+    held_out: &[GoldEvidence],
+) -> Vec<FittedLabel> {
+    let post = |row: &GoldEvidence| {
+        let scores = row.evidence.scores(1.0, set.threshold);
+        EvaluatedPost {
+            right: row.right.clone(),
+            ties: row.ties.clone(),
+            best: scores.best,
+            score: scores.scores[scores.best],
+            abstained: scores.abstained,
+        }
+    };
+    let posts: Vec<EvaluatedPost> = held_out.iter().map(post).collect();
+    let labels = evaluate(&posts, set.labels.len()).labels;
+    let figures = |(place, quality): (usize, LabelQuality)| FittedLabel {
+        slug: set.labels[place].slug.clone(),
+        answers: texts
+            .iter()
+            .filter(|text| text.right.contains(&place))
+            .count(),
+        gold: quality.support(),
+        given: quality.given(),
+        quality,
+    };
+    labels.into_iter().enumerate().map(figures).collect()
 }
 
 /// Returns the largest threshold with at least this recall; `None` if no threshold reaches it.

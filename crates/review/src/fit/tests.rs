@@ -65,6 +65,24 @@ fn the_solution_matches_scikit_learn() {
 }
 
 #[test]
+fn a_fit_in_the_span_of_the_vectors_is_the_same() {
+    let mut rows = answers(9, 0.5);
+    for (i, row) in rows.iter_mut().enumerate() {
+        #[expect(clippy::cast_possible_truncation, reason = "vectors are stored as f32")]
+        let vector = (0..20).map(|column| wave(i % 8, column + 3) as f32);
+        row.vector = vector.collect();
+    }
+    let problem = Problem::new(&rows, Link::Softmax).unwrap();
+    let whole = problem.path(0.1).pop().unwrap();
+    let (reduced, basis) = problem.reduced();
+    assert_eq!(basis.dim(), (8, 20), "two of the nine vectors are equal");
+    let found = reduced.path(0.1).pop().unwrap().weights.dot(&basis);
+    for (found, expected) in found.iter().zip(&whole.weights) {
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+    }
+}
+
+#[test]
 fn the_gradient_matches_finite_differences() {
     for (link, vectors) in [
         (Link::Softmax, true),
@@ -118,6 +136,47 @@ fn a_fit_learns_from_vectors_and_keeps_good_zero_shot_labels() {
     let rows = answers(40, 8.0);
     let found = fit(&rows, Link::Softmax).unwrap();
     assert!(share_right(&found.held_out, &rows) > 0.99);
+}
+
+#[test]
+fn poor_zero_shot_logits_are_given_up() {
+    let mut rows = answers(60, 0.0);
+    for (row, answer) in rows.iter_mut().enumerate() {
+        // Confident and unrelated to the right class.
+        answer.logits = (0..3)
+            .map(|class| 6.0 * wave(row + 50, class + 2))
+            .collect();
+    }
+    let found = fit(&rows, Link::Softmax).unwrap();
+    assert!(found.scale <= 0.25, "{}", found.scale);
+    assert_eq!(found.parameters.scale, Array1::from_elem(3, found.scale));
+    assert!(share_right(&found.held_out, &rows) > 0.7);
+    let good = answers(60, 3.0);
+    assert!(fit(&good, Link::Softmax).unwrap().scale >= 0.75);
+}
+
+#[test]
+fn held_out_figures_of_answers_that_teach_nothing_show_no_gain() {
+    // The classes are shuffled, so nothing predicts them. Of many candidates, some fit by chance.
+    let mut gains = 0.0;
+    for seed in 0..4 {
+        let mut rows = answers(30, 0.0);
+        let mut right: Vec<Vec<bool>> = rows.iter().map(|row| row.right.clone()).collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut right);
+        for (row, right) in rows.iter_mut().zip(right) {
+            row.right = right;
+            row.logits.fill(0.0);
+        }
+        let found = fit(&rows, Link::Softmax).unwrap();
+        // The shares of the classes can be learned; they are the only gain.
+        let shares = (0..3).map(|class| rows.iter().filter(|row| row.right[class]).count());
+        let entropy: f64 = shares
+            .filter(|n| *n > 0)
+            .map(|n| -float(n) / 30.0 * (float(n) / 30.0).ln())
+            .sum();
+        gains += found.gain().0 - (3f64.ln() - entropy);
+    }
+    assert!(gains < 0.0, "{gains}");
 }
 
 #[test]
