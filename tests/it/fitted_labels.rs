@@ -218,20 +218,37 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let scene = Scene::new(&database);
         let some = first(&scene, "some.csv", 24);
         let all = scene.read("some.csv");
-        scene.ok(&["labels", "gold", "import", &some, "--random"]);
+        scene.ok(&[
+            "labels",
+            "gold",
+            "import",
+            &some,
+            "--random",
+            "--annotator",
+            "ada",
+        ]);
         let few = "only 24 of 24 gold posts can be used";
         scene.run("labels calibrate").expect_exit(2, few);
-        scene.ok("labels fit --make-current");
+        let fit = scene.json("labels fit --make-current");
         scene.ok("export data-set");
         let card = scene.read("data-set/README.md");
         assert!(card.contains("24 gold labels"), "{card}");
         let evaluate = ["labels", "evaluate", "--gold", "db"];
-        // The same answers in a file do not measure the fit either.
-        for gold in ["db", &some] {
-            scene
-                .run(&["labels", "evaluate", "--gold", gold])
-                .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
-        }
+        // Labels by fits to the other answers can be measured; they are those of the fit's held-out figures.
+        let crossed = scene.json(&evaluate);
+        assert_eq!(
+            (&crossed["posts"], &crossed["cross_fitted"]),
+            (&json!(24), &json!(24))
+        );
+        let accuracy = &crossed["evaluation"]["outcome"];
+        assert_eq!(
+            [&accuracy["of"], &accuracy["all"]],
+            [&fit["held_out"]["accuracy"]["of"], &json!(24)]
+        );
+        // The same answers in a file do not measure the fit.
+        scene
+            .run(&["labels", "evaluate", "--gold", &some])
+            .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         let topics = words("labels evaluate --gold topic --others-out-of-scope");
         let measured = scene.ok(&topics);
         measured.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
@@ -243,10 +260,29 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
             .map(|i| format!("k{i:05},none,2036-01-01T00:00:00Z\n"))
             .collect();
         let later = scene.write("later.csv", format!("id,label,answered_at\n{later}"));
-        scene.ok(&["labels", "gold", "import", &later, "--random"]);
-        assert_eq!(scene.json(&evaluate)["posts"], 6);
+        scene.ok(&[
+            "labels",
+            "gold",
+            "import",
+            &later,
+            "--random",
+            "--annotator",
+            "ada",
+        ]);
+        assert_eq!(scene.json(&evaluate)["posts"], 30);
         // The same answers, imported again, are still those that the fit learned from.
-        scene.ok(&["labels", "gold", "import", &some, "--random"]);
+        scene.ok(&[
+            "labels",
+            "gold",
+            "import",
+            &some,
+            "--random",
+            "--annotator",
+            "ada",
+        ]);
+        assert_eq!(scene.json(&evaluate)["cross_fitted"], 24);
+        // Once an answer has changed, the fit cannot be repeated.
+        scene.ok("labels gold remove --annotator ada --post k00000");
         assert_eq!(scene.json(&evaluate)["posts"], 6);
         let both = ["--label-set", "first", "--label-set", "first-fit24"];
         let both = scene.json(&[&evaluate[..], &both].concat());

@@ -30,6 +30,8 @@ pub struct Labelling<'a> {
     pub stored: Option<Target>,
     /// Predictions for posts without a stored label of their current text.
     pub computed: HashMap<Fullname, Prediction>,
+    /// Predictions that replace stored labels: those of posts that the label set was fitted to, by fits without them.
+    pub held_out: HashMap<Fullname, Prediction>,
 }
 
 /// A gold post with a prediction in every label run.
@@ -217,6 +219,8 @@ pub async fn join_gold(
 /// A post with gold labels, and the stored output of a model for its text.
 #[derive(Debug, Clone)]
 pub struct GoldText {
+    /// Fullname of the post.
+    pub post: Fullname,
     /// Hash of the text; equal texts are held out together.
     pub text_hash: TextHash,
     /// The output for the text, under the label set to calibrate or fit.
@@ -265,6 +269,7 @@ pub async fn gold_texts(
     let text = |post: GoldPost| {
         let text_hash = *hashes.get(&post.id)?;
         Some(GoldText {
+            post: post.id.clone(),
             text_hash,
             known: evidence.get(&text_hash)?.clone(),
             is_random: random.is_none_or(|random| random.contains(&post.id)),
@@ -304,6 +309,11 @@ async fn label_states(
             && let Some(made) = labelling.computed.get(&post.fullname)
         {
             post.state = LabelState::Labelled(made.clone());
+        }
+        if matches!(post.state, LabelState::Labelled(_))
+            && let Some(held_out) = labelling.held_out.get(&post.fullname)
+        {
+            post.state = LabelState::Labelled(held_out.clone());
         }
     }
     let posts = posts.into_iter();

@@ -98,6 +98,7 @@ pub async fn measure(
         set,
         stored: Some(target),
         computed: HashMap::new(),
+        held_out: HashMap::new(),
     };
     let all = join::join_gold(store, &[labelling], &gold.posts).await?;
     let mut drawn = all.restricted_to(&random);

@@ -233,7 +233,10 @@ impl Calibrate {
             set,
         };
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
-        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[set]).await?;
+        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[set], |_| {
+            false
+        })
+        .await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
         let is_random = gold.is_random();
         let gold = gold.resolve(&[set], self.others_out_of_scope)?;

@@ -93,7 +93,13 @@ impl Evaluate {
         let store = app.store(Access::ReadOnly).await?;
         let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let labels = GoldLabels::read(&store, &self.gold, self.decides.as_deref(), &sets).await?;
+        let decides = self.decides.as_deref();
+        let mut held_out = HashMap::new();
+        if let ([side], "db") = (&sides[..], self.gold.as_str()) {
+            held_out = side.held_out(app, &store, decides).await?;
+        }
+        let kept = |post: &Fullname| held_out.contains_key(post);
+        let labels = GoldLabels::read(&store, &self.gold, decides, &sets, kept).await?;
         let caveat = labels.caveat.clone();
         let is_sample = labels.is_sample();
         let sample = labels.sample_for_estimates().cloned();
@@ -105,7 +111,10 @@ impl Evaluate {
             let Some(labelling) = self.labelling(app, &store, side, &posts).await? else {
                 return Ok(Exit::Partial);
             };
-            labellings.push(labelling);
+            labellings.push(Labelling {
+                held_out: held_out.clone(),
+                ..labelling
+            });
         }
         let whole = join_gold(&store, &labellings, &gold.posts).await?;
         whole.check(&gold.posts)?;
@@ -119,15 +128,14 @@ impl Evaluate {
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                let estimate = match one.target().filter(|_| is_random) {
-                    Some(target) => Some(Estimates::find(&store, target, held).await?),
-                    None => None,
-                };
-                let held = estimate.as_ref().map_or(held, |estimate| &estimate.held);
-                let mut found = self.evaluate_one(one, held, whole, caveat, estimate.as_ref());
-                if is_sample && one.set.mode == Mode::Single {
-                    add_shares(one, estimate.as_ref(), &mut found);
+                let target = one.target().filter(|_| is_random);
+                let estimates = Estimates::find(&store, target, held).await?;
+                let held = estimates.as_ref().map_or(held, |estimates| &estimates.held);
+                let mut found = self.evaluate_one(one, held, whole, caveat, estimates.as_ref());
+                if is_sample {
+                    add_shares(one, estimates.as_ref(), &mut found);
                 }
+                add_cross_fitted(held, kept, &mut found);
                 found.print(self.format)?;
             }
             [a, b] => {
@@ -187,6 +195,7 @@ impl Evaluate {
             set: &side.set,
             stored: side.target(),
             computed: made,
+            held_out: HashMap::new(),
         }))
     }
 
@@ -398,7 +407,15 @@ struct Estimates {
 }
 
 impl Estimates {
-    async fn find(store: &Store, target: Target, sample: &JoinedGold) -> Result<Self, CliError> {
+    /// Returns `None` without a target.
+    async fn find(
+        store: &Store,
+        target: Option<Target>,
+        sample: &JoinedGold,
+    ) -> Result<Option<Self>, CliError> {
+        let Some(target) = target else {
+            return Ok(None);
+        };
         let answers = store.gold().answers().await?;
         let posts = sample.posts.iter().map(|post| &post.id);
         let frame = Frame::find(store, target, &answers, posts, true).await?;
@@ -406,7 +423,7 @@ impl Estimates {
         let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
         let sampled = frame.count_sample(store, target, &posts).await?;
         let mixes = frame.mixes(&sampled);
-        Ok(Self { frame, held, mixes })
+        Ok(Some(Self { frame, held, mixes }))
     }
 
     fn posts(&self) -> Vec<&Fullname> {
@@ -443,6 +460,24 @@ impl Estimates {
             ));
         }
         notes.join(" ")
+    }
+}
+
+/// Says for how many posts the labels are those of fits to the other answers.
+fn add_cross_fitted(
+    held: &JoinedGold,
+    is_held_out: impl Fn(&Fullname) -> bool,
+    found: &mut Printout,
+) {
+    let posts = held.posts.iter().filter(|post| is_held_out(&post.id));
+    let posts = posts.count();
+    found.json["cross_fitted"] = json!(posts);
+    if posts > 0 {
+        let note = format!(
+            "The label set was fitted to {posts} of these posts. For each, the label is that of a fit to the other \
+             answers (cross-fitting)."
+        );
+        found.add(&note, output::table([], []));
     }
 }
 

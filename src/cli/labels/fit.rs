@@ -143,7 +143,10 @@ impl FitLabels {
         let (base, former_target) = self.base(app, store).await?;
         let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
-        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[&base]).await?;
+        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[&base], |_| {
+            false
+        })
+        .await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
         let random = gold.random_sample(MIN_RANDOM).cloned();
         let people = gold.annotators.clone();

@@ -1,14 +1,21 @@
 //! Fits a label set to posts with gold labels.
 
+use std::collections::HashMap;
+
+use ndarray::ArrayView1;
 use serde::Serialize;
 
 use super::{Answer, Fit, FitError, Link, fit};
 use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
 use crate::evaluate::{EvaluatedPost, LabelQuality, evaluate};
 use crate::join::GoldText;
+use crate::rescore::prediction;
 use topicmill_core::labels::log_sum_exp;
 use topicmill_core::score::Evidence;
-use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Mode, Provenance, TextVector};
+use topicmill_core::{
+    FitTarget, Fitted, FittedClass, Fullname, LabelSet, Mode, Provenance, TextVector,
+};
+use topicmill_store::Prediction;
 
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
 /// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.
@@ -109,19 +116,7 @@ pub fn fit_label_set(
     texts: &[GoldText],
     provenance: Provenance,
 ) -> Result<FittedSet, FitError> {
-    let first = texts.first().ok_or(FitError::TooFew(0))?;
-    let link = if first.known.evidence.is_softmax() {
-        Link::Softmax
-    } else {
-        Link::Sigmoid
-    };
-    let open = link == Link::Softmax && first.known.evidence.logits().1.is_none();
-    let none_below = open.then_some(NONE_BELOW);
-    let answers: Vec<Answer> = texts
-        .iter()
-        .map(|text| answer(text, base.temperature, none_below))
-        .collect();
-    let found = fit(&answers, link)?;
+    let (found, none_below) = fit_texts(base, texts)?;
     let labels = base.labels.len();
     let held_out: Vec<GoldEvidence> = texts
         .iter()
@@ -207,6 +202,44 @@ fn label_figures(
         quality,
     };
     labels.into_iter().enumerate().map(figures).collect()
+}
+
+/// Repeats the fit of a label set, and returns the label of each text by a fit without it, with the threshold of the
+/// fitted set. Unlike the fitted labels, these can be compared with the answers.
+///
+/// # Errors
+/// Returns [`FitError`] if the answers do not determine a fit.
+pub fn cross_fitted(
+    base: &LabelSet,
+    fitted: &LabelSet,
+    texts: &[GoldText],
+) -> Result<HashMap<Fullname, Prediction>, FitError> {
+    let (found, _) = fit_texts(base, texts)?;
+    let labels = base.labels.len();
+    let label = |(text, row): (&GoldText, ArrayView1<'_, f64>)| {
+        let held_out = held_out_scores(text, &row.to_vec(), labels);
+        let scores = held_out.evidence.scores(1.0, fitted.threshold);
+        (text.post.clone(), prediction(fitted, &scores))
+    };
+    Ok(texts.iter().zip(found.held_out.rows()).map(label).collect())
+}
+
+/// Fits parameters to texts. Also returns the logit of "none of these" below the labels', if the label set has no
+/// background.
+fn fit_texts(base: &LabelSet, texts: &[GoldText]) -> Result<(Fit, Option<f64>), FitError> {
+    let first = texts.first().ok_or(FitError::TooFew(0))?;
+    let link = if first.known.evidence.is_softmax() {
+        Link::Softmax
+    } else {
+        Link::Sigmoid
+    };
+    let open = link == Link::Softmax && first.known.evidence.logits().1.is_none();
+    let none_below = open.then_some(NONE_BELOW);
+    let answers = texts
+        .iter()
+        .map(|text| answer(text, base.temperature, none_below));
+    let answers: Vec<Answer> = answers.collect();
+    Ok((fit(&answers, link)?, none_below))
 }
 
 /// Returns the largest threshold with at least this recall; `None` if no threshold reaches it.

@@ -36,7 +36,8 @@ pub struct GoldLabels {
 
 impl GoldLabels {
     /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence. If
-    /// annotators disagree about a post in the database, the answer of the annotator `decides` counts.
+    /// annotators disagree about a post in the database, the answer of the annotator `decides` counts. Leaves out the
+    /// posts that one of the sets was fitted to, except `kept`.
     ///
     /// # Errors
     /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
@@ -45,6 +46,7 @@ impl GoldLabels {
         word: &str,
         decides: Option<&str>,
         sets: &[&LabelSet],
+        kept: impl Fn(&Fullname) -> bool,
     ) -> Result<Self, GoldError> {
         let path = Path::new(word);
         let mut labels = match word {
@@ -65,7 +67,7 @@ impl GoldLabels {
                 }
             }
         };
-        labels.hold_out(store, sets).await?;
+        labels.hold_out(store, sets, kept).await?;
         labels.leave_out_partly_offered(store, sets).await?;
         Ok(labels)
     }
@@ -144,7 +146,12 @@ impl GoldLabels {
     }
 
     /// Leaves out the posts that one of the label sets was fitted to, because figures from them would be too good.
-    async fn hold_out(&mut self, store: &Store, sets: &[&LabelSet]) -> Result<(), GoldError> {
+    async fn hold_out(
+        &mut self,
+        store: &Store,
+        sets: &[&LabelSet],
+        kept: impl Fn(&Fullname) -> bool,
+    ) -> Result<(), GoldError> {
         let mut fits = sets
             .iter()
             .filter_map(|set| Some((&set.name, set.fitted.as_ref()?)));
@@ -158,7 +165,7 @@ impl GoldLabels {
         let used: BTreeSet<Fullname> = used.collect();
         let posts = |rows: &[GoldRow]| rows.chunk_by(|a, b| a.id == b.id).count();
         let all = posts(&self.rows);
-        self.leave_out(|post| used.contains(post));
+        self.leave_out(|post| used.contains(post) && !kept(post));
         let left_out = all - posts(&self.rows);
         if self.rows.is_empty() {
             return Err(GoldError::Unusable(format!(
