@@ -1,6 +1,7 @@
 //! Validates configured base URLs and appends path segments to them.
 
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use reqwest::Url;
 
@@ -11,34 +12,68 @@ use topicmill_core::redact_url;
 #[error("`{redacted}`: {reason}")]
 pub struct InvalidUrl {
     redacted: String,
-    reason: String,
+    #[source]
+    reason: Reason,
 }
 
-/// Parses a base URL: `https`, or plain `http` to this machine.
-///
-/// `danger` is inserted into the error about plain `http`, such as `"would send the secret unencrypted, and "`.
+/// The reason why a base URL was rejected.
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error(transparent)]
+    Parse(<Url as FromStr>::Err),
+    #[error("it contains a user name or password")]
+    UserInfo,
+    #[error("it contains a `?` or `#` part")]
+    QueryOrFragment,
+    #[error("plain http {}is only allowed to this machine (127.0.0.1, ::1, localhost)", .0.risk())]
+    PlainHttp(Payload),
+    #[error("it is not an `https` URL")]
+    NotHttps,
+}
+
+/// The most sensitive part of the requests to a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    /// Nothing secret.
+    Public,
+    /// A secret and tokens.
+    Credentials,
+}
+
+impl Payload {
+    /// Returns the risk of plain `http`, to be continued with a verb.
+    fn risk(self) -> &'static str {
+        match self {
+            Self::Public => "",
+            Self::Credentials => "would send the secret and the token unencrypted, and ",
+        }
+    }
+}
+
+/// Parses a base URL: `https`, or plain `http` to this machine. `payload` explains the error about plain `http`.
 ///
 /// # Errors
 /// Returns [`InvalidUrl`].
-pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
-    let reject = |reason: &str| InvalidUrl {
+pub fn base_url(text: &str, payload: Payload) -> Result<Url, InvalidUrl> {
+    check(text, payload).map_err(|reason| InvalidUrl {
         redacted: redact_url(text),
-        reason: reason.to_owned(),
-    };
-    let url = Url::parse(text).map_err(|error| reject(&error.to_string()))?;
+        reason,
+    })
+}
+
+fn check(text: &str, payload: Payload) -> Result<Url, Reason> {
+    let url = Url::parse(text).map_err(Reason::Parse)?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(reject("it contains a user name or password"));
+        return Err(Reason::UserInfo);
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(reject("it contains a `?` or `#` part"));
+        return Err(Reason::QueryOrFragment);
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_loopback(&url) => Ok(url),
-        "http" => Err(reject(&format!(
-            "plain http {danger}is only allowed to this machine (127.0.0.1, ::1, localhost)"
-        ))),
-        _ => Err(reject("it is not an `https` URL")),
+        "http" => Err(Reason::PlainHttp(payload)),
+        _ => Err(Reason::NotHttps),
     }
 }
 
@@ -72,7 +107,7 @@ mod tests {
             "http://[::1]:80",
             "http://localhost:3000/",
         ] {
-            assert!(base_url(good, "").is_ok(), "{good}");
+            assert!(base_url(good, Payload::Public).is_ok(), "{good}");
         }
         for bad in [
             "oauth.reddit.com",
@@ -83,19 +118,15 @@ mod tests {
             "https://a.example/?q=1",
             "",
         ] {
-            assert!(base_url(bad, "").is_err(), "{bad}");
+            assert!(base_url(bad, Payload::Public).is_err(), "{bad}");
         }
-        let reject = |url: &str| {
-            base_url(url, "would be read, and ")
-                .unwrap_err()
-                .to_string()
-        };
+        let reject = |url: &str| base_url(url, Payload::Credentials).unwrap_err();
         let plain = reject("http://10.0.0.1");
-        assert!(
-            plain.contains("would be read, and is only allowed"),
-            "{plain}"
-        );
-        let secret = reject("https://me:hunter2@a.example");
+        assert!(matches!(
+            plain.reason,
+            Reason::PlainHttp(Payload::Credentials)
+        ));
+        let secret = reject("https://me:hunter2@a.example").to_string();
         assert!(!secret.contains("hunter2"), "{secret}");
     }
 }

@@ -8,11 +8,11 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 use tokio::sync::Mutex;
 
+use super::error::HttpError;
 use super::quota::{Quota, QuotaError};
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
-use super::shared_quota::{SharedQuota, SharedQuotaError};
+use super::shared_quota::SharedQuota;
 use super::traffic::{Meter, WaitCause};
-use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 
@@ -40,95 +40,6 @@ pub struct Timeouts {
     pub read: Duration,
     /// Total timeout, from sending the request to the last byte of the response.
     pub total: Duration,
-}
-
-/// The reason why a request produced no usable response.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// The HTTP client could not be built.
-    #[error(
-        "the HTTPS client cannot start: check that CA certificates are installed (Debian package `ca-certificates`)"
-    )]
-    Client(#[source] reqwest::Error),
-    /// The site requests a longer wait than the settings allow.
-    #[error(
-        "{} requests a wait of {} s for {what}, longer than `{}.wait_budget_secs` = {}: run again later, or raise the \
-         setting", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs()
-    )]
-    WaitTooLong {
-        /// Site.
-        site: Site,
-        /// Description of the request.
-        what: String,
-        /// Requested wait.
-        wait: Duration,
-        /// Longest allowed wait.
-        budget: Duration,
-    },
-    /// All tries failed with transient errors.
-    #[error("{} failed for {what}; attempts: {tries}; last error: {detail}; run again later", .site.name)]
-    GaveUp {
-        /// Site.
-        site: Site,
-        /// Description of the request.
-        what: String,
-        /// True if the last failure was a rate limit.
-        is_rate_limit: bool,
-        /// Number of tries.
-        tries: u32,
-        /// User-facing description of the last failure.
-        detail: String,
-        /// The last failure, if there was no response.
-        source: Option<reqwest::Error>,
-    },
-    /// The shared quota failed, so nothing may be sent.
-    #[error(transparent)]
-    SharedQuota(SharedQuotaError),
-    /// The response exceeds the size limit.
-    #[error(
-        "the response for {what} exceeds the limit of {limit} bytes: check `{}.api_url`", .site.section
-    )]
-    TooLarge {
-        /// Site.
-        site: Site,
-        /// Description of the request.
-        what: String,
-        /// Size limit in bytes.
-        limit: usize,
-    },
-}
-
-impl HttpError {
-    /// Returns the kind of the error, which determines the exit code.
-    pub const fn kind(&self) -> FailureKind {
-        match self {
-            Self::Client(_) => FailureKind::Usage,
-            Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
-            Self::SharedQuota(error) => error.kind,
-            Self::TooLarge { .. } => FailureKind::Unfinished,
-        }
-    }
-
-    /// Returns true if the same request may succeed later.
-    pub fn is_transient(&self) -> bool {
-        matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
-    }
-
-    /// Returns true if no connection to the site could be made.
-    pub fn is_unreachable(&self) -> bool {
-        let Self::GaveUp { source, .. } = self else {
-            return false;
-        };
-        source.as_ref().is_some_and(reqwest::Error::is_connect)
-    }
-
-    /// Returns true if the cause is a rate limit.
-    pub fn is_rate_limit(&self) -> bool {
-        match self {
-            Self::GaveUp { is_rate_limit, .. } => *is_rate_limit,
-            other => matches!(other, Self::WaitTooLong { .. }),
-        }
-    }
 }
 
 /// The settings of a client.
@@ -179,6 +90,21 @@ pub struct RetryableFailure {
     pub last_resort: Option<Duration>,
     /// Cause, if there was no response.
     pub source: Option<reqwest::Error>,
+}
+
+impl RetryableFailure {
+    fn without_response(error: reqwest::Error) -> Self {
+        let detail = if error.is_timeout() {
+            "no complete response within the configured timeouts"
+        } else {
+            "the connection failed or was dropped"
+        };
+        Self {
+            detail: detail.to_owned(),
+            source: Some(error),
+            ..Self::default()
+        }
+    }
 }
 
 /// A client of one site, shared by all tasks of a run.
@@ -274,7 +200,7 @@ impl PoliteClient {
         request: impl Fn(&Client) -> RequestBuilder,
         decide: impl Fn(&HttpResponse) -> RetryDecision<T, E>,
     ) -> Result<T, E> {
-        let quota_error = |quota_error| self.quota_error(what, quota_error);
+        let refused = |error| self.http_error(what, error);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
         // Locked until the request ends, so that no other request is sent while this one is waiting to be retried.
@@ -284,19 +210,15 @@ impl PoliteClient {
             None
         };
         loop {
-            self.quota.acquire().await.map_err(quota_error)?;
+            self.quota.acquire().await.map_err(refused)?;
             self.meter.count_request(purpose == Purpose::Token);
             tries += 1;
-            let fetched = HttpResponse::fetch(request(&self.http)).await;
-            if !matches!(fetched, Ok(Some(_))) {
-                self.meter.update(|traffic| traffic.no_answer += 1);
-            }
-            let failure = match fetched {
+            let failure = match HttpResponse::fetch(request(&self.http)).await {
                 Ok(Some(response)) => {
                     self.meter.count_response(response.status.as_u16());
                     if purpose == Purpose::Data {
                         let observed = self.quota.observe(&response.headers).await;
-                        observed.map_err(quota_error)?;
+                        observed.map_err(refused)?;
                     }
                     match decide(&response) {
                         RetryDecision::Accept(value) => return Ok(value),
@@ -305,18 +227,14 @@ impl PoliteClient {
                     }
                 }
                 Ok(None) => {
+                    self.meter.count_no_answer();
                     let (site, what, limit) = (self.site, what.to_owned(), MAX_RESPONSE_BYTES);
                     return Err(HttpError::TooLarge { site, what, limit }.into());
                 }
-                Err(error) => RetryableFailure {
-                    detail: if error.is_timeout() {
-                        "no complete response within the configured timeouts".to_owned()
-                    } else {
-                        "the connection failed or was dropped".to_owned()
-                    },
-                    source: Some(error),
-                    ..RetryableFailure::default()
-                },
+                Err(error) => {
+                    self.meter.count_no_answer();
+                    RetryableFailure::without_response(error)
+                }
             };
             // The number of backoffs also limits the number of tries.
             let next = backoff.next().or(failure.last_resort);
@@ -326,17 +244,15 @@ impl PoliteClient {
             };
             // Done even if this call gives up below, because the next request of any process must wait too.
             if failure.is_rate_limit {
-                self.quota.throttle(wait).await.map_err(quota_error)?;
+                self.quota.throttle(wait).await.map_err(refused)?;
             }
-            match self.quota.check_budget(wait) {
-                // Only for rate limits: the error names the setting that allows a longer wait, which would not help
-                // after other failures.
-                Err(over) if failure.is_rate_limit && next.is_some() => {
-                    return Err(quota_error(over).into());
-                }
-                Ok(()) if next.is_some() => {}
-                _ => return Err(self.give_up(failure, what, tries).into()),
+            let within_budget = self.quota.check_budget(wait);
+            // A rate limit is an error about the budget: it names the setting that allows a longer wait, which would
+            // not help after other failures.
+            if next.is_none() || (within_budget.is_err() && !failure.is_rate_limit) {
+                return Err(self.give_up(failure, what, tries).into());
             }
+            within_budget.map_err(refused)?;
             tracing::warn!(
                 what,
                 failure = failure.detail,
@@ -345,8 +261,8 @@ impl PoliteClient {
                 "request to {} failed; waiting before a retry",
                 self.site.name
             );
-            self.quota.pause(wait, cause).await.map_err(quota_error)?;
-            self.meter.update(|traffic| traffic.retries += 1);
+            self.quota.pause(wait, cause).await.map_err(refused)?;
+            self.meter.count_retry();
         }
     }
 
@@ -361,8 +277,8 @@ impl PoliteClient {
         }
     }
 
-    fn quota_error(&self, what: &str, quota_error: QuotaError) -> HttpError {
-        match quota_error {
+    fn http_error(&self, what: &str, error: QuotaError) -> HttpError {
+        match error {
             QuotaError::OverBudget(wait) => HttpError::WaitTooLong {
                 site: self.site,
                 what: what.to_owned(),

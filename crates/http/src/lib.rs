@@ -12,13 +12,15 @@
 
 mod base_url;
 mod client;
+mod error;
 mod quota;
 pub mod response;
 pub mod shared_quota;
 mod traffic;
 
-pub use base_url::{InvalidUrl, append_path, base_url, is_loopback};
-pub use client::{ClientSettings, HttpError, PoliteClient, Site, Timeouts, install_tls};
+pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
+pub use client::{ClientSettings, PoliteClient, Site, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
+pub use error::HttpError;
 pub use response::{HttpResponse, rate_limit_wait, retry_after};
 pub use traffic::Meter;

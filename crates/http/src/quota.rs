@@ -167,7 +167,7 @@ impl Quota {
             used,
             resets_at: Timestamp::from(now + reset),
         };
-        self.meter.update(|traffic| traffic.quota = Some(quota));
+        self.meter.set_quota(quota);
         let reset = reset.max(MIN_WAIT);
         self.pace()
             .observe(left, used, self.clock.elapsed() + reset);
@@ -225,7 +225,7 @@ impl Pace {
         if throttled >= paced {
             (throttled, WaitCause::RetryAfter)
         } else {
-            (paced, WaitCause::SiteQuota)
+            (paced, WaitCause::TheirQuota)
         }
     }
 

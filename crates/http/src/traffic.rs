@@ -3,16 +3,16 @@
 //! Each request and wait is counted exactly once, so that the sums match the server's. Counts contain no secrets and no
 //! post text.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use topicmill_core::record::{Traffic, WaitTotal};
+use topicmill_core::record::{QuotaLeft, Traffic, WaitTotal};
 
-/// The cause of a wait: the fields of [`Waits`](topicmill_core::record::Waits), in order.
+/// The cause of a wait: a field of [`Waits`](topicmill_core::record::Waits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
     OwnPace,
-    SiteQuota,
+    TheirQuota,
     RetryAfter,
     Backoff,
 }
@@ -22,37 +22,56 @@ pub(crate) enum WaitCause {
 pub struct Meter(Mutex<Traffic>);
 
 impl Meter {
-    /// Updates the counts.
-    pub fn update(&self, count: impl FnOnce(&mut Traffic)) {
-        count(&mut self.0.lock().expect("no holder of this lock panics"));
-    }
-
     /// Counts a sent request.
     pub fn count_request(&self, for_token: bool) {
-        self.update(|traffic| {
-            traffic.requests += 1;
-            traffic.token_requests += u64::from(for_token);
-        });
+        let mut traffic = self.lock();
+        traffic.requests += 1;
+        traffic.token_requests += u64::from(for_token);
     }
 
     /// Counts a response by status.
     pub fn count_response(&self, status: u16) {
-        self.update(|traffic| *traffic.by_status.entry(status).or_default() += 1);
+        *self.lock().by_status.entry(status).or_default() += 1;
+    }
+
+    /// Counts a request without a complete response.
+    pub(crate) fn count_no_answer(&self) {
+        self.lock().no_answer += 1;
     }
 
     pub(crate) fn count_wait(&self, cause: WaitCause, wait: Duration) {
-        self.update(|Traffic { waits, .. }| {
-            waits.each_mut()[cause as usize].add(WaitTotal {
-                times: 1,
-                sum: wait,
-            });
+        let waits = &mut self.lock().waits;
+        let total = match cause {
+            WaitCause::OwnPace => &mut waits.own_pace,
+            WaitCause::TheirQuota => &mut waits.their_quota,
+            WaitCause::RetryAfter => &mut waits.retry_after,
+            WaitCause::Backoff => &mut waits.backoff,
+        };
+        total.add(WaitTotal {
+            times: 1,
+            sum: wait,
         });
+    }
+
+    pub(crate) fn count_retry(&self) {
+        self.lock().retries += 1;
+    }
+
+    /// Counts requests that are repeated with a smaller page. A count of 0 makes the run record show the number.
+    pub fn count_smaller(&self, requests: u64) {
+        *self.lock().smaller.get_or_insert(0) += requests;
+    }
+
+    pub(crate) fn set_quota(&self, quota: QuotaLeft) {
+        self.lock().quota = Some(quota);
     }
 
     /// Returns a copy of the counts.
     pub fn snapshot(&self) -> Traffic {
-        let mut traffic = Traffic::default();
-        self.update(|so_far| traffic.clone_from(so_far));
-        traffic
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Traffic> {
+        self.0.lock().expect("no holder of this lock panics")
     }
 }

@@ -24,11 +24,10 @@ use super::page::{
 use super::post::{Fields, decode_post};
 use super::reddit::check_user_agent;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::Traffic;
 use topicmill_core::{Fullname, Outcome, Post, RejectReason, SourceKind, Timestamp};
 use topicmill_http::{
-    ClientSettings, HttpResponse, PoliteClient, Purpose, RetryDecision, RetryableFailure,
-    append_path, is_loopback, retry_after,
+    ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
+    append_path, base_url, is_loopback, retry_after,
 };
 
 pub use super::post::SECOND_READING;
@@ -70,7 +69,7 @@ impl ArcticShift {
     /// # Errors
     /// Returns an error for an invalid setting; the message names it and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
-        let mut search_url = topicmill_http::base_url(&settings.api_url, "").map_err(|error| {
+        let mut search_url = base_url(&settings.api_url, Payload::Public).map_err(|error| {
             let usual = "the default is `https://arctic-shift.photon-reddit.com`";
             SourceError::Setting(format!("`arctic_shift.api_url` is {error}; {usual}"))
         })?;
@@ -89,7 +88,7 @@ impl ArcticShift {
         append_path(&mut search_url, &["api", "posts", "search"]);
         append_path(&mut ids_url, &["api", "posts", "ids"]);
         // The number of smaller pages is reported even if it remains 0.
-        http.meter().update(|traffic| traffic.smaller = Some(0));
+        http.meter().count_smaller(0);
         Ok(Self {
             http,
             search_url,
@@ -121,8 +120,7 @@ impl ArcticShift {
             let limit = limit.load(Ordering::Relaxed);
             if limit < sent.swap(limit, Ordering::Relaxed) {
                 tracing::info!(what, limit, "requesting a smaller page");
-                let smaller = |traffic: &mut Traffic| *traffic.smaller.get_or_insert(0) += 1;
-                self.http.meter().update(smaller);
+                self.http.meter().count_smaller(1);
             }
             http.get(self.url(subreddit, order, start, limit))
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use crate::error::SourceError;
-use topicmill_http::ClientSettings;
+use topicmill_http::{ClientSettings, Payload};
 
 /// Client settings, which the caller fills in from the configuration.
 #[derive(Clone)]
@@ -77,9 +77,8 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
 
 /// Parses a base URL and checks that credentials may be sent to it.
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
-    let danger = "would send the secret and the token unencrypted, and ";
     let usual = "the defaults are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
-    topicmill_http::base_url(text, danger)
+    topicmill_http::base_url(text, Payload::Credentials)
         .map_err(|error| SourceError::Setting(format!("`{setting}` is {error}; {usual}")))
 }
 
