@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use topicmill_core::labels::background::REDDIT;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
-use topicmill_core::{Background, Label, LabelSet, Mode};
+use topicmill_core::{Background, FailureKind, Label, LabelSet, Mode};
 use topicmill_score::onnx::Library;
 use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, ModelFolder, OnnxError};
 
@@ -177,7 +177,7 @@ pub fn onnx_error(error: &OnnxError) -> PyErr {
 
 /// Converts an error in the labels, the tokenizer or the engine.
 pub fn labeler_error(error: LabelerError) -> PyErr {
-    if error.is_usage() {
+    if error.kind() == FailureKind::Usage {
         value_error(error)
     } else {
         Error::new_err(error.to_string())

@@ -80,7 +80,7 @@ impl BacklogError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
+            Self::Labeler(error) => error.kind(),
             Self::LabelsLost(_) => FailureKind::Usage,
             Self::Tokenize(_) | Self::Thread(_) => FailureKind::Model,
         }

@@ -154,7 +154,7 @@ impl Setup {
         }
         let folder = data.join(name);
         commit(staging, &folder)?;
-        let path = library.find_in_venv(data).unwrap_or(folder);
+        let path = library.find_below(data).unwrap_or(folder);
         tracing::info!(library = %path.display(), "installed {library}");
         Ok(("fetched", path))
     }

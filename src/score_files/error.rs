@@ -69,7 +69,7 @@ impl FilesError {
             | Self::Output(..)
             | Self::Write { .. } => FailureKind::Usage,
             Self::Full(_) => FailureKind::Unfinished,
-            Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
+            Self::Labeler(error) => error.kind(),
         }
     }
 

@@ -16,10 +16,3 @@ pub enum FailureKind {
     /// The same command may succeed later.
     Temporary,
 }
-
-impl FailureKind {
-    /// Converts an error from the scoring crate: a usage error or a model error.
-    pub const fn from_model_error(is_usage: bool) -> Self {
-        if is_usage { Self::Usage } else { Self::Model }
-    }
-}

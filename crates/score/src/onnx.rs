@@ -5,6 +5,7 @@
 
 mod error;
 pub mod library;
+mod nvidia;
 mod runtime;
 mod session;
 
@@ -14,6 +15,7 @@ use ort::session::{Session, SessionInputValue};
 use ort::value::TensorRef;
 
 pub use self::error::OnnxError;
+pub(crate) use self::error::load_error;
 pub use self::library::{FoundBy, Library};
 pub use self::runtime::{Runtime, load_runtime};
 use self::session::{Source, ports_of};

@@ -2,7 +2,7 @@
 
 use crate::engine::EngineError;
 use crate::text::TokenizeError;
-use topicmill_core::LabelSetError;
+use topicmill_core::{FailureKind, LabelSetError};
 
 /// Reasons why no text can be scored.
 #[derive(Debug, thiserror::Error)]
@@ -123,8 +123,8 @@ pub enum LabelerError {
 }
 
 impl LabelerError {
-    /// Returns true if the labels or settings are at fault, rather than the model.
-    pub const fn is_usage(&self) -> bool {
+    /// Returns the kind of the error: whether the labels and settings, or the model, are at fault.
+    pub const fn kind(&self) -> FailureKind {
         match self {
             Self::LabelSet(_)
             | Self::TooLong { .. }
@@ -134,9 +134,9 @@ impl LabelerError {
             | Self::NoBackground(_)
             | Self::Raw(_)
             | Self::FittedToOther { .. }
-            | Self::FittedWidth { .. } => true,
+            | Self::FittedWidth { .. } => FailureKind::Usage,
             Self::Tokenize(_) | Self::Engine(_) | Self::LearnedWidth(..) | Self::Label { .. } => {
-                false
+                FailureKind::Model
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Errors from loading an inference library or a graph.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::is_out_of_memory;
 use super::library::{FoundBy, Library};
 use crate::device::Device;
 use crate::engine::EngineError;
 use crate::folder::{ModelError, Rounding};
+use topicmill_core::FailureKind;
 
 /// Reasons why a model or its inference library cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -114,8 +116,46 @@ pub enum OnnxError {
 }
 
 impl OnnxError {
-    /// Returns true if the request is at fault, rather than the model or the library.
-    pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::CpuOnly(_) | Self::UnsupportedPrecision(_))
+    /// Returns the kind of the error: whether the request, or the model or its library, is at fault.
+    pub const fn kind(&self) -> FailureKind {
+        match self {
+            Self::CpuOnly(_) | Self::UnsupportedPrecision(_) => FailureKind::Usage,
+            _ => FailureKind::Model,
+        }
     }
+}
+
+/// Returns the error for a library that does not load: it is the wrong file, a library that it needs is missing, or
+/// there is too little memory.
+pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
+    let path = path.to_owned();
+    if is_out_of_memory(&detail) {
+        OnnxError::Memory(path, detail)
+    } else if let Some(dependency) = missing_dependency(&path, &detail) {
+        OnnxError::Dependency {
+            library,
+            path,
+            dependency,
+        }
+    } else {
+        OnnxError::Load {
+            library,
+            path,
+            detail,
+        }
+    }
+}
+
+/// Returns the library that the loader did not find, if it is not `path` itself.
+fn missing_dependency(path: &Path, message: &str) -> Option<String> {
+    let (name, _) = message.split_once(": cannot open shared object file")?;
+    let is_dependency = Path::new(name) != path && !name.contains('/');
+    is_dependency.then(|| name.to_owned())
+}
+
+/// Returns a loader's message without the library's name at its start.
+pub(super) fn loader_reason(message: &str) -> &str {
+    message
+        .split_once(": ")
+        .map_or(message, |(_, reason)| reason)
 }

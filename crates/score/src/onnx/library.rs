@@ -17,10 +17,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use self::owner::untrusted_reason;
-use super::{OnnxError, is_out_of_memory};
+use super::OnnxError;
+use super::error::loader_reason;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
+
+/// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
+pub const NATIVE: &str = "native";
+/// Subfolder for OpenVINO's packages only, so that each library can be replaced without the other.
+pub const NATIVE_OPENVINO: &str = "native-openvino";
 
 /// Origin of a library path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +90,10 @@ impl Library {
         }
     }
 
-    /// Returns the library in a virtual environment or data folder, if it has one.
-    pub fn find_in_venv(self, venv: &Path) -> Option<PathBuf> {
+    /// Returns the library below a virtual environment, a prefix or a data folder, if it has one.
+    pub fn find_below(self, folder: &Path) -> Option<PathBuf> {
         // Debian uses `dist-packages` for its own packages.
-        let pythons = entries(&venv.join("lib"))
+        let pythons = entries(&folder.join("lib"))
             .into_iter()
             .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
         let (native, below) = match self {
@@ -95,19 +101,24 @@ impl Library {
             Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
         // The folder that `make` and `topicmill setup` install into, and the packages of a `.venv` on Windows.
-        let others = [venv.join(native), venv.join("Lib").join("site-packages")];
+        let others = [
+            folder.join(native),
+            folder.join("Lib").join("site-packages"),
+        ];
         pythons
             .chain(others)
             .find_map(|site| self.find_in_folder(&site.join(below)))
     }
 
     fn find_in_folder(self, folder: &Path) -> Option<PathBuf> {
-        let mut files = entries(folder);
-        files.retain(|path| {
-            self.matches_name(&path.file_name().unwrap_or_default().to_string_lossy())
+        let files = entries(folder).into_iter().filter_map(|path| {
+            let name = path.file_name()?.to_string_lossy();
+            let numbers = name.split('.').filter_map(|part| part.parse().ok());
+            let version: Vec<u32> = numbers.collect();
+            self.matches_name(&name).then_some((version, path))
         });
-        // The last name in sorted order contains the complete version number.
-        files.pop()
+        // Of `.so`, `.so.1` and `.so.1.31.1`, the last contains the complete version number.
+        files.max().map(|(_, path)| path)
     }
 
     fn matches_name(self, name: &str) -> bool {
@@ -139,7 +150,23 @@ impl Library {
     }
 }
 
-/// Result of the search.
+/// Result of a search.
+#[derive(Debug)]
+struct Search {
+    location: Location,
+    /// A message for each library that was found but is not trusted.
+    untrusted: Vec<String>,
+}
+
+/// A library that was found and loaded.
+pub(crate) struct Loaded<T> {
+    /// The value that loading it returned.
+    pub(crate) value: T,
+    pub(crate) path: PathBuf,
+    pub(crate) found_by: FoundBy,
+}
+
+/// Location of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Location {
     /// Given by the caller or the environment variable; the file must exist.
@@ -194,15 +221,17 @@ impl SearchRoots {
     }
 }
 
-/// Searches for a library. `asked` is the caller's path, and `variable` is the value of `ORT_DYLIB_PATH`. Also returns
-/// a message for each library that was found but is not trusted.
+/// Searches for a library. `asked` is the caller's path, and `variable` is the value of `ORT_DYLIB_PATH`.
 fn locate(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
     start: &SearchRoots,
-) -> (Location, Vec<String>) {
-    let explicit = |path: PathBuf, by| (Location::Explicit { path, by }, Vec::new());
+) -> Search {
+    let explicit = |path, by| Search {
+        location: Location::Explicit { path, by },
+        untrusted: Vec::new(),
+    };
     if let Some(path) = asked.filter(|path| !path.as_os_str().is_empty()) {
         return explicit(path.to_owned(), FoundBy::Caller);
     }
@@ -227,51 +256,75 @@ fn locate(
     let data = data.map(|data| (data.clone(), None, FoundBy::DataFolder));
     let here = start.here.iter();
     let here = here.map(|here| (here.join(".venv"), None, FoundBy::CurrentFolder));
-    let mut passed_over = Vec::new();
+    let mut untrusted = Vec::new();
     for (folder, owner, by) in program.chain(prefix).chain(data).chain(here) {
-        let Some(path) = library.find_in_venv(&folder) else {
+        let Some(path) = library.find_below(&folder) else {
             continue;
         };
         match owner::untrusted_reason_allowing(&path, owner) {
-            None => return (Location::Found { path, by }, passed_over),
+            None => {
+                let location = Location::Found { path, by };
+                return Search {
+                    location,
+                    untrusted,
+                };
+            }
             Some(why) => {
-                passed_over.push(format!(
+                untrusted.push(format!(
                     "`{}` was not loaded, because {why}",
                     path.display()
                 ));
             }
         }
     }
-    (Location::System(library.system_names()), passed_over)
+    let location = Location::System(library.system_names());
+    Search {
+        location,
+        untrusted,
+    }
 }
 
-/// Searches for a library and loads it with `load`. Returns the loaded library, its path, and the origin of the path.
+/// Searches for a library and loads it with `load`.
 pub(crate) fn locate_and_load<T>(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
     load: impl Fn(&Path) -> Result<T, OnnxError>,
-) -> Result<(T, PathBuf, FoundBy), OnnxError> {
-    let (place, passed_over) = locate(library, asked, variable, &SearchRoots::of_this_process());
-    for other in &passed_over {
+) -> Result<Loaded<T>, OnnxError> {
+    let search = locate(library, asked, variable, &SearchRoots::of_this_process());
+    for other in &search.untrusted {
         tracing::warn!("{other}; give its path explicitly if you trust it");
     }
-    let names = match place {
+    let names = match search.location {
         Location::Explicit { path, by } if !path.is_file() => {
             return Err(OnnxError::Missing { library, path, by });
         }
         Location::Explicit { path, by } | Location::Found { path, by } => {
-            return Ok((load(&path)?, path, by));
+            return Ok(Loaded {
+                value: load(&path)?,
+                path,
+                found_by: by,
+            });
         }
         Location::System(names) => names,
     };
-    let mut tried = passed_over;
-    for name in names {
-        match load(&name) {
-            Ok(loaded) => return Ok((loaded, name, FoundBy::System)),
+    let mut tried = search.untrusted;
+    for path in names {
+        match load(&path) {
+            Ok(value) => {
+                let found_by = FoundBy::System;
+                return Ok(Loaded {
+                    value,
+                    path,
+                    found_by,
+                });
+            }
             // The loader gives the same reason for most names.
             Err(OnnxError::Load { detail, .. }) => {
-                if !tried.iter().any(|other| reason(other) == reason(&detail)) {
+                if !tried
+                    .iter()
+                    .any(|other| loader_reason(other) == loader_reason(&detail))
+                {
                     tried.push(detail);
                 }
             }
@@ -282,61 +335,8 @@ pub(crate) fn locate_and_load<T>(
     Err(OnnxError::NotFound { library, tried })
 }
 
-/// Returns a loader's message without the library's name at its start.
-fn reason(message: &str) -> &str {
-    message
-        .split_once(": ")
-        .map_or(message, |(_, reason)| reason)
-}
-
-/// Returns the error for a library that does not load: it is the wrong file, a library that it needs is missing, or
-/// there is too little memory.
-pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
-    let path = path.to_owned();
-    if is_out_of_memory(&detail) {
-        OnnxError::Memory(path, detail)
-    } else if let Some(dependency) = missing_dependency(&path, &detail) {
-        OnnxError::Dependency {
-            library,
-            path,
-            dependency,
-        }
-    } else {
-        OnnxError::Load {
-            library,
-            path,
-            detail,
-        }
-    }
-}
-
-/// Returns the library that the loader did not find, if it is not `path` itself.
-fn missing_dependency(path: &Path, message: &str) -> Option<String> {
-    let (name, _) = message.split_once(": cannot open shared object file")?;
-    let is_dependency = Path::new(name) != path && !name.contains('/');
-    is_dependency.then(|| name.to_owned())
-}
-
-/// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
-pub const NATIVE: &str = "native";
-/// Subfolder for OpenVINO's packages only, so that each library can be replaced without the other.
-pub const NATIVE_OPENVINO: &str = "native-openvino";
-
-/// Returns the library folders of NVIDIA's wheels next to the wheel of `library`; no loader searches them.
-pub(crate) fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
-    // site-packages/onnxruntime/capi/libonnxruntime.so and site-packages/nvidia/cu13/lib
-    let Some(site) = library.ancestors().nth(3) else {
-        return Vec::new();
-    };
-    entries(&site.join("nvidia"))
-        .into_iter()
-        .flat_map(|wheel| [wheel.join("lib"), wheel.join("bin")])
-        .filter(|folder| folder.is_dir())
-        .collect()
-}
-
 /// Returns the entries of a folder, sorted; empty if it cannot be read.
-fn entries(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
         .into_iter()
         .flatten()
@@ -366,30 +366,13 @@ mod tests {
             by,
         };
         let nowhere = SearchRoots::default();
-        let (setting, _) = locate(
-            ORT,
-            Some(Path::new("/a.so")),
-            Some("/b.so".into()),
-            &nowhere,
-        );
+        let locate = |asked, variable| locate(ORT, asked, variable, &nowhere).location;
+        let setting = locate(Some(Path::new("/a.so")), Some("/b.so".into()));
         assert_eq!(setting, explicit("/a.so", FoundBy::Caller));
-        let (variable, _) = locate(ORT, Some(Path::new("")), Some("/b.so".into()), &nowhere);
+        let variable = locate(Some(Path::new("")), Some("/b.so".into()));
         assert_eq!(variable, explicit("/b.so", FoundBy::Variable));
-        let (system, _) = locate(ORT, None, Some(OsString::new()), &nowhere);
+        let system = locate(None, Some(OsString::new()));
         assert!(matches!(system, Location::System(names) if !names.is_empty()));
-    }
-
-    #[test]
-    fn nvidia_wheels_are_found_next_to_the_runtime() {
-        let dir = tempfile::tempdir().unwrap();
-        let library = touch(dir.path().join("onnxruntime/capi/libonnxruntime.so.1.31.1"));
-        assert!(nvidia_folders(&library).is_empty());
-        let cudnn = touch(dir.path().join("nvidia/cudnn/lib/libcudnn.so.9"));
-        let cuda = touch(dir.path().join("nvidia/cu13/lib/libcudart.so.13"));
-        touch(dir.path().join("nvidia/cu13/include/cuda.h"));
-        let parents = [cuda, cudnn].map(|file| file.parent().unwrap().to_owned());
-        assert_eq!(nvidia_folders(&library), parents);
-        assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
     }
 
     #[test]
@@ -402,10 +385,11 @@ mod tests {
             data: Some(data.clone()),
             here: None,
         };
-        let found = || locate(ORT, None, None, &start).0;
+        let found = || locate(ORT, None, None, &start).location;
         assert!(matches!(found(), Location::System(_)), "{:?}", found());
         let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
         let users = touch(data.join(NATIVE).join(name));
+        touch(users.with_file_name("libonnxruntime.so.1.9.0"));
         let by = FoundBy::DataFolder;
         assert_eq!(found(), Location::Found { path: users, by });
         let by = FoundBy::Prefix;
@@ -423,7 +407,7 @@ mod tests {
             data: Some(data.clone()),
             ..SearchRoots::default()
         };
-        let found = |library| locate(library, None, None, &start).0;
+        let found = |library| locate(library, None, None, &start).location;
         let by = FoundBy::DataFolder;
         let libs = data.join(NATIVE_OPENVINO).join("openvino/libs");
         touch(libs.join("libopenvino.so.2641"));

@@ -8,7 +8,8 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::library::{FoundBy, Library, load_error, locate_and_load};
+use super::error::load_error;
+use super::library::{FoundBy, Library, Loaded, locate_and_load};
 use super::{OnnxError, is_out_of_memory};
 
 const LIBRARY: Library = Library::OnnxRuntime;
@@ -76,7 +77,11 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
             load_error(LIBRARY, path, detail)
         })
     };
-    let (builder, library, found_by) = locate_and_load(LIBRARY, asked, variable, load)?;
+    let Loaded {
+        value: builder,
+        path: library,
+        found_by,
+    } = locate_and_load(LIBRARY, asked, variable, load)?;
     let start = |e: ort::Error| {
         let (path, detail) = (library.clone(), strip_location(&e.to_string()));
         if is_out_of_memory(&detail) {

@@ -7,7 +7,7 @@ use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{Outlet, TensorElementType, ValueType};
 
-use super::library;
+use super::nvidia::nvidia_folders;
 use super::runtime::{Runtime, strip_location};
 use super::{OnnxError, is_out_of_memory};
 use crate::device::Device;
@@ -143,7 +143,7 @@ mod cuda {
     use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
     use ort::util::preload_dylib;
 
-    use super::{Runtime, library};
+    use super::{Runtime, nvidia_folders};
 
     /// The driver, which is installed with the kernel module rather than from a wheel.
     const DRIVER: &str = if cfg!(windows) {
@@ -166,7 +166,7 @@ mod cuda {
                 "`{DRIVER}` cannot be loaded, so there is no NVIDIA driver and no GPU here; install the driver"
             ));
         }
-        let folders = library::nvidia_folders(runtime.library());
+        let folders = nvidia_folders(runtime.library());
         let load = |name: &str| {
             folders
                 .iter()

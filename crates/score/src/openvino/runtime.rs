@@ -7,8 +7,8 @@ use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, R
 use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
-use crate::onnx::OnnxError;
-use crate::onnx::library::{FoundBy, Library, load_error, locate_and_load};
+use crate::onnx::library::{FoundBy, Library, locate_and_load};
+use crate::onnx::{OnnxError, load_error};
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that every version of the library exports; it identifies the file.
@@ -104,7 +104,7 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     if !is_cpu_supported() {
         return Err(start("this CPU has no AVX2, which OpenVINO requires"));
     }
-    let ((), library, found_by) = locate_and_load(LIBRARY, asked, None, load)?;
+    let loaded = locate_and_load(LIBRARY, asked, None, load)?;
     let core = Core::new().map_err(|error| start(&error.to_string()))?;
     let capabilities = PropertyKey::DeviceCapabilities;
     let capabilities = core
@@ -113,8 +113,8 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     let build = ::openvino::version().build_number;
     Ok(RUNTIME.get_or_init(|| OpenVino {
         core: Mutex::new(core),
-        library,
-        found_by,
+        library: loaded.path,
+        found_by: loaded.found_by,
         // The rest is the build number and the branch.
         version: build.split('-').next().unwrap_or_default().to_owned(),
         has_bf16: capabilities.split_whitespace().any(|word| word == "BF16"),

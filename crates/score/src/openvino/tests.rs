@@ -34,8 +34,8 @@ fn options() -> Option<EngineOptions> {
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
-        library: Library::OnnxRuntime.find_in_venv(&venv),
-        openvino: Library::OpenVino.find_in_venv(&venv),
+        library: Library::OnnxRuntime.find_below(&venv),
+        openvino: Library::OpenVino.find_below(&venv),
         ..EngineOptions::default()
     };
     if options.library.is_some() && options.openvino.is_some() {
