@@ -14,6 +14,13 @@ impl Timestamp {
     /// The first second of 1970.
     pub const EPOCH: Self = Self(DateTime::UNIX_EPOCH);
 
+    /// [`LATEST`](Self::LATEST) in seconds since 1970.
+    pub const LATEST_SECS: i64 = 253_402_300_799;
+
+    /// The last second of the year 9999: the latest time that both databases can store, with years of four digits.
+    pub const LATEST: Self =
+        Self(DateTime::from_timestamp(Self::LATEST_SECS, 0).expect("chrono has later years"));
+
     /// Converts seconds since 1970; returns `None` outside chrono's range.
     pub fn from_epoch_secs(secs: i64) -> Option<Self> {
         DateTime::from_timestamp(secs, 0).map(Self)

@@ -20,7 +20,10 @@ use topicmill_review::quality;
 use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
-pub use self::data::{Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
+pub use self::data::{
+    Agreement, Change, LabelScore, LabelSetVersion, OutcomeStats, Period, QuotedPost, Report,
+    TopicStats,
+};
 pub use self::headline::headline;
 pub use self::page::{render_body, render_page};
 pub use self::table::ChartTable;
@@ -70,23 +73,25 @@ impl ReportOptions {
     }
 
     fn query(&self) -> ReportQuery {
-        // Years have four digits, so this is the latest time that both databases can store.
-        let end = Timestamp::from_epoch_secs(253_402_300_799).expect("it is a date");
-        let until = self.until.unwrap_or(end);
-        let before = self.since.map(|since| {
-            let (since, until) = (since.as_datetime(), until.min(self.now).as_datetime());
-            let before = since
-                .checked_sub_signed(until - since)
-                .map_or(Timestamp::EPOCH, Timestamp::from);
-            before.max(Timestamp::EPOCH)
-        });
+        let until = self.until.unwrap_or(Timestamp::LATEST);
         ReportQuery {
             target: self.subject.as_ref().map(|(target, _)| *target),
             since: self.since.unwrap_or(Timestamp::EPOCH),
             until,
-            before,
+            before: self
+                .since
+                .map(|since| start_of_period_before(since, until.min(self.now))),
         }
     }
+}
+
+/// Returns the start of the period that ends at `since` and is as long as the time from `since` to `until`.
+fn start_of_period_before(since: Timestamp, until: Timestamp) -> Timestamp {
+    let (since, until) = (since.as_datetime(), until.as_datetime());
+    let start = since.checked_sub_signed(until - since);
+    start.map_or(Timestamp::EPOCH, |start| {
+        Timestamp::from(start).max(Timestamp::EPOCH)
+    })
 }
 
 /// Reads the data for a report.
@@ -94,17 +99,17 @@ impl ReportOptions {
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
-    let question = options.query();
-    let mut sums = store.status().report_sums(&question).await?;
+    let query = options.query();
+    let mut sums = store.status().report_sums(&query).await?;
     sums.closest = diversify(std::mem::take(&mut sums.closest));
     sums.most_confident = diversify(std::mem::take(&mut sums.most_confident));
     let quoted = sums.closest.iter().chain(&sums.most_confident);
     let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
-    let scores = store.status().report_scores(&question, &quoted).await?;
+    let scores = store.status().report_scores(&query, &quoted).await?;
     let context = build::Context {
         gaps: store.posts().gaps().await?,
         reconciled_at: store.purging().reconciled_at(SourceKind::Reddit).await?,
-        model: match question.target {
+        model: match query.target {
             Some(target) => {
                 let models = store.labels().models().await?;
                 let mut named = models.into_iter().filter(|(id, _)| *id == target.model);
@@ -128,19 +133,23 @@ pub async fn without_stale_quotes(
     store: &Store,
     report: &Report,
 ) -> Result<Option<Report>, StoreError> {
-    let quoted: Vec<&QuotedPost> = report.closest.iter().chain(&report.surest).collect();
-    let names: Vec<&Fullname> = quoted.iter().map(|call| &call.fullname).collect();
+    let quoted: Vec<&QuotedPost> = report
+        .closest
+        .iter()
+        .chain(&report.most_confident)
+        .collect();
+    let names: Vec<&Fullname> = quoted.iter().map(|quote| &quote.fullname).collect();
     let texts = store.posts().post_texts(&names).await?;
-    let stays = |call: &QuotedPost| {
-        let text = texts.iter().find(|text| text.fullname == call.fullname);
-        text.is_some_and(|text| build::title(&text.title) == call.title)
+    let stays = |quote: &QuotedPost| {
+        let text = texts.iter().find(|text| text.fullname == quote.fullname);
+        text.is_some_and(|text| build::title(&text.title) == quote.title)
     };
     if quoted.into_iter().all(stays) {
         return Ok(None);
     }
     let mut report = report.clone();
     report.closest.retain(stays);
-    report.surest.retain(stays);
+    report.most_confident.retain(stays);
     Ok(Some(report))
 }
 

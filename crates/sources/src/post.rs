@@ -16,7 +16,8 @@ use topicmill_core::{Post, PurgeReason, RejectReason, SourceKind, Timestamp, aut
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
-const LATEST_SECS: f64 = 253_402_300_799.0;
+#[expect(clippy::cast_precision_loss, reason = "the number has 38 bits")]
+const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
 
 /// Age of a post when Arctic Shift and the makers of the dumps since November 2023 read it again.
 pub const SECOND_READING: TimeDelta = TimeDelta::hours(36);

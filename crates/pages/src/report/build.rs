@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp};
 
 use super::ReportOptions;
-use super::data::{BINS, Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
+use super::data::{
+    Agreement, BINS, Change, LabelScore, LabelSetVersion, OutcomeStats, Period, QuotedPost, Report,
+    TopicStats,
+};
 use super::time::Axis;
 use crate::display;
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
@@ -75,7 +78,7 @@ pub fn build(
     let set = options.subject.as_ref().map(|(_, set)| set);
     let names = Names::of(set);
     let period = match options.since {
-        Some(_) => Period::Before,
+        Some(_) => Period::SameLengthBefore,
         None => Period::Halves,
     };
     let tallies = tallies(&sums, set, &axis, period);
@@ -108,7 +111,10 @@ pub fn build(
         model: context
             .model
             .map(|model| format!("{} ({})", model.name, model.precision)),
-        label_set: set.map(|set| (set.name.clone(), set.hash().chars().take(12).collect())),
+        label_set: set.map(|set| LabelSetVersion {
+            name: set.name.clone(),
+            version: set.hash().chars().take(12).collect(),
+        }),
         threshold: set.map_or(0.0, |set| set.threshold),
         scores_are_shares: set.is_none_or(|set| set.mode != Mode::Raw),
         is_bounded,
@@ -125,8 +131,8 @@ pub fn build(
         agreement,
         quality: context.quality,
         drift,
-        closest: calls(&sums.closest, scores, set, &names),
-        surest: calls(&sums.most_confident, scores, set, &names),
+        closest: quotes(&sums.closest, scores, set, &names),
+        most_confident: quotes(&sums.most_confident, scores, set, &names),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
         skipped: sums.skipped,
         reconciled_at: context.reconciled_at,
@@ -184,7 +190,7 @@ fn tallies(
             tally.before += cell.posts;
         }
         // Posts before the period are used only for the comparison.
-        if period == Period::Before && !cell.is_later {
+        if period == Period::SameLengthBefore && !cell.is_later {
             continue;
         }
         tally.posts += cell.posts;
@@ -270,21 +276,20 @@ fn totals<'c>(cells: impl Iterator<Item = &'c ReportCell>, axis: &Axis) -> Vec<[
     totals
 }
 
-/// Returns the topics with the outcomes of their posts, and (posts labelled as their topic, posts whose topic is a
-/// label).
+/// Returns the topics with the outcomes of their posts, and the agreement of the posts' labels with them.
 fn topics<'c>(
     cells: impl Iterator<Item = &'c ReportCell>,
     lines: &[OutcomeStats],
     names: &Names<'_>,
     axis: &Axis,
-) -> (Vec<TopicStats>, (u64, u64)) {
+) -> (Vec<TopicStats>, Agreement) {
     let places: BTreeMap<(PostOutcome, &str), usize> = lines
         .iter()
         .enumerate()
         .map(|(place, line)| ((line.outcome, line.slug.as_str()), place))
         .collect();
     let mut topics: BTreeMap<&str, TopicStats> = BTreeMap::new();
-    let mut agreement = (0, 0);
+    let mut agreement = Agreement::default();
     for cell in cells {
         let Some(topic) = &cell.topic else { continue };
         let line = topics.entry(topic).or_insert_with(|| TopicStats {
@@ -313,9 +318,9 @@ fn topics<'c>(
             line.row[*place] += cell.posts;
         }
         if let Some(label) = &line.label {
-            agreement.1 += cell.posts;
+            agreement.comparable += cell.posts;
             if cell.outcome == PostOutcome::Labelled && slug == label {
-                agreement.0 += cell.posts;
+                agreement.agreed += cell.posts;
             }
         }
     }
@@ -343,7 +348,7 @@ pub(super) fn title(title: &str) -> String {
     }
 }
 
-fn calls(
+fn quotes(
     samples: &[SamplePost],
     scores: &[PostScores],
     set: Option<&LabelSet>,
@@ -359,17 +364,18 @@ fn calls(
             let scores = drawn
                 .map(|drawn| drawn.scores.as_slice())
                 .unwrap_or_default();
+            let labels = labels.iter().map(|label| label.label.clone());
             let mut best: Vec<_> = labels
-                .iter()
                 .zip(scores)
-                .map(|(label, score)| (label.label.clone(), *score))
+                .map(|(label, &score)| LabelScore { label, score })
                 .collect();
-            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            best.sort_by(|a, b| b.score.total_cmp(&a.score));
             // The margin is the distance to the second-best score, which may be the background's.
             let rival = sample.score - sample.margin;
-            let second = best.get(1).map_or(0.0, |(_, score)| *score);
+            let second = best.get(1).map_or(0.0, |second| second.score);
             if !best.is_empty() && rival > second + SCORE_ERROR {
-                best.insert(1, ("other".to_owned(), rival));
+                let (label, score) = ("other".to_owned(), rival);
+                best.insert(1, LabelScore { label, score });
             }
             best.truncate(2);
             // Posts from the sample source are not on Reddit. Paths that are not permalinks are ignored.

@@ -15,7 +15,7 @@ pub enum Period {
     /// The earlier and the later half of the time range.
     Halves,
     /// The requested period and a period of the same length before it.
-    Before,
+    SameLengthBefore,
 }
 
 impl Period {
@@ -23,7 +23,7 @@ impl Period {
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Halves => ("the earlier half", "the later half"),
-            Self::Before => ("the period before", "this period"),
+            Self::SameLengthBefore => ("the period before", "this period"),
         }
     }
 }
@@ -93,6 +93,33 @@ pub struct TopicStats {
     pub series: Vec<u64>,
 }
 
+/// The agreement of labels with the topics that posts were collected for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Posts labelled as their topic.
+    pub agreed: u64,
+    /// Scored posts whose topic is a label.
+    pub comparable: u64,
+}
+
+/// A label set at one version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelSetVersion {
+    /// Name of the label set.
+    pub name: String,
+    /// The first characters of its hash.
+    pub version: String,
+}
+
+/// A label's score for a post.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelScore {
+    /// Text of the label, or `other`.
+    pub label: String,
+    /// The score.
+    pub score: f64,
+}
+
 /// A quoted post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuotedPost {
@@ -107,7 +134,7 @@ pub struct QuotedPost {
     /// Display name for the topic that the post was collected for.
     pub topic: Option<String>,
     /// The best labels with their scores, at most two; the second may be `other`.
-    pub best: Vec<(String, f64)>,
+    pub best: Vec<LabelScore>,
     /// True if the post has a label.
     pub is_labelled: bool,
 }
@@ -121,8 +148,8 @@ pub struct Report {
     pub now: Timestamp,
     /// Name and number format of the model.
     pub model: Option<String>,
-    /// Name and version of the label set.
-    pub label_set: Option<(String, String)>,
+    /// The label set.
+    pub label_set: Option<LabelSetVersion>,
     /// The threshold: a post whose best score is lower gets no label.
     pub threshold: f64,
     /// True if scores are between 0 and 1; raw scores are not.
@@ -149,8 +176,8 @@ pub struct Report {
     pub outcomes: Vec<OutcomeStats>,
     /// Topics: first the ones that are labels, in label order, then the rest, largest first.
     pub topics: Vec<TopicStats>,
-    /// (posts labelled as their topic, scored posts whose topic is a label).
-    pub agreement: (u64, u64),
+    /// The agreement of labels with topics.
+    pub agreement: Agreement,
     /// The labels' quality over all periods; `None` if there is no label set.
     pub quality: Option<MeasuredQuality>,
     /// The drift between the two periods.
@@ -158,7 +185,7 @@ pub struct Report {
     /// Posts with the smallest margins between their two best labels.
     pub closest: Vec<QuotedPost>,
     /// Posts with the highest scores.
-    pub surest: Vec<QuotedPost>,
+    pub most_confident: Vec<QuotedPost>,
     /// Time ranges with missing posts, latest first.
     pub gaps: Vec<Gap>,
     /// Subreddits that could not be read, latest run first.

@@ -2,7 +2,7 @@
 //!
 //! The headline states the largest label and the largest change, but only if these are statistically significant.
 
-use super::data::{Change, OutcomeStats, Report};
+use super::data::{Agreement, Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
@@ -108,8 +108,9 @@ fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Lea
 fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
     let of_posts = of_posts(report);
     // This applies only if every post's topic is a label because the sentence states a share of all scored posts.
-    if report.agreement.1 > 0 && report.agreement.1 == report.scored() {
-        let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
+    let Agreement { agreed, comparable } = report.agreement;
+    if comparable > 0 && comparable == report.scored() {
+        let share = percent(as_f64(agreed) / as_f64(comparable));
         return format!(
             "{share} of {of_posts} are labelled as their topic, and no label stands out"
         );

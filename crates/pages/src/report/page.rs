@@ -5,7 +5,7 @@ use askama::Template;
 
 use super::GENERATOR;
 use super::charts::{self, Chart};
-use super::data::{OutcomeStats, QuotedPost, Report};
+use super::data::{Agreement, LabelScore, LabelSetVersion, OutcomeStats, QuotedPost, Report};
 use super::headline;
 use super::svg::Svg;
 use super::time;
@@ -80,7 +80,7 @@ struct Body {
     about_labels: String,
     charts: Vec<Chart>,
     closest: Vec<Quote>,
-    surest: Vec<Quote>,
+    most_confident: Vec<Quote>,
     skipped: Vec<SkippedSubreddits>,
     footer: String,
 }
@@ -126,7 +126,7 @@ pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
         about_labels: about_labels(report),
         charts: charts::charts(report),
         closest: quotes(&report.closest, true),
-        surest: quotes(&report.surest, false),
+        most_confident: quotes(&report.most_confident, false),
         skipped: skipped(report),
         footer: footer(report),
     };
@@ -155,8 +155,9 @@ fn figures(report: &Report) -> Vec<Figure> {
         let name = format!("of {} posts got no label", thousands(scored));
         figures.push(figure(share(none, scored), name));
     }
-    if let (agreed, all @ 1..) = report.agreement {
-        let left_out = match scored - all {
+    let Agreement { agreed, comparable } = report.agreement;
+    if comparable > 0 {
+        let left_out = match scored - comparable {
             0 => String::new(),
             others => format!(
                 "; {} others have no topic among the labels",
@@ -165,9 +166,9 @@ fn figures(report: &Report) -> Vec<Figure> {
         };
         let name = format!(
             "of {} posts are labelled as their topic{left_out}",
-            thousands(all)
+            thousands(comparable)
         );
-        figures.push(figure(share(agreed, all), name));
+        figures.push(figure(share(agreed, comparable), name));
     }
     if let Some(drift) = report.drift {
         let chance = match drift.verdict() {
@@ -313,9 +314,9 @@ fn about_labels(report: &Report) -> String {
     text
 }
 
-fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
-    let quote = |call: &QuotedPost| {
-        let best = call.best.iter().map(|(label, score)| {
+fn quotes(posts: &[QuotedPost], is_close: bool) -> Vec<Quote> {
+    let quote = |post: &QuotedPost| {
+        let best = post.best.iter().map(|LabelScore { label, score }| {
             format!(
                 "{} {}",
                 display::single_line(label, 48),
@@ -328,21 +329,21 @@ fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
             (_, [first, ..]) => Some(first.clone()),
             (_, []) => None,
         };
-        let topic = call.topic.as_ref();
+        let topic = post.topic.as_ref();
         let text = [
-            Some(format!("r/{}", call.subreddit)),
+            Some(format!("r/{}", post.subreddit)),
             topic.map(|topic| format!("collected for {}", display::single_line(topic, 48))),
             best,
-            (!call.is_labelled).then(|| "unsure".to_owned()),
+            (!post.is_labelled).then(|| "unsure".to_owned()),
         ];
         let text = text.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         Quote {
-            title: call.title.clone(),
-            link: call.link.clone(),
+            title: post.title.clone(),
+            link: post.link.clone(),
             text,
         }
     };
-    calls.iter().map(quote).collect()
+    posts.iter().map(quote).collect()
 }
 
 fn skipped(report: &Report) -> Vec<SkippedSubreddits> {
@@ -390,7 +391,7 @@ fn footer(report: &Report) -> String {
         time::moment(report.now)
     );
     let label_set = report.label_set.as_ref();
-    let label_set = label_set.map(|(name, version)| {
+    let label_set = label_set.map(|LabelSetVersion { name, version }| {
         format!(
             "Label set {}, version {version}.",
             display::single_line(name, 80)

@@ -163,7 +163,11 @@ fn shares_changes_and_agreement_are_consistent() {
     let change = a.change.unwrap();
     assert!(change.is_significant && change.to > change.from);
     assert_eq!(report.outcomes[2].mean_score, None);
-    assert_eq!(report.agreement, (600, 850), "all posts are for topic a");
+    let agreement = Agreement {
+        agreed: 600,
+        comparable: 850,
+    };
+    assert_eq!(report.agreement, agreement, "all posts are for topic a");
     assert_eq!(report.totals[15], [600, 20, 0]);
 }
 

@@ -152,7 +152,7 @@ fn scale(
 fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
     let (before, after) = match period {
         Period::Halves => ("earlier half", "later half"),
-        Period::Before => ("period before", "this period"),
+        Period::SameLengthBefore => ("period before", "this period"),
     };
     svg.dot((5.0, 8.0), 4.0, "ring", before);
     svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
