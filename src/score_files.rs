@@ -31,8 +31,8 @@ use topicmill_core::LabelSet;
 use topicmill_score::Models;
 use topicmill_tables::{TableFormat, bytes};
 
-/// Default number of rows per window: enough for batches of texts of similar length, and few enough to hold in memory.
-pub const WINDOW_ROWS: usize = 4096;
+/// Default number of pairs per window: enough for batches of texts of similar length, and few enough to hold in memory.
+pub const WINDOW_PAIRS: usize = 4096;
 
 /// The files to score.
 #[derive(Debug, Clone)]
@@ -47,8 +47,9 @@ pub struct FileJob {
     pub writing: Writing,
     /// True to replace an existing output.
     pub overwrite: bool,
-    /// Rows per window; see [`WINDOW_ROWS`].
-    pub window_rows: usize,
+    /// Maximum number of pairs of a text and a label that a model computes per window; see [`WINDOW_PAIRS`]. Some models
+    /// compute all labels of a text at once, which counts as one pair.
+    pub window_pairs: usize,
 }
 
 /// Options for reading tables; options that are not set are detected.
@@ -107,8 +108,8 @@ pub struct ScoredRows {
     lines: Option<File>,
 }
 
-/// Scores files. Calls `progress` with the number of finished and failed texts, once for each text; checks `stop`
-/// between batches. NDJSON for stdout is written as it is scored; everything else by [`ScoredRows::write`].
+/// Scores files. Calls `progress` with the number of finished texts, once for each text; checks `stop` between batches.
+/// NDJSON for stdout is written as it is scored; everything else by [`ScoredRows::write`].
 ///
 /// # Errors
 /// See [`FilesError`].
@@ -117,7 +118,7 @@ pub fn score_files(
     models: &mut Models,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<ScoredRows, FilesError> {
     check(job)?;
     let layout = choose_layout(job, set);
@@ -138,7 +139,7 @@ pub fn score_files(
         path: &job.output,
         held: is_streamed.then(Vec::new),
     };
-    let report = score_rows(job, models, set, &layout, sink, (stop, progress))?;
+    let report = score_rows(job, models, set, &layout, sink, stop, progress)?;
     Ok(ScoredRows {
         report,
         layout,
@@ -191,23 +192,25 @@ fn score_rows(
     set: &LabelSet,
     layout: &OutputLayout,
     sink: Sink<'_>,
-    (stop, progress): (&dyn Fn() -> bool, &mut dyn FnMut(u64, u64)),
+    stop: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(u64),
 ) -> Result<FileReport, FilesError> {
     let prepared = models.large.prepare(set)?;
+    let mut pairs = models.rows_per_text(&prepared, set.labels.len());
     let picking = match &mut models.small {
-        Some(small) => Some((small.prepare(set)?, small)),
+        Some(small) => {
+            let of_small = small.prepare(set)?;
+            pairs = pairs.max(of_small.rows_per_text());
+            Some((of_small, small))
+        }
         None => None,
     };
-    let rows = prepared.rows_per_text();
-    let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
-        small.labels().min(rows).max(of_small.rows_per_text())
-    });
     let encoder = models.large.encoder();
     let order = Order {
         job,
         encoder: &encoder,
         layout,
-        size: (job.window_rows / rows).max(1),
+        size: (job.window_pairs / pairs).max(1),
         plain: picking.is_some(),
     };
     let mut run = Run {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::targets::Targets;
-use topicmill_score::{Models, Shortlist};
+use topicmill_score::Models;
 
 /// Maximum number of posts per claim: enough to sort by length and fill batches, and small enough that a crashed worker
 /// costs a few seconds of repeated work. The exact value is not critical.
@@ -35,15 +35,7 @@ pub(super) struct ClaimSizes {
 impl ClaimSizes {
     /// Returns the sizes for the lanes of some models, with at most `limit` posts in all.
     pub(super) fn new(models: &[Models], targets: &Targets, limit: Option<u64>) -> Self {
-        // A shortlist leaves out labels, but not background topics.
-        let rows = match targets.prepared.rows_per_text() {
-            1 => 1,
-            rows => {
-                let scored = models[0].small.as_ref().map(Shortlist::labels);
-                let scored = scored.unwrap_or(usize::MAX).min(targets.labels);
-                scored + rows.saturating_sub(targets.labels)
-            }
-        };
+        let rows = models[0].rows_per_text(&targets.prepared, targets.labels);
         let small = targets.small.as_ref();
         let small_rows = small.map_or(0, |small| small.prepared.rows_per_text());
         Self {

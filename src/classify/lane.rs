@@ -26,9 +26,9 @@ use super::targets::Targets;
 use super::{BacklogError, LabelStep, Labelling};
 use crate::run::Run;
 use topicmill_core::record::{ComputeStats, StageTimes};
-use topicmill_core::{Fullname, PairLogits, TextHash};
+use topicmill_core::{Fullname, PairLogits, TextHash, TextVector};
 use topicmill_review::rescore::stored_logits;
-use topicmill_score::labeler::{PairState, Pairs};
+use topicmill_score::labeler::{Completion, PairState, Pairs};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError, TextResult};
 use topicmill_store::{
@@ -47,31 +47,73 @@ const WRITE_EVERY: Duration = Duration::from_secs(2);
 /// Claimed posts on their way to the engine.
 struct Window {
     lease: Lease,
-    /// The posts of each text, one or more.
-    posts: Vec<Vec<ClaimedPost>>,
-    /// The pairs of each text: wanted, known from stored logits, or left out.
+    /// The posts of each text.
+    posts: Vec<SameText>,
+    /// The pairs of each text: wanted, known from stored logits, or skipped.
     stored: Vec<Pairs>,
     /// The tokens of each text; none if no pair is wanted.
     texts: Vec<EncodedText>,
     /// Posts whose texts the small model could not score.
-    failed: Vec<(Vec<ClaimedPost>, TextError)>,
+    failed: Vec<(SameText, TextError)>,
     /// Time spent on the window from the claim to tokenising.
     claiming: StageTimes,
     /// The permit for suspects, released when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
 
+/// Claimed posts with the same text, one or more.
+struct SameText {
+    posts: Vec<ClaimedPost>,
+}
+
+impl SameText {
+    /// Groups posts by text, in the order of each text's first post.
+    fn group(claimed: Vec<ClaimedPost>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        let mut index: HashMap<TextHash, usize> = HashMap::new();
+        for post in claimed {
+            let text = *index.entry(post.text_hash).or_insert(groups.len());
+            match groups.get_mut(text) {
+                Some(same) => same.posts.push(post),
+                None => groups.push(Self { posts: vec![post] }),
+            }
+        }
+        groups
+    }
+
+    fn text(&self) -> &str {
+        &self.posts[0].text
+    }
+
+    fn hash(&self) -> TextHash {
+        self.posts[0].text_hash
+    }
+
+    /// Returns an event for each post, because the text could not be scored.
+    fn failures(&self, error: &str) -> impl Iterator<Item = Event> {
+        self.posts.iter().map(|post| Event::Failed {
+            post: post.fullname.clone(),
+            error: error.to_owned(),
+        })
+    }
+}
+
 /// An event of the engine's thread, sent with the lease of its window.
 enum Event {
-    /// A scored post, the number of its computed pairs, and the number of its known pairs.
-    Scored(Classified, usize, usize),
-    /// A post that could not be scored, and the error.
-    Failed(Fullname, String),
-    /// The end of a window, complete or stopped, with its times and counts.
-    WindowEnd(
-        Option<OwnedSemaphorePermit>,
-        Box<(StageTimes, ComputeStats)>,
-    ),
+    /// A post was scored.
+    Scored {
+        post: Classified,
+        computed_pairs: usize,
+        known_pairs: usize,
+    },
+    /// A post could not be scored.
+    Failed { post: Fullname, error: String },
+    /// A window ended, complete or stopped.
+    WindowEnd {
+        suspects: Option<OwnedSemaphorePermit>,
+        stages: Box<StageTimes>,
+        computed: ComputeStats,
+    },
 }
 
 impl Labelling<'_> {
@@ -82,10 +124,7 @@ impl Labelling<'_> {
         done: &mut Tally<'_>,
     ) -> Result<Models, BacklogError> {
         // Separated, because the two models work concurrently on two threads.
-        let Models {
-            mut large,
-            mut small,
-        } = models;
+        let Models { mut large, small } = models;
         // One window waits while another is being computed. With more, posts would be claimed long before they are
         // scored, and would remain leased for longer after a crash.
         let (window_tx, window_rx) = mpsc::channel(1);
@@ -107,13 +146,13 @@ impl Labelling<'_> {
         // writes those events. So all three end and no result is lost.
         let mut claiming = StageTimes::default();
         let (claimed, written) = tokio::join!(
-            self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
+            self.claim_windows(&encoder, small, window_tx, &mut claiming),
             self.write_events(event_rx, done)
         );
         let scored = engine.await;
         done.new.stages.add(&claiming);
         written?;
-        claimed?;
+        let small = claimed?;
         let (large, ended, stages, computed) = scored?;
         done.new.stages.add(&stages);
         done.new.add_computed(&computed);
@@ -121,14 +160,14 @@ impl Labelling<'_> {
         Ok(Models { large, small })
     }
 
-    /// Claims and tokenises window after window until nothing is left.
+    /// Claims and tokenises window after window until nothing is left, and returns the small model.
     async fn claim_windows(
         &self,
         encoder: &Arc<Encoder>,
-        small: &mut Option<Shortlist>,
+        mut small: Option<Shortlist>,
         windows: mpsc::Sender<Window>,
         stages: &mut StageTimes,
-    ) -> Result<(), BacklogError> {
+    ) -> Result<Option<Shortlist>, BacklogError> {
         let clock = self.run.clock;
         while !self.halt.is_cancelled() {
             // Reserved first, so that posts are claimed only when the engine is about to need them.
@@ -146,16 +185,7 @@ impl Labelling<'_> {
             let Some((claim, suspects)) = claimed else {
                 break;
             };
-            // In the order of each text's first post.
-            let mut posts: Vec<Vec<ClaimedPost>> = Vec::new();
-            let mut index: HashMap<TextHash, usize> = HashMap::new();
-            for post in claim.posts {
-                let text = *index.entry(post.text_hash).or_insert(posts.len());
-                match posts.get_mut(text) {
-                    Some(same) => same.push(post),
-                    None => posts.push(vec![post]),
-                }
-            }
+            let posts = SameText::group(claim.posts);
             let mut window = Window {
                 lease: claim.lease,
                 stored: self.stored_pairs(&posts).await?,
@@ -166,9 +196,11 @@ impl Labelling<'_> {
                 suspects,
             };
             stages.look_up_secs += lap();
-            if small.is_some() {
+            if let Some(shortlist) = small {
+                let (shortlist, completion) = self.apply_shortlist(shortlist, &mut window).await?;
+                small = Some(shortlist);
                 // The posts are released at the end of the run, with all live leases.
-                if !self.apply_shortlist(small, &mut window).await? {
+                if completion == Completion::Cancelled {
                     break;
                 }
                 stages.shortlist_secs += lap();
@@ -177,7 +209,7 @@ impl Labelling<'_> {
             // A text that needs no inference needs no tokens.
             let texts = texts.map(|(same, stored)| {
                 let is_read = stored.contains(&PairState::Wanted);
-                is_read.then(|| std::mem::take(&mut same[0].text))
+                is_read.then(|| std::mem::take(&mut same.posts[0].text))
             });
             let texts: Vec<String> = texts.map(Option::unwrap_or_default).collect();
             // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
@@ -187,7 +219,7 @@ impl Labelling<'_> {
             window.claiming = std::mem::take(stages);
             permit.send(window);
         }
-        Ok(())
+        Ok(small)
     }
 
     /// Claims posts, or, if none are left, suspects (posts whose workers crashed), which come with a permit. `None` if
@@ -235,13 +267,13 @@ impl Labelling<'_> {
     }
 
     /// Returns the pairs of each text: known if their logits are stored, otherwise wanted.
-    async fn stored_pairs(&self, posts: &[Vec<ClaimedPost>]) -> Result<Vec<Pairs>, StoreError> {
+    async fn stored_pairs(&self, posts: &[SameText]) -> Result<Vec<Pairs>, StoreError> {
         let (store, targets) = (self.run.store, &self.targets);
         let (model, hypotheses) = (targets.logits_model, &targets.hypotheses);
         if targets.prepared.needs_vectors() {
             return Ok(vec![vec![PairState::Wanted; hypotheses.len()]; posts.len()]);
         }
-        let hashes: Vec<TextHash> = posts.iter().map(|same| same[0].text_hash).collect();
+        let hashes: Vec<TextHash> = posts.iter().map(SameText::hash).collect();
         let stored = self
             .retry
             .run_with_timeout(async || stored_logits(store, model, hypotheses, &hashes).await);
@@ -249,6 +281,28 @@ impl Labelling<'_> {
         let pairs = |logits: Vec<_>| logits.into_iter().map(pair).collect();
         Ok(stored.await?.into_iter().map(pairs).collect())
     }
+}
+
+/// Results of the latest windows, which may not be stored yet when the next windows are claimed.
+type RecentResults = VecDeque<HashMap<TextHash, TextResult>>;
+
+/// Marks as known the pairs that a recent window computed, and returns the vectors that it computed.
+fn recall(
+    recent: &RecentResults,
+    posts: &[SameText],
+    pairs: &mut [Pairs],
+) -> Vec<Option<TextVector>> {
+    let result_of = |same: &SameText| recent.iter().find_map(|window| window.get(&same.hash()));
+    let recalled = posts.iter().zip(pairs).map(|(same, pairs)| {
+        let result = result_of(same)?;
+        for (pair, logits) in pairs.iter_mut().zip(&result.logits) {
+            if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                *pair = PairState::Known(*logits);
+            }
+        }
+        result.vector.clone()
+    });
+    recalled.collect()
 }
 
 /// Scores windows until the channel closes, and sends the results to the writer.
@@ -260,8 +314,7 @@ fn score_windows(
     halt: &CancellationToken,
     timer: &mut EngineTimer<'_>,
 ) -> Result<(), LabelerError> {
-    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
-    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
+    let mut recent = RecentResults::new();
     // The channel is closed when the writer has ended.
     let halted = || halt.is_cancelled() || events.is_closed();
     while let Some(window) = timer.idle(|| windows.blocking_recv()) {
@@ -270,25 +323,12 @@ fn score_windows(
             timer.blocked(|| drop(events.blocking_send((window.lease, event))));
         };
         for (same, error) in &window.failed {
-            for post in same {
-                let error = format!("scoring with the small model: {error}");
-                send(timer, Event::Failed(post.fullname.clone(), error));
-            }
+            let error = format!("scoring with the small model: {error}");
+            same.failures(&error).for_each(|event| send(timer, event));
         }
         // A copy, because `window.stored` also decides which pairs are written.
         let mut known = window.stored.clone();
-        let mut vectors = vec![None; window.posts.len()];
-        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&window.posts) {
-            let hash = &same[0].text_hash;
-            if let Some(result) = recent.iter().find_map(|window| window.get(hash)) {
-                vector.clone_from(&result.vector);
-                for (pair, logits) in known.iter_mut().zip(&result.logits) {
-                    if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
-                        *pair = PairState::Known(*logits);
-                    }
-                }
-            }
-        }
+        let mut vectors = recall(&recent, &window.posts, &mut known);
         let (prepared, mut results) = (&targets.prepared, HashMap::new());
         labeler.score(
             prepared,
@@ -300,10 +340,8 @@ fn score_windows(
                 let mut result = match result {
                     Ok(result) => result,
                     Err(error) => {
-                        for post in same {
-                            let failed = Event::Failed(post.fullname.clone(), error.to_string());
-                            send(timer, failed);
-                        }
+                        let error = error.to_string();
+                        same.failures(&error).for_each(|event| send(timer, event));
                         return;
                     }
                 };
@@ -321,9 +359,9 @@ fn score_windows(
                 };
                 let scored_pairs = result.logits.iter().flatten().count();
                 let mut computed = wanted_labels(&known[text]).len();
-                for post in same {
+                for post in &same.posts {
                     let vector = result.vector.clone();
-                    let one = Classified {
+                    let post = Classified {
                         fullname: post.fullname.clone(),
                         text_hash: post.text_hash,
                         scores: result.scores.clone(),
@@ -331,20 +369,30 @@ fn score_windows(
                         vector: vector.map(|vector| (targets.logits_model, vector)),
                     };
                     // The pairs of a text count as computed for its first post, and as known for its other posts.
-                    let computed = std::mem::take(&mut computed);
-                    send(timer, Event::Scored(one, computed, scored_pairs - computed));
+                    let computed_pairs = std::mem::take(&mut computed);
+                    let known_pairs = scored_pairs - computed_pairs;
+                    let scored = Event::Scored {
+                        post,
+                        computed_pairs,
+                        known_pairs,
+                    };
+                    send(timer, scored);
                 }
                 // Only the logits and the vector are needed again.
                 result.raw = Vec::new();
-                results.insert(same[0].text_hash, result);
+                results.insert(same.hash(), result);
             },
         )?;
         recent.push_front(results);
         recent.truncate(WINDOWS_IN_FLIGHT);
         let mut stages = window.claiming;
         stages.add(&timer.take());
-        let took = Box::new((stages, labeler.take_stats()));
-        send(timer, Event::WindowEnd(window.suspects, took));
+        let ended = Event::WindowEnd {
+            suspects: window.suspects,
+            stages: Box::new(stages),
+            computed: labeler.take_stats(),
+        };
+        send(timer, ended);
     }
     Ok(())
 }
@@ -372,22 +420,30 @@ impl Labelling<'_> {
             last_lease = Some(lease);
             let (mut ended, mut suspects) = (false, None);
             match event {
-                Event::Scored(post, computed, known) => {
+                Event::Scored {
+                    post,
+                    computed_pairs,
+                    known_pairs,
+                } => {
                     waiting.push(post);
-                    done.new.pairs += computed as u64;
-                    done.new.pairs_reused += known as u64;
+                    done.new.pairs += computed_pairs as u64;
+                    done.new.pairs_reused += known_pairs as u64;
                 }
-                Event::Failed(fullname, error) => {
-                    tracing::error!(%fullname, "not scored: {error}");
-                    let failed = [(fullname, error)];
+                Event::Failed { post, error } => {
+                    tracing::error!(fullname = %post, "not scored: {error}");
+                    let failed = [(post, error)];
                     self.retry
                         .run_with_timeout(async || store.backlog().fail(lease, &failed).await)
                         .await?;
                     done.new.failed += 1;
                 }
-                Event::WindowEnd(permit, took) => {
-                    done.new.stages.add(&took.0);
-                    done.new.add_computed(&took.1);
+                Event::WindowEnd {
+                    suspects: permit,
+                    stages,
+                    computed,
+                } => {
+                    done.new.stages.add(&stages);
+                    done.new.add_computed(&computed);
                     (ended, suspects) = (true, permit);
                 }
             }

@@ -12,7 +12,7 @@ use super::signals::BLOCKED_TIMEOUT;
 use super::{CliError, Exit};
 use crate::pipeline_file::background;
 use crate::score_files::{
-    self, FileJob, FilesError, Reading, ScoredRows, WINDOW_ROWS, Writing, score_files,
+    self, FileJob, FilesError, Reading, ScoredRows, WINDOW_PAIRS, Writing, score_files,
 };
 use crate::telemetry::Progress;
 use topicmill_core::{Label, LabelSet, Mode};
@@ -167,7 +167,7 @@ impl Score {
                 drop_columns: self.drop_columns,
             },
             overwrite: self.overwrite,
-            window_rows: WINDOW_ROWS,
+            window_pairs: WINDOW_PAIRS,
         };
         app.check_not_database(&job.output)?;
         // Reject unreadable files before loading the model.
@@ -180,7 +180,7 @@ impl Score {
         let scoring = run_blocking(move || {
             let bar = Progress::counter("score", "texts");
             let mut shown = 0;
-            let mut progress = |done: u64, _| {
+            let mut progress = |done: u64| {
                 bar.add(done.saturating_sub(shown));
                 shown = done;
             };

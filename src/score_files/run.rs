@@ -66,7 +66,7 @@ impl Run<'_> {
         &mut self,
         windows: Receiver<Result<Window, FilesError>>,
         stop: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<(), FilesError> {
         for window in windows {
             if stop() || self.score_window(window?, stop, progress)? == Completion::Cancelled {
@@ -81,15 +81,14 @@ impl Run<'_> {
         &mut self,
         window: Window,
         stop: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<Completion, FilesError> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
-        let (mut done, mut failed) = (self.report.lines, self.report.failed);
+        let mut done = self.report.lines;
         let mut finish = |text: usize, outcome: Outcome| {
             done += 1;
-            failed += u64::from(outcome.is_err());
             outcomes[text] = Some(outcome);
-            progress(done, failed);
+            progress(done);
         };
         // Texts for the large model: their index in the window, and the labels on the shortlist.
         let (mut places, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
@@ -126,7 +125,7 @@ impl Run<'_> {
             return Ok(ended);
         }
         self.write(&window.entries, outcomes)?;
-        progress(self.report.lines, self.report.failed);
+        progress(self.report.lines);
         Ok(ended)
     }
 

@@ -35,7 +35,7 @@ impl Bench {
             reading: Reading::default(),
             writing: Writing::default(),
             overwrite: false,
-            window_rows: 8,
+            window_pairs: 8,
         };
         Self { dir, job }
     }
@@ -46,7 +46,7 @@ impl Bench {
         stop: &dyn Fn() -> bool,
     ) -> Result<FileReport, FilesError> {
         let set = set(&["sports", "food"]);
-        score_files(&self.job, &mut models(engine), &set, stop, &mut |_, _| {})?.write(&self.job)
+        score_files(&self.job, &mut models(engine), &set, stop, &mut |_| {})?.write(&self.job)
     }
 
     fn output(&self) -> Vec<Value> {
@@ -116,7 +116,7 @@ fn shortlisted(bench: &Bench, small: ScriptedEngine) -> FileReport {
         ..models(ScriptedEngine::default())
     };
     let set = set(&["food", "music", "travel"]);
-    let scored = score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {});
+    let scored = score_files(&bench.job, &mut both, &set, &|| false, &mut |_| {});
     scored.unwrap().write(&bench.job).unwrap()
 }
 
@@ -125,7 +125,7 @@ fn a_shortlist_limits_labels_and_reports_a_text_that_fails() {
     let whole = Bench::new(&[&lines(20)]);
     shortlisted(&whole, ScriptedEngine::default());
     let mut bench = Bench::new(&[&lines(20)]);
-    bench.job.window_rows = 60; // All in one window.
+    bench.job.window_pairs = 60; // All in one window.
     let short_of_memory = ScriptedEngine {
         max_batch_tokens: 45,
         ..ScriptedEngine::default()

@@ -37,6 +37,15 @@ impl Models {
         let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
         (name, hex(&Sha256::digest(parts)))
     }
+
+    /// Returns the maximum number of rows per text of the large model, for a set of `labels` labels. A shortlist leaves
+    /// out labels, but not the background.
+    pub fn rows_per_text(&self, large: &PreparedLabels, labels: usize) -> usize {
+        match (large.rows_per_text(), &self.small) {
+            (rows @ 2.., Some(small)) => small.labels.min(labels) + rows.saturating_sub(labels),
+            (rows, _) => rows,
+        }
+    }
 }
 
 /// Indices of labels from best to worst; the background has the index after the last label.
@@ -102,12 +111,12 @@ impl Shortlist {
     /// Returns the pairs of a text without known logits, for a set of `labels` labels.
     pub fn pairs(&self, order: &[usize], labels: usize, large: &PreparedLabels) -> Pairs {
         let mut pairs = vec![PairState::Wanted; large.keys().len()];
-        self.leave_out(&mut pairs, order, labels);
+        self.skip_others(&mut pairs, order, labels);
         pairs
     }
 
     /// Marks all but the best labels in a ranking as skipped, and also the background if it ranks below all of them.
-    pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
+    pub fn skip_others(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;
         for place in order {
@@ -152,7 +161,7 @@ mod tests {
             ([3, 1, 4, 0, 2], false),
         ] {
             let mut pairs = vec![PairState::Wanted; 5];
-            small.leave_out(&mut pairs, &order, 4);
+            small.skip_others(&mut pairs, &order, 4);
             let background = if is_scored { PairState::Wanted } else { out };
             assert_eq!(
                 pairs,

@@ -2,53 +2,50 @@
 
 use std::sync::Arc;
 
-use super::{Window, blocking};
+use super::{SameText, Window, blocking};
 use crate::classify::targets::SmallTargets;
 use crate::classify::{BacklogError, Labelling};
 use topicmill_core::{PairLogits, TextHash};
 use topicmill_review::rescore::vector_logits;
 use topicmill_score::Shortlist;
-use topicmill_score::labeler::{LabelerError, PairState, Pairs};
+use topicmill_score::labeler::{Completion, LabelerError, PairState, Pairs};
 
 impl Labelling<'_> {
-    /// Removes from a window the pairs that the small model does not shortlist, even if their logits are stored.
-    /// Returns false if the run was stopped.
+    /// Marks as skipped the pairs of a window that the small model does not shortlist, even if their logits are stored.
+    /// Returns the model.
     pub(super) async fn apply_shortlist(
         &self,
-        shortlist: &mut Option<Shortlist>,
+        mut small: Shortlist,
         window: &mut Window,
-    ) -> Result<bool, BacklogError> {
-        // Take the small model, because the blocking thread must own it; it is returned below.
-        let (Some(of_small), Some(mut small)) = (&self.targets.small, shortlist.take()) else {
-            return Ok(true);
-        };
+    ) -> Result<(Shortlist, Completion), BacklogError> {
+        let of_small = self.targets.small.as_ref();
+        let of_small = of_small.expect("the label set is prepared for the small model");
         let known = self.known_small_pairs(of_small, window).await?;
         let prepared = Arc::clone(&of_small.prepared);
         let halt = self.halt.clone();
-        let texts = window.posts.iter();
-        let texts: Vec<String> = texts.map(|same| same[0].text.clone()).collect();
+        let texts = window.posts.iter().map(|same| same.text().to_owned());
+        let texts: Vec<String> = texts.collect();
         let ordering = blocking(move || {
             let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled())?;
             Ok::<_, LabelerError>((small, orders))
         });
         let (small, orders) = ordering.await?;
-        let small = shortlist.insert(small);
         let Some(orders) = orders else {
-            return Ok(false);
+            return Ok((small, Completion::Cancelled));
         };
         let posts = std::mem::take(&mut window.posts);
         let stored = std::mem::take(&mut window.stored);
         for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
             match order {
                 Ok(order) => {
-                    small.leave_out(&mut pairs, &order, self.targets.labels);
+                    small.skip_others(&mut pairs, &order, self.targets.labels);
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
                 Err(error) => window.failed.push((same, error)),
             }
         }
-        Ok(true)
+        Ok((small, Completion::Done))
     }
 
     /// Returns the pairs of a window's texts that the small model need not compute because their vectors are stored.
@@ -60,7 +57,7 @@ impl Labelling<'_> {
         let (Some(model), Some(labels)) = (small.vectors, small.prepared.label_vectors()) else {
             return Ok(Vec::new());
         };
-        let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
+        let hashes: Vec<TextHash> = window.posts.iter().map(SameText::hash).collect();
         let stored = self
             .retry
             .run_with_timeout(async || vector_logits(self.run.store, model, labels, &hashes).await);
