@@ -21,7 +21,7 @@ use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 
 pub use self::error::PullError;
-use self::listing::{Listing, Sibling, is_name};
+use self::listing::{GraphChoice, Listing, Sibling, is_name};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
@@ -112,7 +112,7 @@ impl Hub {
         let listing = self.retry(|| 0, async || self.listing(repo, revision).await);
         let listing = listing.await?;
         // This is checked before any large download, and before a folder is created.
-        let mut files = listing.small_files()?;
+        let mut files = listing.files_besides_graphs()?;
         // The name of the temporary folder contains the commit so that versions are not mixed.
         let mut name = to.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{:.12}.partial", listing.sha));
@@ -126,9 +126,10 @@ impl Hub {
         // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
         let label_vectors = check_config(&folder)?;
         let label_vectors = label_vectors.map(|name| listing.file(&name)).transpose()?;
-        // The manifest is one of the small files and lists the graphs.
+        // The manifest is one of these files and lists the graphs.
         let manifest = Manifest::read(&folder)?;
-        let mut large = listing.graph_files(precision, manifest.as_ref())?;
+        let choice = GraphChoice::parse(precision);
+        let mut large = listing.graph_files(choice, manifest.as_ref())?;
         large.extend(label_vectors);
         large.retain(|file| !files.contains(file));
         files.extend(&large);

@@ -51,15 +51,51 @@ struct Lfs {
     sha256: String,
 }
 
-/// The hub's list of files.
+/// The hub's list of files, as received.
 #[derive(Debug, Deserialize)]
+struct WireListing {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+/// The hub's list of a repository's files, at one commit.
+#[derive(Debug)]
 pub(super) struct Listing {
+    /// The repository.
+    pub repo: String,
     /// The commit hash.
     pub sha: String,
     pub siblings: Vec<Sibling>,
-    /// The repository.
-    #[serde(skip)]
-    pub repo: String,
+}
+
+/// The graphs to download.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum GraphChoice<'a> {
+    All,
+    /// The float32 graph, or the only one if there is no manifest.
+    Default,
+    /// The graph in this precision, as the hub names it.
+    Precision(&'a str),
+}
+
+impl<'a> GraphChoice<'a> {
+    /// Parses the value of `--precision`.
+    pub fn parse(precision: Option<&'a str>) -> Self {
+        match precision {
+            None => Self::Default,
+            Some("all") => Self::All,
+            Some(name) => Self::Precision(name),
+        }
+    }
+
+    /// Returns the name of the precision, for messages too.
+    fn name(self) -> &'a str {
+        match self {
+            Self::All => "all",
+            Self::Default => "fp32",
+            Self::Precision(name) => name,
+        }
+    }
 }
 
 impl Sibling {
@@ -76,32 +112,21 @@ impl Sibling {
     }
 }
 
-/// Returns the git blob id of a file: the SHA-1 of its length and content.
-fn git_hash(path: &Path) -> io::Result<String> {
-    let mut hasher = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
-    hasher.update(format!("blob {}\0", length(path)).as_bytes());
-    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex(hasher.finish().as_ref())),
-            read => hasher.update(&buffer[..read]),
-        }
-    }
-}
-
 impl Listing {
     /// Parses a list and checks its bounds.
     pub fn read(bytes: &[u8], repo: &str) -> Result<Self, PullError> {
         let wrong = |detail: &str| PullError::listing(repo, detail);
-        let mut listing: Self =
+        let WireListing { sha, siblings } =
             serde_json::from_slice(bytes).map_err(|error| wrong(&error.to_string()))?;
-        repo.clone_into(&mut listing.repo);
-        let commit = &listing.sha;
         // The commit becomes part of a path and of a URL.
-        if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        if !(1..=64).contains(&sha.len()) || !sha.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(wrong("its commit is invalid"));
         }
-        Ok(listing)
+        Ok(Self {
+            repo: repo.to_owned(),
+            sha,
+            siblings,
+        })
     }
 
     /// Returns a required file.
@@ -120,7 +145,7 @@ impl Listing {
     }
 
     /// Returns the files that every model needs in addition to its graphs, or an error if there are no graphs.
-    pub fn small_files(&self) -> Result<Vec<&Sibling>, PullError> {
+    pub fn files_besides_graphs(&self) -> Result<Vec<&Sibling>, PullError> {
         for name in REQUIRED {
             self.file(name)?;
         }
@@ -135,38 +160,49 @@ impl Listing {
         Ok(names.filter_map(|name| self.find(name)).collect())
     }
 
-    /// Selects the graphs and their external weights. The precision is `None` for float32, `all` for every graph.
+    /// Returns the chosen graphs with their external weights, or an error if there are none.
     pub fn graph_files(
         &self,
-        precision: Option<&str>,
+        choice: GraphChoice<'_>,
         manifest: Option<&Manifest>,
     ) -> Result<Vec<&Sibling>, PullError> {
-        let all = precision == Some("all");
         let names = self.siblings.iter().map(|file| file.name.as_str());
         let graphs: Vec<&str> = names.filter(|name| is_graph(name)).collect();
-        let mut files: Vec<_> = self.siblings.iter().collect();
-        if let Some(manifest) = manifest {
-            let chosen = manifest.graphs.values();
-            let chosen = chosen.filter(|g| all || g.precision == precision.unwrap_or("fp32"));
-            let names: Vec<&str> = chosen.flat_map(Graph::files).collect();
-            files.retain(|file| names.contains(&&*file.name));
-        } else {
-            let mut chosen = graphs.clone();
-            if !all {
-                chosen = select_graph(&graphs, precision).into_iter().collect();
-            }
-            let belongs = |name: &str, graph| name == graph || is_external_data(name, graph);
-            files.retain(|file| chosen.iter().any(|graph| belongs(&file.name, graph)));
-        }
+        let files = match manifest {
+            Some(manifest) => self.graphs_in_manifest(choice, manifest),
+            None => self.graphs_by_name(choice, &graphs),
+        };
         if files.is_empty() {
             return Err(unusable(format!(
                 "the repository `{}` has no graph of precision `{}` (there is {}): choose with --precision",
                 self.repo,
-                precision.unwrap_or("fp32"),
+                choice.name(),
                 graphs.join(", ")
             )));
         }
         Ok(files)
+    }
+
+    fn graphs_in_manifest(&self, choice: GraphChoice<'_>, manifest: &Manifest) -> Vec<&Sibling> {
+        let is_chosen = |graph: &&Graph| match choice {
+            GraphChoice::All => true,
+            one => graph.precision == one.name(),
+        };
+        let chosen = manifest.graphs.values().filter(is_chosen);
+        let names: Vec<&str> = chosen.flat_map(Graph::files).collect();
+        let files = self.siblings.iter();
+        files.filter(|file| names.contains(&&*file.name)).collect()
+    }
+
+    fn graphs_by_name(&self, choice: GraphChoice<'_>, graphs: &[&str]) -> Vec<&Sibling> {
+        let chosen = match choice {
+            GraphChoice::All => graphs.to_vec(),
+            GraphChoice::Default => select_graph(graphs, None).into_iter().collect(),
+            GraphChoice::Precision(name) => select_graph(graphs, Some(name)).into_iter().collect(),
+        };
+        let belongs = |name: &str, graph| name == graph || is_external_data(name, graph);
+        let is_chosen = |file: &&Sibling| chosen.iter().any(|graph| belongs(&file.name, graph));
+        self.siblings.iter().filter(is_chosen).collect()
     }
 
     /// Checks that files may be downloaded into one folder: none may be outside it, collide with another file, or
@@ -189,6 +225,19 @@ impl Listing {
             return Err(PullError::listing(&self.repo, &detail));
         }
         Ok(files.iter().map(|file| file.size).sum())
+    }
+}
+
+/// Returns the git blob id of a file: the SHA-1 of its length and content.
+fn git_hash(path: &Path) -> io::Result<String> {
+    let mut hasher = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    hasher.update(format!("blob {}\0", length(path)).as_bytes());
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(hasher.finish().as_ref())),
+            read => hasher.update(&buffer[..read]),
+        }
     }
 }
 
