@@ -17,7 +17,7 @@ use topicmill_core::{Background, Label, LabelSet, Listing, Topic};
 
 use self::schedules::ScheduleKeys;
 use crate::config::toml_text::{self, ReadTextError, describe};
-use crate::schedule::Entry;
+use crate::schedule::ScheduleEntry;
 use topicmill_sources::page::check_subreddit;
 
 pub use topicmill_core::labels::background::REDDIT;
@@ -82,7 +82,7 @@ pub struct Pipeline {
     /// their first readable subreddit.
     pub shares: BTreeMap<String, Vec<u32>>,
     /// The schedules.
-    pub schedules: Vec<Entry>,
+    pub schedules: Vec<ScheduleEntry>,
 }
 
 impl Pipeline {

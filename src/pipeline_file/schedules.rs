@@ -8,7 +8,7 @@ use topicmill_core::labels::label_file::OneOrMore;
 use topicmill_core::parse_duration;
 
 use crate::config::toml_text::nearest;
-use crate::schedule::{Entry, Timetable};
+use crate::schedule::{ScheduleEntry, Timetable};
 
 /// The keys of a schedule.
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct ScheduleKeys {
 ///
 /// # Errors
 /// A message about the first invalid one.
-pub(super) fn entries(schedules: Vec<ScheduleKeys>) -> Result<Vec<Entry>, String> {
+pub(super) fn entries(schedules: Vec<ScheduleKeys>) -> Result<Vec<ScheduleEntry>, String> {
     let mut names = HashSet::new();
     let convert = |keys: ScheduleKeys| {
         let name = keys.name.clone();
@@ -39,7 +39,7 @@ pub(super) fn entries(schedules: Vec<ScheduleKeys>) -> Result<Vec<Entry>, String
     schedules.into_iter().map(convert).collect()
 }
 
-fn entry(keys: ScheduleKeys) -> Result<Entry, String> {
+fn entry(keys: ScheduleKeys) -> Result<ScheduleEntry, String> {
     let zone = match keys.timezone {
         None => Tz::UTC,
         Some(name) => name.parse().map_err(|_| unknown_zone(&name))?,
@@ -57,7 +57,7 @@ fn entry(keys: ScheduleKeys) -> Result<Entry, String> {
         let zero = "it is 0: write a length of time as in 30m, or leave the key out";
         (!length.is_zero()).then_some(length).ok_or(zero.to_owned())
     });
-    Ok(Entry {
+    Ok(ScheduleEntry {
         name: keys.name,
         timetable,
         stages,

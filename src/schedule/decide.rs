@@ -5,7 +5,7 @@
 
 use chrono::TimeDelta;
 
-use super::entry::Entry;
+use super::entry::ScheduleEntry;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 
@@ -28,7 +28,7 @@ pub(super) enum Decision {
 }
 
 /// Decides what to do. `is_lost` is true if the process of the run in progress is gone.
-pub(super) fn decide(entry: &Entry, state: &ScheduleState, is_lost: bool) -> Decision {
+pub(super) fn decide(entry: &ScheduleEntry, state: &ScheduleState, is_lost: bool) -> Decision {
     let now = state.now.as_datetime();
     let due = entry.timetable.latest(now).map(Timestamp::from);
     let due = due.filter(|due| state.latest.is_none_or(|latest| latest < *due));
@@ -54,7 +54,7 @@ pub(super) fn utc(due: Timestamp) -> String {
 }
 
 /// Returns the next due time. Setting the clock back makes no due time due again.
-pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
+pub fn next_due(entry: &ScheduleEntry, state: &ScheduleState) -> Option<Timestamp> {
     let from = state.latest.unwrap_or(state.now).max(state.now);
     entry.timetable.after(from.as_datetime()).map(Into::into)
 }
@@ -70,8 +70,8 @@ mod tests {
         Timestamp::from_epoch_secs(1_750_000_500 + 60 * minutes).unwrap()
     }
 
-    fn entry() -> Entry {
-        Entry {
+    fn entry() -> ScheduleEntry {
+        ScheduleEntry {
             name: "quarter".into(),
             timetable: Timetable::new("*/15 * * * *", Tz::UTC).unwrap(),
             stages: Vec::new(),

@@ -6,7 +6,7 @@ use super::timetable::Timetable;
 
 /// A schedule: what to run, and when.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct ScheduleEntry {
     /// The unique name.
     pub name: String,
     /// The due times.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::entry::Entry;
+use super::entry::ScheduleEntry;
 use topicmill_store::{Store, StoreError, worker_name};
 
 fn key(file: &Path) -> String {
@@ -22,7 +22,7 @@ fn key(file: &Path) -> String {
 pub async fn record_followed(
     store: &Store,
     file: &Path,
-    entries: &[Entry],
+    entries: &[ScheduleEntry],
 ) -> Result<(), StoreError> {
     store.set_meta(&key(file), &format!("{entries:?}")).await
 }
@@ -34,7 +34,7 @@ pub async fn record_followed(
 pub async fn has_file_changed(
     store: &Store,
     file: &Path,
-    entries: &[Entry],
+    entries: &[ScheduleEntry],
 ) -> Result<bool, StoreError> {
     let followed = store.meta(&key(file)).await?;
     Ok(followed.is_some_and(|followed| followed != format!("{entries:?}")))

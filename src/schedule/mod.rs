@@ -1,6 +1,6 @@
 //! Scheduled runs: executes the stages of schedules at their due times, exactly once across any number of machines.
 //!
-//! A `[[schedule]]` of a pipeline file is an [`Entry`]: a cron line in a time zone ([`Timetable`]) and stages. The
+//! A `[[schedule]]` of a pipeline file is an [`ScheduleEntry`]: a cron line in a time zone ([`Timetable`]) and stages. The
 //! [`Scheduler`] inserts a row for each due time, under a lease, and runs its stages. The caller executes a stage: it
 //! receives the words of a command line.
 //!
@@ -16,7 +16,7 @@ mod scheduler;
 mod timetable;
 
 pub use self::decide::next_due;
-pub use self::entry::Entry;
+pub use self::entry::ScheduleEntry;
 pub use self::followed::{has_file_changed, record_followed};
 pub use self::overdue::OverdueSchedule;
 pub use self::scheduled_run::{StageEnd, StageOrder};

@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::entry::Entry;
+use super::entry::ScheduleEntry;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 
@@ -23,7 +23,7 @@ pub struct OverdueSchedule {
 
 impl OverdueSchedule {
     /// Returns the schedule if it is overdue.
-    pub fn find(entry: &Entry, state: &ScheduleState) -> Option<Self> {
+    pub fn find(entry: &ScheduleEntry, state: &ScheduleState) -> Option<Self> {
         let due = entry.timetable.after(state.latest?.as_datetime())?;
         (state.now.as_datetime() - due > OVERDUE_AFTER).then(|| Self {
             schedule: entry.name.clone(),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::decide::utc;
-use super::entry::Entry;
+use super::entry::ScheduleEntry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{ScheduledRunStatus, format_duration};
 use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, Store, StoreError};
@@ -89,7 +89,7 @@ async fn renew(
 /// signal interrupted it, or another process has reclaimed it.
 pub(super) async fn run(
     context: RunnerContext,
-    entry: &Entry,
+    entry: &ScheduleEntry,
     claimed: ClaimedScheduledRun,
     stop: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
@@ -167,7 +167,7 @@ enum Halted {
 
 async fn stages(
     context: &RunnerContext,
-    entry: &Entry,
+    entry: &ScheduleEntry,
     claimed: &ClaimedScheduledRun,
     halt: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,

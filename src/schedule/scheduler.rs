@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Decision, decide, utc};
-use super::entry::Entry;
+use super::entry::ScheduleEntry;
 use super::scheduled_run::{self, RunnerContext, StageEnd, StageOrder};
 use topicmill_core::ScheduledRunStatus;
 use topicmill_core::clock::SharedClock;
@@ -31,7 +31,7 @@ const MIN_SLEEP: Duration = Duration::from_millis(200);
 pub struct Scheduler {
     context: RunnerContext,
     worker: String,
-    entries: Vec<Entry>,
+    entries: Vec<ScheduleEntry>,
     /// The schedules with a run in this process. Its lease may expire, for example when the machine sleeps, although
     /// no process crashed.
     active: BTreeSet<String>,
@@ -56,7 +56,7 @@ impl Scheduler {
         clock: SharedClock,
         worker: String,
         lease: Duration,
-        entries: Vec<Entry>,
+        entries: Vec<ScheduleEntry>,
     ) -> Self {
         Self {
             context: RunnerContext {
@@ -153,7 +153,10 @@ impl Scheduler {
     }
 
     /// Claims the run of a schedule that is due, or that a process has left.
-    async fn claim(&self, entry: &Entry) -> Result<Option<ClaimedScheduledRun>, StoreError> {
+    async fn claim(
+        &self,
+        entry: &ScheduleEntry,
+    ) -> Result<Option<ClaimedScheduledRun>, StoreError> {
         let (name, schedules) = (entry.name.as_str(), self.context.store.schedules());
         let own = self.context.clock.now();
         let state = schedules.schedule_state(name, own.into()).await?;

@@ -11,7 +11,7 @@ use chrono_tz::Tz;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use topicmill::schedule::{Ended, Entry, Scheduler, StageEnd, StageOrder, Timetable};
+use topicmill::schedule::{Ended, ScheduleEntry, Scheduler, StageEnd, StageOrder, Timetable};
 use topicmill_core::ScheduledRunStatus;
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_store::{ScheduleState, Store};
@@ -32,8 +32,8 @@ fn utc(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
 
-fn entry() -> Entry {
-    Entry {
+fn entry() -> ScheduleEntry {
+    ScheduleEntry {
         name: "often".to_owned(),
         timetable: Timetable::new("*/15 * * * *", Tz::UTC).unwrap(),
         stages: vec![vec!["collect".to_owned()], vec!["classify".to_owned()]],
@@ -65,7 +65,7 @@ impl Schedules {
         self.scheduler_of(worker, entry())
     }
 
-    fn scheduler_of(&self, worker: &str, entry: Entry) -> Scheduler {
+    fn scheduler_of(&self, worker: &str, entry: ScheduleEntry) -> Scheduler {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         Scheduler::new(store, clock, worker.to_owned(), LEASE, vec![entry])
     }
@@ -172,7 +172,7 @@ async fn a_new_schedule_does_not_run_for_an_earlier_due_time() {
     for database in databases() {
         let here = Schedules::of(&database).await;
         here.minutes(125);
-        let new = Entry {
+        let new = ScheduleEntry {
             name: "new".to_owned(),
             timetable: Timetable::new("0 * * * *", Tz::UTC).unwrap(),
             ..entry()
@@ -309,7 +309,7 @@ async fn a_crashed_scheduled_run_is_abandoned_at_the_next_due_time() {
 async fn a_timeout_fails_a_scheduled_run_and_a_signal_lets_the_next_process_resume_it() {
     for database in databases() {
         let here = Schedules::of(&database).await;
-        let slow = Entry {
+        let slow = ScheduleEntry {
             timeout: Some(Duration::from_mins(10)),
             ..entry()
         };

@@ -3,10 +3,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::entries;
+use super::checked_schedules;
 use crate::cli::app::PipelineFlags;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
-use crate::schedule::{Entry, OverdueSchedule, next_due};
+use crate::schedule::{OverdueSchedule, ScheduleEntry, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus};
 use topicmill_store::{Access, ScheduleState, ScheduledRunRow};
 
@@ -24,7 +24,7 @@ pub struct List {
 
 impl List {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let entries = entries(app, &self.pipeline)?;
+        let entries = checked_schedules(app, &self.pipeline)?;
         let store = app.store(Access::ReadOnly).await?;
         let now = app.clock.now();
         let until = (now + MAX_CLOCK_SETBACK).into();
@@ -42,7 +42,7 @@ impl List {
     }
 }
 
-fn row(entry: &Entry, state: &ScheduleState, last: Option<&ScheduledRunRow>) -> Value {
+fn row(entry: &ScheduleEntry, state: &ScheduleState, last: Option<&ScheduledRunRow>) -> Value {
     let is_lost = state.running.as_ref().is_some_and(|held| held.is_expired);
     let status = last.map(|last| match last.status {
         ScheduledRunStatus::Running if is_lost => "interrupted",

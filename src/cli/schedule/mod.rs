@@ -10,7 +10,7 @@ use self::list::List;
 use self::run::Run;
 use super::app::{App, PipelineFlags};
 use super::{CliError, Exit};
-use crate::schedule::Entry;
+use crate::schedule::ScheduleEntry;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -37,25 +37,25 @@ impl Schedule {
 }
 
 /// Returns the schedules of the pipeline file, after checking each stage.
-fn entries(app: &App, pipeline: &PipelineFlags) -> Result<Vec<Entry>, CliError> {
-    let entries = app.pipeline(pipeline)?.schedules;
-    if entries.is_empty() {
+fn checked_schedules(app: &App, pipeline: &PipelineFlags) -> Result<Vec<ScheduleEntry>, CliError> {
+    let schedules = app.pipeline(pipeline)?.schedules;
+    if schedules.is_empty() {
         return Err(CliError::Usage(
             "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/schedule.md \
              shows, and name the file with --pipeline or the setting `pipeline`"
                 .to_owned(),
         ));
     }
-    for entry in &entries {
-        for words in &entry.stages {
+    for schedule in &schedules {
+        for words in &schedule.stages {
             stage::check(words).map_err(|why| {
                 CliError::Usage(format!(
                     "schedule `{}`: the stage `{}`: {why}",
-                    entry.name,
+                    schedule.name,
                     words.join(" ")
                 ))
             })?;
         }
     }
-    Ok(entries)
+    Ok(schedules)
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{entries, stage};
+use super::{checked_schedules, stage};
 use crate::cli::app::{App, PipelineFlags};
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
-use crate::schedule::{Ended, Entry, Scheduler, StageOrder, record_followed};
+use crate::schedule::{Ended, ScheduleEntry, Scheduler, StageOrder, record_followed};
 use topicmill_store::Access;
 use topicmill_store::worker_name;
 
@@ -30,7 +30,7 @@ pub struct Run {
 impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        let followed = entries(app, &self.pipeline)?;
+        let followed = checked_schedules(app, &self.pipeline)?;
         let stages = self.stage_setup(app)?;
         let store = app.store(Access::Create).await?;
         let metrics = self.metrics.start(app).await?;
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-fn log_schedules(app: &App, entries: &[Entry]) {
+fn log_schedules(app: &App, entries: &[ScheduleEntry]) {
     for entry in entries {
         let next = entry.timetable.after(app.clock.now());
         let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
