@@ -13,41 +13,48 @@
 pub fn slug(label: &str) -> String {
     let mut words: Vec<String> = vec![String::new()];
     for c in label.chars() {
-        // Symbols that may distinguish two labels, as in C, C++ and C#.
-        let sign = match c {
-            '&' => Some("and"),
-            '+' => Some("plus"),
-            '#' => Some("sharp"),
-            '%' => Some("percent"),
-            _ => None,
-        };
-        if let Some(sign) = sign {
-            words.extend([sign.to_owned(), String::new()]);
-        } else if separates(c) {
-            words.push(String::new());
-        } else if !matches!(c, '\'' | '’') {
-            let word = words.last_mut().expect("`words` is never empty");
-            word.extend(c.to_lowercase());
+        match classify(c) {
+            Part::Sign(word) => words.extend([word.to_owned(), String::new()]),
+            Part::Separator => words.push(String::new()),
+            Part::Dropped => {}
+            Part::Letter => {
+                let word = words.last_mut().expect("`words` is never empty");
+                word.extend(c.to_lowercase());
+            }
         }
     }
     words.retain(|word| !word.is_empty());
     words.join("-")
 }
 
-/// Returns true for white space and punctuation. Everything else belongs to a word: accents, vowel signs, emoji.
-fn separates(c: char) -> bool {
+/// The role of a character in a label.
+enum Part {
+    /// A symbol that may distinguish two labels, as in C, C++ and C#, with the word for it.
+    Sign(&'static str),
+    /// White space or punctuation.
+    Separator,
+    /// An apostrophe.
+    Dropped,
+    /// Everything else: accents, vowel signs and emoji too.
+    Letter,
+}
+
+#[expect(clippy::match_same_arms, reason = "an arm names its Unicode block")]
+fn classify(c: char) -> Part {
     match c {
-        '\'' | '’' => false,
-        // Spanish and French punctuation, general punctuation, and CJK punctuation.
-        '\u{a1}'
-        | '\u{ab}'
-        | '\u{b7}'
-        | '\u{bb}'
-        | '\u{bf}'
-        | '\u{2000}'..='\u{200b}'
-        | '\u{2010}'..='\u{206f}'
-        | '\u{3000}'..='\u{303f}' => true,
-        c => c.is_whitespace() || c.is_control() || c.is_ascii_punctuation(),
+        '&' => Part::Sign("and"),
+        '+' => Part::Sign("plus"),
+        '#' => Part::Sign("sharp"),
+        '%' => Part::Sign("percent"),
+        '\'' | '’' => Part::Dropped,
+        // ¡ « · » ¿ of the block Latin-1 Supplement.
+        '\u{a1}' | '\u{ab}' | '\u{b7}' | '\u{bb}' | '\u{bf}' => Part::Separator,
+        // General Punctuation, without the joiners U+200C to U+200F inside of words and emoji.
+        '\u{2000}'..='\u{200b}' | '\u{2010}'..='\u{206f}' => Part::Separator,
+        // CJK Symbols and Punctuation.
+        '\u{3000}'..='\u{303f}' => Part::Separator,
+        c if c.is_whitespace() || c.is_control() || c.is_ascii_punctuation() => Part::Separator,
+        _ => Part::Letter,
     }
 }
 
