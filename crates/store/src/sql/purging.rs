@@ -395,9 +395,11 @@ impl<DB: Dialect> SqlStore<DB> {
         });
         // Any reason replaces a reversible one. An irreversible reason is kept.
         insert.push(
-            " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
-               WHERE tombstones.reason IN ('removed', 'missing', 'shown')",
+            " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason WHERE tombstones.reason IN (",
         );
+        let reasons = PurgeReason::ALL.iter().copied();
+        let reversible = reasons.filter(|reason| reason.is_reversible());
+        push_list(&mut insert, reversible.map(PurgeReason::as_str));
         let left = insert.build().execute(&mut **tx).await;
         left.map(drop).context("write tombstones")
     }
