@@ -58,7 +58,7 @@ pub struct CollectFlags {
 impl Collect {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
-        let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
+        let collector = Collector::open(app, &pipeline, &self.flags).await?;
         self.record.check(app)?;
         let context = app.context(app.store(Access::Create).await?);
         let collected = collector.run(app, &context).await;
@@ -77,7 +77,7 @@ pub struct Collector {
 
 impl Collector {
     /// Checks the flags and opens the source. No request is sent yet.
-    pub async fn prepare(
+    pub async fn open(
         app: &App,
         pipeline: &Pipeline,
         flags: &CollectFlags,

@@ -47,7 +47,7 @@ impl Demo {
             since: None,
             until: None,
         };
-        let collector = Collector::prepare(app, &pipeline, &flags).await?;
+        let collector = Collector::open(app, &pipeline, &flags).await?;
         let context = app.context(Store::open_cancellable(url, Access::Create, &app.stop).await?);
 
         let collected = collector.run(app, &context).await?;

@@ -49,7 +49,7 @@ impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let prepared = async {
             let pipeline = app.pipeline(&self.pipeline)?;
-            let collector = Collector::prepare(app, &pipeline, &self.flags).await?;
+            let collector = Collector::open(app, &pipeline, &self.flags).await?;
             let set = app.label_set(&self.model, pipeline.label_set)?;
             // Load the model first, so that an error does not appear only after an hour of collecting.
             let mut engines = app.engines(&self.model)?;

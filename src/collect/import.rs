@@ -62,7 +62,7 @@ pub async fn import(
             let block = blocks.next_block();
             let ended = block.end.is_some();
             // The channel is closed if the import was stopped.
-            if sender.blocking_send(preparer.prepare(block)).is_err() || ended {
+            if sender.blocking_send(preparer.ready_block(block)).is_err() || ended {
                 break;
             }
         }
@@ -121,9 +121,15 @@ struct Preparer {
     authors: AuthorPolicy,
 }
 
+/// Posts of one topic, or of none, ready to be stored.
+pub(super) struct TopicPosts {
+    topic: Option<String>,
+    posts: Vec<ReadyPost>,
+}
+
 /// A block that is ready to be stored.
 struct ReadyBlock {
-    by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
+    by_topic: Vec<TopicPosts>,
     posts: u64,
     topics_differ: u64,
     /// The rest of the block.
@@ -131,7 +137,7 @@ struct ReadyBlock {
 }
 
 impl Preparer {
-    fn prepare(&self, mut block: Block) -> ReadyBlock {
+    fn ready_block(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
         let mut topics_differ = 0;
         let records = std::mem::take(&mut block.records);
@@ -210,7 +216,7 @@ async fn store_block(
 pub(super) fn by_topic(
     posts: impl IntoIterator<Item = (Option<String>, Post)>,
     authors: &AuthorPolicy,
-) -> Vec<(Option<String>, Vec<ReadyPost>)> {
+) -> Vec<TopicPosts> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
         // A list instead of a map, because there are few topics and their order is kept.
@@ -219,7 +225,10 @@ pub(super) fn by_topic(
             None => by_topic.push((topic, vec![post])),
         }
     }
-    let ready = |(topic, posts)| (topic, authors.prepare(posts));
+    let ready = |(topic, posts)| TopicPosts {
+        topic,
+        posts: authors.prepare(posts),
+    };
     by_topic.into_iter().map(ready).collect()
 }
 
@@ -227,24 +236,22 @@ pub(super) fn by_topic(
 pub(super) async fn store_by_topic(
     run: &Run<'_>,
     source: SourceKind,
-    by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
+    mut by_topic: Vec<TopicPosts>,
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
-    let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
     let now = run.now();
-    let pages: Vec<Page<'_>> = topics
-        .iter()
-        .zip(by_topic)
-        .map(|(topic, posts)| Page {
+    let pages: Vec<Page<'_>> = by_topic
+        .iter_mut()
+        .map(|TopicPosts { topic, posts }| Page {
             run: run.id,
             source,
-            topic: Option::as_deref(topic),
+            topic: topic.as_deref(),
             subreddit: "",
             listing: None,
             after: None,
             newest: None,
             read_from: None,
-            posts,
+            posts: std::mem::take(posts),
             now,
         })
         .collect();
