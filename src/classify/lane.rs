@@ -44,6 +44,12 @@ const WRITE_POSTS: usize = 256;
 /// Maximum time between writes, so that a slow model's results soon become visible and durable.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
 
+/// A claim, with the permit for suspects if it is one of suspects.
+struct Claimed {
+    claim: Claim,
+    suspects: Option<OwnedSemaphorePermit>,
+}
+
 /// Claimed posts on their way to the engine.
 struct Window {
     lease: Lease,
@@ -182,7 +188,7 @@ impl Labelling<'_> {
             };
             let claimed = self.claim().await?;
             stages.claim_secs += lap();
-            let Some((claim, suspects)) = claimed else {
+            let Some(Claimed { claim, suspects }) = claimed else {
                 break;
             };
             let posts = SameText::group(claim.posts);
@@ -222,9 +228,9 @@ impl Labelling<'_> {
         Ok(small)
     }
 
-    /// Claims posts, or, if none are left, suspects (posts whose workers crashed), which come with a permit. `None` if
-    /// nothing is left or the limit is reached.
-    async fn claim(&self) -> Result<Option<(Claim, Option<OwnedSemaphorePermit>)>, StoreError> {
+    /// Claims posts, or, if none are left, suspects (posts whose workers crashed). `None` if nothing is left or the limit
+    /// is reached.
+    async fn claim(&self) -> Result<Option<Claimed>, StoreError> {
         let Run { store, clock, .. } = self.run;
         let limit = self.sizes.take();
         if limit == 0 {
@@ -246,15 +252,15 @@ impl Labelling<'_> {
                 })
                 .await
         };
-        let (mut claimed, mut suspects) = (claim(CrashFilter::WithoutCrash).await?, None);
+        let (mut claimed, mut permit) = (claim(CrashFilter::WithoutCrash).await?, None);
         // Suspects are claimed last, so that a text that crashes its worker does so only after all others are scored.
         if claimed.posts.is_empty() {
-            let permit = Arc::clone(&self.suspects).acquire_owned().await;
-            let permit = permit.expect("the semaphore is never closed");
+            let acquired = Arc::clone(&self.suspects).acquire_owned().await;
+            let acquired = acquired.expect("the semaphore is never closed");
             // The wait for the permit may have taken as long as another lane's window.
             if !self.halt.is_cancelled() {
                 claimed = claim(CrashFilter::WithCrash).await?;
-                suspects = Some(permit);
+                permit = Some(acquired);
             }
         }
         self.sizes.settle(limit, claimed.posts.len() as u64);
@@ -263,7 +269,10 @@ impl Labelling<'_> {
         }
         // From here on the heartbeat renews the lease.
         self.leases.add(claimed.lease);
-        Ok(Some((claimed, suspects)))
+        Ok(Some(Claimed {
+            claim: claimed,
+            suspects: permit,
+        }))
     }
 
     /// Returns the pairs of each text: known if their logits are stored, otherwise wanted.

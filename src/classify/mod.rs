@@ -291,21 +291,24 @@ impl Labelling<'_> {
         let mut idle_rounds = 0;
         loop {
             let began = clock.elapsed();
-            let (waiting, poll_time) = match self.poll().await {
+            let Poll {
+                backlog,
+                insert_time,
+            } = match self.poll().await {
                 Ok(found) => found,
                 // No post is claimed, so nothing is lost.
                 Err(error) if error.is_transient() && stop.is_cancelled() => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             // Decided after a poll: posts may have arrived during the last round, or the backlog may have been deleted.
-            if watch.is_none() && (waiting.claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
+            if watch.is_none() && (backlog.claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
                 return Ok(());
             }
             let before = done.posts + done.failed + done.refused;
             self.sizes
                 .waiting
-                .store(waiting.claimable, Ordering::Relaxed);
-            (self.progress)(LabelStep::Expect(done.posts + waiting.claimable));
+                .store(backlog.claimable, Ordering::Relaxed);
+            (self.progress)(LabelStep::Expect(done.posts + backlog.claimable));
             let round;
             (models, round) = self.round(models, done).await;
             let same = done.posts + done.failed + done.refused == before;
@@ -316,10 +319,12 @@ impl Labelling<'_> {
             if round.is_err() || enough || stop.is_cancelled() {
                 return round;
             }
-            if let Some(watch) = watch
-                && wait_for_posts(&self.run, &self.retry, watch, poll_time * REST_FACTOR).await?
-            {
-                return Ok(());
+            if let Some(watch) = watch {
+                let rest = insert_time * REST_FACTOR;
+                wait_for_posts(&self.run, &self.retry, watch, rest).await?;
+                if stop.is_cancelled() {
+                    return Ok(());
+                }
             }
             if let Some(reason) = self.outdated().await? {
                 (self.progress)(LabelStep::Outdated(reason));
@@ -346,18 +351,22 @@ impl Labelling<'_> {
         Ok(current.and(is_other.then_some(reason)))
     }
 
-    /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
-    async fn poll(&self) -> Result<(BacklogCounts, Duration), StoreError> {
+    /// Adds unlabelled posts to the backlog and counts it.
+    async fn poll(&self) -> Result<Poll, StoreError> {
         let Run { store, clock, .. } = self.run;
-        let mut poll_time = Duration::ZERO;
+        let mut insert_time = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
             let added = store.backlog().enqueue_missing(self.targets.target).await;
-            poll_time = clock.elapsed().saturating_sub(began);
+            insert_time = clock.elapsed().saturating_sub(began);
             added
         };
         self.retry.run(enqueue).await?;
-        Ok((self.count().await?, poll_time))
+        let backlog = self.count().await?;
+        Ok(Poll {
+            backlog,
+            insert_time,
+        })
     }
 
     /// Counts the backlog.
@@ -410,13 +419,20 @@ impl Labelling<'_> {
     }
 }
 
-/// Rests, then waits until there may be posts to label. Returns true if a signal arrived first.
+/// The result of a poll.
+struct Poll {
+    backlog: BacklogCounts,
+    /// Duration of the insert of unlabelled posts into the backlog.
+    insert_time: Duration,
+}
+
+/// Rests, then waits until there may be posts to label, or until a signal.
 async fn wait_for_posts(
     run: &Run<'_>,
     retry: &Retry<'_>,
     watch: &mut Watch,
     rest: Duration,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let Run { clock, stop, .. } = *run;
     let changed = async {
         clock.sleep(rest).await;
@@ -426,8 +442,8 @@ async fn wait_for_posts(
         }
     };
     tokio::select! {
-        changed = changed => changed.map(|()| false),
-        () = stop.cancelled() => Ok(true),
+        changed = changed => changed,
+        () = stop.cancelled() => Ok(()),
     }
 }
 
