@@ -18,19 +18,18 @@ pub struct NextCommand {
 impl StatusReport {
     /// Returns the next command to run.
     pub fn next(&self) -> NextCommand {
-        let (command, why) = self.choose();
-        NextCommand { command, why }
-    }
-
-    fn choose(&self) -> (Option<&'static str>, String) {
-        let run = |command, why: &str| (Some(command), why.to_owned());
+        let run = |command, why: String| NextCommand {
+            command: Some(command),
+            why,
+        };
+        let wait = |why| NextCommand { command: None, why };
         if let Some(run) = self.running.first() {
-            return (None, format!("{} is running", run.stage));
+            return wait(format!("{} is running", run.stage));
         }
         if self.backlog.posts == 0 {
             return run(
                 "topicmill run",
-                "no post is stored yet; `topicmill demo` shows how it works",
+                "no post is stored yet; `topicmill demo` shows how it works".to_owned(),
             );
         }
         if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
@@ -38,26 +37,27 @@ impl StatusReport {
                 "the last {} {}; the error says what to do",
                 last.stage, last.status
             );
-            return (None, why);
+            return wait(why);
         }
         // Without flags, `classify` might label with another model or label set.
         if self.labels_current && self.waiting() > 0 {
             let why = format!("{} posts are waiting for a label", self.waiting());
-            return (Some("topicmill classify"), why);
+            return run("topicmill classify", why);
         }
         if self.labels_current && self.backlog.parked > 0 {
             return run(
                 "topicmill classify --select failed",
-                "posts are parked after repeated failures: fix the cause, then retry them",
+                "posts are parked after repeated failures: fix the cause, then retry them"
+                    .to_owned(),
             );
         }
         if self.is_rewrite_due && self.may_rewrite {
             return run(
                 "topicmill db vacuum",
-                "the database files may still contain bytes of purged posts",
+                "the database files may still contain bytes of purged posts".to_owned(),
             );
         }
-        (None, "nothing to run".to_owned())
+        wait("nothing to run".to_owned())
     }
 
     /// Returns true if a run of the stage is active.
