@@ -69,6 +69,20 @@ pub struct Setup {
     format: OutputFormat,
 }
 
+/// A part that is in place now.
+struct Installed {
+    /// What was done: `fetched`, `copied` or `already present`.
+    done: &'static str,
+    place: PathBuf,
+}
+
+impl Installed {
+    fn already(place: PathBuf) -> Self {
+        let done = "already present";
+        Self { done, place }
+    }
+}
+
 impl Setup {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let [libraries, models] = self.target_folders()?;
@@ -84,7 +98,9 @@ impl Setup {
             Ok(done)
         });
         let rows = done.await?.into_iter();
-        let rows = rows.map(|(what, (was, place))| json!([what, was, place.display().to_string()]));
+        let rows = rows.map(|(what, Installed { done, place })| {
+            json!([what, done, place.display().to_string()])
+        });
         let table = output::table(["what", "done", "place"], rows);
         output::print_table(&table, format)?;
         Ok(Exit::Done)
@@ -117,13 +133,13 @@ impl Setup {
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
 
-    /// Installs a library unless it is already present. Returns what was done, and the path.
+    /// Installs a library unless it is already present.
     fn library(
         &self,
         library: Library,
         data: &Path,
         path: Option<&Path>,
-    ) -> Result<(&'static str, PathBuf), CliError> {
+    ) -> Result<Installed, CliError> {
         let there = match library {
             _ if self.force => None,
             Library::OnnxRuntime => load_runtime(path)
@@ -135,7 +151,7 @@ impl Setup {
                 .map(|runtime| runtime.library().to_owned()),
         };
         if let Some(place) = there.filter(|place| self.is_for_these_users(data, place)) {
-            return Ok(("already present", place));
+            return Ok(Installed::already(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
@@ -154,9 +170,10 @@ impl Setup {
         }
         let folder = data.join(name);
         commit(staging, &folder)?;
-        let path = library.find_below(data).unwrap_or(folder);
-        tracing::info!(library = %path.display(), "installed {library}");
-        Ok(("fetched", path))
+        let place = library.find_below(data).unwrap_or(folder);
+        tracing::info!(library = %place.display(), "installed {library}");
+        let done = "fetched";
+        Ok(Installed { done, place })
     }
 
     /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
@@ -215,19 +232,19 @@ impl Setup {
         Err(CliError::Message(exit, text))
     }
 
-    fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
+    fn model(&self, data: &Path) -> Result<Installed, CliError> {
         let named = Path::new(DEFAULT_MODEL);
         let found = find_model(named);
         let there = ModelFolder::open_for(&found, Processor::Cpu, None);
         let place = fs::canonicalize(&found).unwrap_or(found);
         let is_for_these_users = self.is_for_these_users(data, &place);
         if there.is_ok() && is_for_these_users && !self.force {
-            return Ok(("already present", place));
+            return Ok(Installed::already(place));
         }
         let from = match (&self.model, there) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
-            (None, Ok(_)) => return Ok(("already present", place)),
+            (None, Ok(_)) => return Ok(Installed::already(place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -247,7 +264,8 @@ impl Setup {
         ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
         let to = models.join(name);
         commit(staging, &to)?;
-        Ok(("copied", to))
+        let (done, place) = ("copied", to);
+        Ok(Installed { done, place })
     }
 }
 

@@ -43,8 +43,29 @@ const COLUMNS: [&str; 8] = [
     "state",
 ];
 
-/// A row of the table, and whether it shows a fault.
-type Row = (Value, bool);
+/// A row of the table.
+struct Row {
+    cells: Value,
+    is_fault: bool,
+}
+
+/// The outcome of a graph.
+struct GraphOutcome {
+    /// `None` if it did not run, or there is nothing to compare with.
+    errors: Option<MaxErrors>,
+    state: String,
+    is_fault: bool,
+}
+
+impl GraphOutcome {
+    fn not_run(why: &str) -> Self {
+        Self {
+            errors: None,
+            state: format!("not run: {why}"),
+            is_fault: false,
+        }
+    }
+}
 
 impl Verify {
     pub(super) async fn run(self, app: &App) -> Result<Exit, CliError> {
@@ -54,13 +75,10 @@ impl Verify {
             ..app.engine_options()
         };
         let rows = run_blocking(move || verify(&folder, &options)).await?;
-        let (rows, wrong): (Vec<Value>, Vec<bool>) = rows.into_iter().unzip();
-        output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
-        Ok(if wrong.contains(&true) {
-            Exit::Model
-        } else {
-            Exit::Done
-        })
+        let is_faulty = rows.iter().any(|row| row.is_fault);
+        let cells: Vec<Value> = rows.into_iter().map(|row| row.cells).collect();
+        output::print_table(&output::table_with_columns(&COLUMNS, &cells), self.format)?;
+        Ok(if is_faulty { Exit::Model } else { Exit::Done })
     }
 }
 
@@ -73,7 +91,7 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> 
     let mut faulty = BTreeSet::new();
     for (file, wanted) in &manifest.files {
         let path = folder.join(file);
-        let (hash, state, wrong) = if !path.is_file() {
+        let (hash, state, is_fault) = if !path.is_file() {
             // A graph for another device or precision may be left out.
             let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
             ("absent", "missing", !of_graphs.any(|name| name == file))
@@ -85,40 +103,36 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> 
         if hash != "ok" {
             faulty.insert(file.as_str());
         }
-        let row = json!({"file": file, "hash": hash, "state": state});
-        rows.push((row, wrong));
+        let cells = json!({"file": file, "hash": hash, "state": state});
+        rows.push(Row { cells, is_fault });
     }
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
-        let (errors, state, wrong) = if files.any(|file| faulty.contains(file)) {
-            (
-                None,
-                "not run: a file is missing or wrong".to_owned(),
-                false,
-            )
+        let outcome = if files.any(|file| faulty.contains(file)) {
+            GraphOutcome::not_run("a file is missing or wrong")
         } else {
             run_graph(folder, graph, options)
         };
         // With three decimals, small numbers would show as zero.
         let small = |x: f64| format!("{x:.1e}");
-        let row = json!({
+        let GraphOutcome {
+            errors,
+            state,
+            is_fault,
+        } = outcome;
+        let cells = json!({
             "file": graph.file, "graph": name, "precision": graph.precision,
             "logits off": errors.map(|errors| small(errors.logits)),
             "scores off": errors.map(|errors| small(errors.scores)),
             "allowed": small(graph.tolerance), "state": state,
         });
-        rows.push((row, wrong));
+        rows.push(Row { cells, is_fault });
     }
     Ok(rows)
 }
 
-/// Runs a graph on its target device, and compares the logits with the manifest. Returns the errors, the state, and
-/// whether the graph is wrong.
-fn run_graph(
-    folder: &Path,
-    graph: &Graph,
-    options: &EngineOptions,
-) -> (Option<MaxErrors>, String, bool) {
+/// Runs a graph on its target device, and compares the logits with the manifest.
+fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions) -> GraphOutcome {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
     } else {
@@ -141,17 +155,27 @@ fn run_graph(
     match tried() {
         Ok(errors) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
             let state = "wrong: its logits differ from those of the original model";
-            (errors, state.to_owned(), true)
+            GraphOutcome {
+                errors,
+                state: state.to_owned(),
+                is_fault: true,
+            }
         }
-        Ok(errors) => (errors, "ok".to_owned(), false),
-        Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
-            (None, format!("not run: {detail}"), false)
-        }
+        Ok(errors) => GraphOutcome {
+            errors,
+            state: "ok".to_owned(),
+            is_fault: false,
+        },
+        Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => GraphOutcome::not_run(&detail),
         // The engine does not support GPUs.
         Err(CliError::Onnx(error @ OnnxError::CpuOnly(_))) => {
-            (None, format!("not run: {error}"), false)
+            GraphOutcome::not_run(&error.to_string())
         }
-        Err(error) => (None, error.to_string(), true),
+        Err(error) => GraphOutcome {
+            errors: None,
+            state: error.to_string(),
+            is_fault: true,
+        },
     }
 }
 
@@ -159,10 +183,13 @@ fn run_graph(
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let (model, opened) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
-    let row = json!({
+    let cells = json!({
         "file": file.display().to_string(), "hash": "not known", "precision": model.precision,
         "state": "the graph loads; its logits cannot be checked without manifest.toml",
     });
     Labeler::load(model, opened.engine, 1)?.check_learned()?;
-    Ok(vec![(row, false)])
+    Ok(vec![Row {
+        cells,
+        is_fault: false,
+    }])
 }
