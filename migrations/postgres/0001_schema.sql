@@ -330,7 +330,7 @@ CREATE TABLE gold (
     chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label or score on the review page), or `import` (it was in an imported file)
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or skipped by the draw because it already had an answer
     source           TEXT NOT NULL, -- where the answer came from: `review`, `import` or `label-studio`
-    answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
+    answered_at      TIMESTAMPTZ NOT NULL CHECK (answered_at >= '0001-01-01' AND answered_at < '10000-01-01'), -- when it was given
     note             TEXT, -- the annotator's note about the answer; NULL if there is none
     PRIMARY KEY (fullname, annotator)
 );

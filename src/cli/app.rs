@@ -98,12 +98,10 @@ impl App {
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
         let flags: Vec<_> = flags.collect();
-        let loaded = config::load(
-            global.config.as_deref(),
-            // `vars` would panic on a variable that is not UTF-8.
-            std::env::vars_os().filter_map(utf8_variable),
-            &flags,
-        )?;
+        // `vars` would panic on a variable that is not UTF-8.
+        let env = std::env::vars_os().filter_map(utf8_variable);
+        let env = env.collect::<Result<Vec<_>, CliError>>()?;
+        let loaded = config::load(global.config.as_deref(), env, &flags)?;
         // These settings run code, so they are not accepted from an untrusted file in the current folder.
         for key in ["onnxruntime.library", "openvino.library"] {
             if let Some((_, Origin::File(path))) = loaded.values.get(key)
@@ -390,11 +388,34 @@ fn head(path: &Path) -> Vec<u8> {
     head
 }
 
-/// Converts an environment variable to text. Returns `None` if it is not UTF-8.
+/// Starts of the names of variables that are read here, by the driver of PostgreSQL, or by the HTTP client.
+const READ_VARIABLES: [&str; 9] = [
+    "TOPICMILL__",
+    "DATABASE_URL",
+    "PGHOST",
+    "PGPORT",
+    "PGUSER",
+    "PGPASS",
+    "PGDATABASE",
+    "PGSSL",
+    "PGOPTIONS",
+];
+
+/// Converts an environment variable to text. Returns `None` for a foreign variable that is not UTF-8; to ignore one
+/// that is read would, for example, use another database.
 fn utf8_variable(
     (name, value): (std::ffi::OsString, std::ffi::OsString),
-) -> Option<(String, String)> {
-    Some((name.into_string().ok()?, value.into_string().ok()?))
+) -> Option<Result<(String, String), CliError>> {
+    let shown = name.to_string_lossy().into_owned();
+    match (name.into_string(), value.into_string()) {
+        (Ok(name), Ok(value)) => Some(Ok((name, value))),
+        _ if READ_VARIABLES.iter().any(|start| shown.starts_with(start)) => {
+            let message =
+                format!("the environment variable `{shown}` is not UTF-8: correct or unset it");
+            Some(Err(CliError::Usage(message)))
+        }
+        _ => None,
+    }
 }
 
 /// Runs blocking work on another thread, so that signals are still handled.

@@ -1,6 +1,5 @@
 //! The columns in a data set, and the SQL statement that reads them.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{Filters, Subject};
@@ -176,14 +175,10 @@ fn fixed(
 pub(super) fn columns(subject: &Subject) -> Vec<DatasetColumn> {
     let fixed =
         fixed(subject).map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
-    let mut names = BTreeSet::new();
     let labels = subject.set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
         // A name without hyphens needs no quotes in SQL, and works as an attribute in pandas.
-        let mut name = format!("{SCORE_OF}{}", label.slug.replace('-', "_"));
-        if !names.insert(name.clone()) {
-            name = format!("{SCORE_OF}{}", label.slug);
-        }
+        let name = format!("{SCORE_OF}{}", label.slug.replace('-', "_"));
         DatasetColumn::new(&name, Number, &meaning)
     });
     fixed.chain(labels).collect()

@@ -1,9 +1,10 @@
 //! Tests gold answers on both databases: `labels gold`, `--gold db`, and tasks for Label Studio.
 
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 
 use crate::support::builders::{self, LABELS, pipeline};
-use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
 use crate::support::program::{Program, RunOutput};
 
 /// The program with a database of labelled posts. Post `i` has the label `LABELS[i % 3]`; the margin between its two
@@ -453,7 +454,8 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         }
         // An answer with a later time is a new one, about the current text.
         let head = "id,label,annotator,answered_at";
-        let later = format!("{head}\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n");
+        scene.execute("UPDATE gold SET answered_at = '2020-11-20T08:00:00+00:00'");
+        let later = format!("{head}\nk00000,food,label-studio:1,2020-11-20T09:00:00Z\n");
         scene.imported(&later, "");
         assert_eq!(before_an_edit(), 1);
     }
@@ -580,4 +582,48 @@ async fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
         scene.imported(&rows((15..45).collect()), "--random --annotator ada");
         assert!(p_values()["subreddits"].as_f64().unwrap() > 0.5);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_latest_answer_counts_whatever_the_clocks_say() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        scene.imported("id,label\nk00000,food\n", "--annotator ada");
+        // The clock of another host was ahead.
+        scene.execute("UPDATE gold SET answered_at = '2999-01-01T00:00:00+00:00'");
+        let counts = scene.imported("id,label\nk00000,music\n", "--annotator ada");
+        assert_eq!(counts["changed"], 1);
+        let future = "id,label,answered_at\nk00001,food,9998-01-01T00:00:00Z\n";
+        scene
+            .import(future, "--skip-unknown")
+            .expect_exit(2, "line 2");
+        // A name of any length, or with NUL, would be stored on one database only.
+        let long = format!("id,label,annotator\nk00001,food,{}\n", "a".repeat(1 << 20));
+        scene.import(&long, "").expect_exit(2, "line 2");
+        scene.imported("id,label,annotator\nk00001,food,b\0en\n", "");
+        assert_eq!(scene.list()["annotators"], json!({"ada": 1, "b en": 1}));
+    }
+    let Some(database) = postgres() else { return };
+    let scene = Scene::new(&database, 3).await;
+    scene.imported("id,label\nk00000,food\n", "--annotator ada");
+    let mut annotator = PgConnection::connect(&database.url).await.unwrap();
+    let infinite = "UPDATE gold SET answered_at = 'infinity'";
+    assert!(annotator.execute(infinite).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_answers_of_prodigy_are_not_gold() {
+    let database = sqlite();
+    let scene = Scene::new(&database, 12).await;
+    let line = |id: &str, answer: &str| {
+        json!({"id": id, "label": "food", "answer": answer}).to_string() + "\n"
+    };
+    let lines = [
+        line("k00000", "accept"),
+        line("k00001", "reject"),
+        line("k00002", "ignore"),
+    ];
+    scene.write("gold.jsonl", lines.concat());
+    let counts = scene.json("labels gold import gold.jsonl");
+    assert_eq!(counts["added"], 1);
 }

@@ -152,7 +152,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
         ("climate", &listing),
         ("hidden", &refusal),
         ("cut", &cut),
-        ("other", &other),
+        ("spare", &other),
     ] {
         Mock::given(path(format!("/r/{subreddit}/hot")))
             .respond_with(answer.clone())
@@ -163,7 +163,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
     let topic = |name: &str| {
         format!("[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\nsubreddits = [\"{name}\"]\n")
     };
-    let pipeline = format!("{TWO_TOPICS}{}{}", topic("cut"), topic("other"));
+    let pipeline = format!("{TWO_TOPICS}{}{}", topic("cut"), topic("spare"));
     for (format, level) in [("text", None), ("json", None), ("text", Some("trace"))] {
         let program = Program::new();
         let pipeline = program.write("four.toml", &pipeline);

@@ -141,11 +141,15 @@ pub enum LabelSetError {
     /// Two labels have the same slug.
     #[error("label `{0}` occurs twice: remove one")]
     Twice(String),
-    /// The slug is the name of an outcome, which a label set with a background cannot use.
-    #[error(
-        "label `{0}`: with a background, this word is reserved for posts without a label; use a different slug"
-    )]
+    /// Two slugs differ only in hyphens and underscores, so their columns would have the same name.
+    #[error("labels `{0}` and `{1}` would have the same column: use a different slug")]
+    SameColumn(String, String),
+    /// The slug is the name of an outcome.
+    #[error("label `{0}`: this word is reserved for posts without a label; use a different slug")]
     Taken(String),
+    /// A text contains NUL, which PostgreSQL cannot store.
+    #[error("label `{0}` contains NUL: remove it")]
+    Nul(String),
     /// The threshold is out of range.
     #[error("the threshold {0} is not between 0 and 1")]
     Threshold(String),
@@ -154,8 +158,8 @@ pub enum LabelSetError {
         "in mode raw the scores are logits, so threshold and temperature have no effect; remove them"
     )]
     Raw,
-    /// The temperature is not a positive finite number.
-    #[error("the temperature {0} is not a number above 0")]
+    /// The temperature is out of range.
+    #[error("the temperature {0} is not between 0.001 and 1000")]
     Temperature(String),
     /// The background is invalid.
     #[error("the background: {0}")]
@@ -190,7 +194,7 @@ impl LabelSet {
         if self.mode == Mode::Raw && (self.threshold != 0.0 || self.temperature != 1.0) {
             faults.push(LabelSetError::Raw);
         }
-        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
+        if !(0.001..=1000.0).contains(&self.temperature) {
             faults.push(LabelSetError::Temperature(self.temperature.to_string()));
         }
         if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
@@ -203,15 +207,28 @@ impl LabelSet {
         {
             faults.push(LabelSetError::Fitted(error));
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = std::collections::HashMap::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
                 faults.push(LabelSetError::Blank(i + 1));
-            } else if !seen.insert(label.slug.as_str()) {
-                faults.push(LabelSetError::Twice(label.slug.clone()));
+            } else if let Some(first) = seen.insert(label.slug.replace('-', "_"), &label.slug) {
+                faults.push(if *first == label.slug {
+                    LabelSetError::Twice(label.slug.clone())
+                } else {
+                    LabelSetError::SameColumn(first.clone(), label.slug.clone())
+                });
             }
-            let taken = ["other", "unsure"].contains(&label.slug.as_str());
-            if taken && self.background.is_some() {
+            let texts = [&label.slug, &label.label];
+            if texts
+                .into_iter()
+                .chain(&label.descriptions)
+                .any(|text| text.contains('\0'))
+            {
+                faults.push(LabelSetError::Nul(label.slug.replace('\0', "")));
+            }
+            // A classifier's labels have the names that its model gives them.
+            let is_own = self.template == CLASS_TEMPLATE && self.background.is_none();
+            if ["other", "unsure"].contains(&label.slug.as_str()) && !is_own {
                 faults.push(LabelSetError::Taken(label.slug.clone()));
             }
         }

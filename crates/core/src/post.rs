@@ -53,12 +53,19 @@ pub struct Post {
     pub source: SourceKind,
 }
 
-/// Returns an author's name without `u/`.
+/// Returns an author's name from any common form: `u/Vic`, `/user/Vic`, or the address of a profile.
 pub fn author_name(name: &str) -> &str {
     let name = name.trim();
-    name.strip_prefix("/u/")
-        .or_else(|| name.strip_prefix("u/"))
-        .unwrap_or(name)
+    let path = name
+        .rsplit_once("reddit.com/")
+        .map_or(name, |(_, path)| path);
+    let path = path.strip_prefix('/').unwrap_or(path);
+    match path.split_once('/') {
+        Some((start, name)) if ["u", "user"].iter().any(|u| start.eq_ignore_ascii_case(u)) => {
+            name.split(['/', '?', '#']).next().unwrap_or(name)
+        }
+        _ => name,
+    }
 }
 
 /// The policy for storing authors' names.
@@ -140,5 +147,25 @@ impl std::ops::Deref for ReadyPost {
 
     fn deref(&self) -> &Post {
         &self.post
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_author_is_one_name() {
+        for form in [
+            "Vic",
+            " u/Vic",
+            "/u/Vic",
+            "/U/Vic/",
+            "/user/Vic",
+            "https://www.reddit.com/user/Vic/",
+            "reddit.com/u/Vic?sort=new",
+        ] {
+            assert_eq!(author_name(form), "Vic", "{form}");
+        }
     }
 }

@@ -29,6 +29,8 @@ const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
 /// The choice that annotators are offered in addition to the labels.
 pub const NONE_OF_THESE: &str = "none of these";
 
+/// Maximum number of characters in an annotator's name: as long as an email address may be.
+const NAME: usize = 254;
 /// Maximum number of characters in a note.
 pub const NOTE: usize = 500;
 
@@ -163,6 +165,23 @@ pub fn gold_note(text: &str) -> Option<String> {
     let is_kept = |c: &char| !c.is_control() || *c == '\n';
     let note: String = text.trim().chars().filter(is_kept).take(NOTE).collect();
     Some(note.trim().to_owned()).filter(|note| !note.is_empty())
+}
+
+/// Cleans an annotator's name: replaces control characters and repeated white space with one space. Returns `None` if
+/// nothing is left.
+///
+/// # Errors
+/// Returns a description of a name with more than [`NAME`] characters.
+pub fn annotator_name(text: &str) -> Result<Option<String>, String> {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let name = words.join(" ");
+    if name.chars().count() > NAME {
+        return Err(format!(
+            "the annotator's name has more than {NAME} characters"
+        ));
+    }
+    Ok(Some(name).filter(|name| !name.is_empty()))
 }
 
 /// Resolves a word: `Some(Some(label))` for a label, `Some(None)` for "none of these", `None` for an unknown word.

@@ -229,6 +229,7 @@ impl ArcticShift {
             kind: SourceKind::ArcticShift,
             what,
             now: self.clock.now(),
+            is_secret: false,
         };
         let decode = |_: &[u8]| {
             let rows = parsed?.data;

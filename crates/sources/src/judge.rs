@@ -23,6 +23,8 @@ pub(super) struct Judge<'a> {
     /// Description of the request.
     pub what: &'a str,
     pub now: DateTime<Utc>,
+    /// True if the request contains secrets, which the response may repeat: its text is then left out.
+    pub is_secret: bool,
 }
 
 impl Judge<'_> {
@@ -44,7 +46,7 @@ impl Judge<'_> {
         };
         let (site, what) = (site_for(self.kind), self.what.to_owned());
         let status = answer.status();
-        let with_message = |text: &str| match answer.message() {
+        let with_message = |text: &str| match answer.message().filter(|_| !self.is_secret) {
             Some(message) => format!("{text}: `{message}`"),
             None => text.to_owned(),
         };
@@ -66,13 +68,17 @@ impl Judge<'_> {
                 // JSON.
                 Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
+                    let source = source.filter(|_| !self.is_secret);
                     let error = SourceError::UnexpectedShape { site, what, source };
                     return RetryDecision::Fail(error);
                 }
             },
             300..=399 => {
                 let to = answer.headers.get(LOCATION);
-                let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+                let to = to
+                    .and_then(|to| to.to_str().ok())
+                    .filter(|_| !self.is_secret);
+                let to = to.unwrap_or("elsewhere");
                 let to: String = to.chars().take(100).collect();
                 refusal(answer, status, Some(&to)).unwrap_or_else(|| {
                     let section = site.section;

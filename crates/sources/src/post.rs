@@ -48,7 +48,7 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     let created_at = fields.created_at()?;
 
     let title = text(&fields.title).unwrap_or_default();
-    let own_text = text(&fields.selftext).unwrap_or_default();
+    let own_text = text(body_of(&fields, source)).unwrap_or_default();
     let meta = fields.meta.object();
     let removal = fields.removal();
     let crosspost_parent = fields.shown_names(&fullname).next();
@@ -128,6 +128,14 @@ fn without_text(post: Post) -> Post {
         author: None,
         ..post
     }
+}
+
+/// Returns the field with the body, which programs that save posts from a client library often rename.
+fn body_of(fields: &Fields, source: SourceKind) -> &Field {
+    let bodies = [&fields.selftext, &fields.body, &fields.text];
+    let mut named = bodies.into_iter().filter(|body| body.is_present());
+    let first = named.next().filter(|_| !source.is_live());
+    first.unwrap_or(&fields.selftext)
 }
 
 /// Returns the name of a post's subreddit, which some sources give only in the permalink.

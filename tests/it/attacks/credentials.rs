@@ -1,5 +1,9 @@
 //! Passwords, tokens and keys must not appear in messages, logs or requests.
 
+use serde_json::json;
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 
 /// The secret that no output may contain.
@@ -125,4 +129,44 @@ fn driver_errors_do_not_quote_the_password_file() {
     let ran = finished(command.output().unwrap());
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(!ran.stderr.contains(SENTINEL), "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_endpoint_that_repeats_the_request_leaks_nothing() {
+    let repeated = json!({"message": format!("wrong password {SENTINEL}"), "error": 500});
+    for answer in [
+        ResponseTemplate::new(500).set_body_json(&repeated),
+        ResponseTemplate::new(404).set_body_json(&repeated),
+        ResponseTemplate::new(200).set_body_json(SENTINEL),
+        ResponseTemplate::new(302).insert_header("location", format!("/{SENTINEL}").as_str()),
+    ] {
+        let server = MockServer::start().await;
+        Mock::given(any()).respond_with(answer).mount(&server).await;
+        let program = Program::new();
+        let mut command = program.command("-vv collect --run-json run.json");
+        on_reddit(&mut command, &server.uri())
+            .env("TOPICMILL__REDDIT__TRIES", "1")
+            .env("TOPICMILL__REDDIT__USERNAME", "me")
+            .env("TOPICMILL__REDDIT__PASSWORD", SENTINEL);
+        let ran = finished(command.output().unwrap());
+        assert_ne!(ran.code, 0);
+        let all = ran.stdout + &ran.stderr + &program.read("run.json");
+        assert!(!all.contains(SENTINEL), "{all}");
+        let errors = program.rows("SELECT error, CAST(outcomes AS TEXT) FROM runs");
+        assert!(!errors.to_string().contains(SENTINEL), "{errors}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_not_utf_8_or_would_drop_tls_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let program = Program::new();
+    for name in ["DATABASE_URL", "TOPICMILL__DATABASE__URL", "PGPASSWORD"] {
+        let mut command = program.command("db create");
+        command.env(name, std::ffi::OsStr::from_bytes(b"sqlite:caf\xe9.db"));
+        finished(command.output().unwrap()).expect_exit(2, name);
+    }
+    let url = "postgres://me@127.0.0.1:1/db?sslMode=require";
+    let ran = program.run(&["--database", url, "db", "info"]);
+    ran.expect_exit(2, "sslmode");
 }

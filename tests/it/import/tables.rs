@@ -286,3 +286,28 @@ fn a_backslash_escaped_quote_rejects_its_row_and_is_reported() {
     ran.expect_exit(1, "not doubled");
     assert_eq!(program.scalar("SELECT title FROM posts"), "C:\\new\\");
 }
+
+#[test]
+fn bodies_numbers_and_comments_of_other_tools_are_recognised() {
+    let end = "\"subreddit\":\"food\",\"created_utc\":1700000000}\n";
+    let lines = [
+        format!("{{\"id\":\"a1\",\"title\":\"One\",\"body\":\"from PRAW\",{end}"),
+        format!("{{\"id\":\"a2\",\"title\":1984,\"text\":2.5,{end}"),
+        format!("{{\"id\":\"a3\",\"title\":\"R\",\"selftext\":\"\",\"body\":\"no\",{end}"),
+    ];
+    let program = Program::new();
+    program.import(&lines.concat());
+    let texts = json!([["One", "from PRAW"], ["1984", "2.5"], ["R", ""]]);
+    let stored = "SELECT title, selftext FROM posts ORDER BY fullname";
+    assert_eq!(program.rows(stored), texts);
+    for table in [
+        "kind,id,title,selftext,parent_id\nt3,b1,One,,\nt1,b2,,Use rye.,t3_b1\n",
+        "id,parent,title,selftext\nb3,,One,\nb4,b3,,Use rye.\n",
+        "id,title,permalink\nb5,One,/r/food/comments/b5/one/\nb6,Re: One,/r/food/comments/b5/one/b6/\n",
+    ] {
+        program.write("posts.csv", table);
+        let import = "import posts.csv --set subreddit=food --set created_utc=1700000000";
+        program.run(import).expect_exit(1, "a comment");
+    }
+    assert_eq!(program.count("posts WHERE fullname > 't3_b'"), 3);
+}

@@ -93,6 +93,13 @@ const MISTAKES: &[(&str, &str)] = &[
     ("labels = [\"a\\u0000b\"]", "NUL"),
     ("name = \"a\\u0000b\"\nlabels = [\"a\"]", "NUL"),
     ("labels = [\"a\"]\ntemperature = nan", "temperature NaN"),
+    ("labels = [\"a\"]\ntemperature = 5e-324", "temperature"),
+    ("labels = [\"a\", \"other\"]", "`other`"),
+    (
+        "[[topic]]\nslug = \"a-b\"\nlabel = \"a\"\nsubreddits = [\"a\"]\n\
+         [[topic]]\nslug = \"a_b\"\nlabel = \"b\"\nsubreddits = [\"b\"]",
+        "`a-b` and `a_b`",
+    ),
     ("[[topic]]\nlabel = \"a\"\nshare = [1]", "read = \"all\""),
     (
         "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [1]",

@@ -9,6 +9,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The largest correction of a logit: far above any that a fit finds, and small enough for finite scores.
+const MOST: f64 = 1e6;
+
 /// The learned part of a label set. It belongs to one model, because a different model's logits and vectors have a
 /// different meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,7 +121,7 @@ impl Fitted {
         }
         let is_finite = |class: &FittedClass| {
             let weights = class.weights.iter().all(|weight| weight.is_finite());
-            weights && class.scale.is_finite() && class.bias.is_finite()
+            weights && class.scale.abs() <= MOST && class.bias.abs() <= MOST
         };
         let mut classes = self.labels.iter().chain(&self.none);
         if !classes.all(is_finite) || self.none_below.is_some_and(|below| !below.is_finite()) {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{GoldError, GoldRow, gold_note};
+use super::{GoldError, GoldRow, annotator_name, gold_note};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
@@ -74,7 +74,7 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     })
 }
 
-/// Parses a row. A table row contains one answer; a Label Studio task contains any number.
+/// Parses a row. A table row contains one answer, or none; a Label Studio task contains any number.
 fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
         return Err(format!("the row {problem}"));
@@ -86,6 +86,11 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         return Err(
             "Label Studio's CSV and JSON-MIN are not supported: export the project as JSON".into(),
         );
+    }
+    // Prodigy keeps the examples that an annotator rejected or ignored.
+    let is_refused = |answer: &str| ["reject", "ignore"].contains(&answer);
+    if text(row, "answer").is_ok_and(|answer| answer.as_deref().is_some_and(is_refused)) {
+        return Ok(Vec::new());
     }
     let id = text(row, "fullname")?.or(text(row, "id")?);
     let id = id
@@ -100,7 +105,7 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         line: row.line,
         id: Fullname::from_url(&id).map_err(to_text)?,
         label: text(row, "label")?.unwrap_or_default(),
-        annotator: word("annotator")?,
+        annotator: named(word("annotator")?)?,
         answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
         chosen: match word("chosen")? {
             Some(chosen) => chosen.parse().map_err(to_text)?,
@@ -119,6 +124,10 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
             .flatten()
             .and_then(|note| gold_note(&note)),
     }])
+}
+
+fn named(annotator: Option<String>) -> Result<Option<String>, String> {
+    annotator.map_or(Ok(None), |name| annotator_name(&name))
 }
 
 fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
@@ -155,7 +164,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(GoldRow {
             // The prefix keeps Label Studio user ids distinct from names in other tools.
-            annotator: email.or(number.map(|id| format!("label-studio:{id}"))),
+            annotator: named(email)?.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,

@@ -42,6 +42,9 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
+/// Columns that only tell comments from posts.
+const KINDS: [&str; 4] = ["kind", "parent", "parent_id", "link_id"];
+
 /// Alternative names of fields, common in shared tables of posts. Of a field's names, the first that the table has is
 /// read.
 const ALSO: [(&str, &str); 4] = [
@@ -264,7 +267,7 @@ fn find(
         }
         found.push((at, *field));
     }
-    for field in FIELDS {
+    for field in FIELDS.into_iter().chain(KINDS) {
         let mapped = wanted.iter().any(|column| column.field == field);
         let other = || {
             let is_free = |at: &usize| !mapped && !found.iter().any(|(used, _)| used == at);

@@ -73,9 +73,13 @@ impl Field {
         }
     }
 
-    /// Returns the same as [`Self::text`], but copies the string only if it contains NUL.
+    /// Returns the same as [`Self::text`], but copies the string only if it contains NUL. Programs that guess types
+    /// write a title such as 1984 as a number.
     fn clean(&self) -> Option<Cow<'_, str>> {
-        let text = self.str()?;
+        let text = match self.value()? {
+            Value::Number(number) => return Some(number.to_string().into()),
+            value => value.as_str()?,
+        };
         let text = if memchr::memchr(0, text.as_bytes()).is_some() {
             Cow::Owned(text.replace('\0', ""))
         } else {
@@ -182,10 +186,10 @@ fields! {
     author = "author", body = "body", created_utc = "created_utc", crosspost_parent = "crosspost_parent",
     crosspost_parent_list = "crosspost_parent_list", data = "data", flair = "link_flair_text", id = "id",
     is_self = "is_self", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
-    num_comments = "num_comments", over_18 = "over_18", permalink = "permalink", promoted = "promoted",
+    num_comments = "num_comments", over_18 = "over_18", parent = "parent", parent_id = "parent_id", permalink = "permalink", promoted = "promoted",
     removal_type = "removal_type", removed_by_category = "removed_by_category",
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
-    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
+    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", text = "text", title = "title",
     topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
     was_deleted_later = "was_deleted_later", was_initially_deleted = "was_initially_deleted",
 }
@@ -317,7 +321,19 @@ impl Fields {
     /// Returns true if this is a thing of kind `t1`, or the data of a comment: a body and a link id, but no title.
     pub(crate) fn is_comment(&self) -> bool {
         let body = self.body.is_present() && self.link_id.is_present() && !self.title.is_present();
-        self.kind.str() == Some("t1") || body
+        matches!(self.kind.str(), Some("t1" | "comment")) || body || self.is_reply()
+    }
+
+    /// Returns true for a row of a table with posts and comments: it has a parent and no title, or the address of a
+    /// comment.
+    fn is_reply(&self) -> bool {
+        let has_parent = [&self.parent, &self.parent_id, &self.link_id]
+            .iter()
+            .any(|parent| parent.word().is_some());
+        let address = self.permalink.str().unwrap_or_default();
+        let parts = address.split('/').skip_while(|part| *part != "comments");
+        let parts = parts.filter(|part| !part.is_empty()).take(4);
+        has_parent && self.title.text().is_none() || parts.count() == 4
     }
 
     /// Returns a thing's data, or the fields themselves if they are not in a thing.

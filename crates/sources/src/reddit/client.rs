@@ -216,7 +216,13 @@ impl Reddit {
         };
         let what = "a token";
         let decode = |body: &[u8]| Ok(serde_json::from_slice(body)?);
-        let judge = |answer: &HttpResponse| self.judge(what).decide(answer, decode, refusal);
+        let judge = |answer: &HttpResponse| {
+            let judge = Judge {
+                is_secret: true,
+                ..self.judge(what)
+            };
+            judge.decide(answer, decode, refusal)
+        };
         self.http
             .send(Purpose::Token, what, request, judge)
             .await
@@ -231,6 +237,11 @@ impl Reddit {
 
     fn judge<'a>(&self, what: &'a str) -> Judge<'a> {
         let (kind, now) = (self.kind, self.clock.now());
-        Judge { kind, what, now }
+        Judge {
+            kind,
+            what,
+            now,
+            is_secret: false,
+        }
     }
 }

@@ -42,13 +42,16 @@ const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca,
 const NOT_CREATED: &str = "it does not exist and may not be created; let a user with CREATEDB run \
     `CREATE DATABASE name OWNER you`";
 
-/// Returns true if a URL has a parameter that the driver ignores.
-fn has_unknown_parameter(url: &str) -> bool {
-    url::Url::parse(url).is_ok_and(|url| {
-        url.query_pairs().any(|(name, _)| {
-            !PARAMETERS.split(", ").any(|known| known == name) && !name.starts_with("options[")
-        })
-    })
+/// Returns the parameters of a URL that the driver ignores.
+fn unknown_parameters(url: &str) -> Vec<String> {
+    let Ok(url) = url::Url::parse(url) else {
+        return Vec::new();
+    };
+    let names = url.query_pairs().map(|(name, _)| name.into_owned());
+    let is_known = |name: &str| PARAMETERS.split(", ").any(|known| known == name);
+    names
+        .filter(|name| !is_known(name) && !name.starts_with("options["))
+        .collect()
 }
 
 impl Dialect for Postgres {
@@ -160,7 +163,16 @@ impl Dialect for Postgres {
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         // Logged here, because logging suppresses the driver's own warning, which contains the value.
-        if has_unknown_parameter(url) {
+        let unknown = unknown_parameters(url);
+        if unknown
+            .iter()
+            .any(|name| name.to_ascii_lowercase().contains("ssl"))
+        {
+            let hint = "the server would be reached without TLS, because the driver ignores a parameter with `ssl` in \
+                        its name: write `sslmode=require`, or a stricter mode";
+            return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+        }
+        if !unknown.is_empty() {
             tracing::warn!(
                 "ignoring an unknown parameter in the database URL; known ones are: {}",
                 PARAMETERS

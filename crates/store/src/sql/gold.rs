@@ -150,20 +150,22 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<bool> {
         // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
         // does not state which text the annotator saw, so the stored hash is kept too. Without a time, the stored time is
-        // kept, because a fit may have used the answers that are older than the fit.
+        // kept, because a fit may have used the answers that are older than the fit. Such an answer is the
+        // latest in any case: the clock of the host that stored the earlier answer may be ahead.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
              VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
              ON CONFLICT (fullname, annotator) DO UPDATE SET label = excluded.label, \
                label_set_id = excluded.label_set_id, source = excluded.source, \
-               answered_at = CASE WHEN $11 THEN excluded.answered_at ELSE gold.answered_at END, \
+               answered_at = CASE WHEN $11 AND excluded.answered_at > gold.answered_at THEN excluded.answered_at \
+                             ELSE gold.answered_at END, \
                text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
                            ELSE gold.text_hash END, \
                chosen = CASE WHEN excluded.chosen = 'import' THEN gold.chosen ELSE excluded.chosen END, \
                in_random_sample = gold.in_random_sample OR excluded.in_random_sample, \
                note = COALESCE(excluded.note, gold.note) \
-             WHERE excluded.answered_at >= gold.answered_at",
+             WHERE NOT $11 OR excluded.answered_at >= gold.answered_at",
         )
         .bind(answer.fullname.as_str())
         .bind(answer.annotator.as_str())

@@ -64,6 +64,9 @@ pub(in crate::cli) fn login() -> Option<String> {
     names.find(|name| !name.trim().is_empty())
 }
 
+/// How far the clock of the machine that wrote a file may be ahead.
+const CLOCK_DIFFERENCE: chrono::TimeDelta = chrono::TimeDelta::days(1);
+
 /// The gold labels of a file, and the problems of its rows.
 #[derive(Default)]
 struct ParsedRows {
@@ -72,6 +75,8 @@ struct ParsedRows {
     labels: BTreeMap<String, Vec<u64>>,
     /// Posts that are not stored, with their line numbers.
     posts: BTreeMap<Fullname, Vec<u64>>,
+    /// Lines with a time in the future.
+    future: Vec<u64>,
     /// Posts with contradictory gold labels by the same annotator.
     twice: Vec<String>,
 }
@@ -96,10 +101,13 @@ impl Import {
         let store = app.store(Access::Existing).await?;
         let set = NamedSet::stored(app, &store, &self.label_set).await?;
         let who = self.annotator.clone().or_else(login);
-        let who = who.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
+        let who = who.map_or(Ok(None), |who| gold::annotator_name(&who));
+        let who = who
+            .map_err(CliError::Usage)?
+            .unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
         let parsed = parse_rows(&store, rows, &set, &who, app.clock.now().into()).await?;
-        if !parsed.twice.is_empty() || !self.skip_unknown {
+        if !parsed.twice.is_empty() || !parsed.future.is_empty() || !self.skip_unknown {
             self.report_problems(&store, &parsed, &set).await?;
         }
         if self.random && !self.yes {
@@ -187,6 +195,12 @@ impl Import {
                 join_first(parsed.twice.iter().cloned(), SHOWN_PROBLEMS)
             ));
         }
+        if !parsed.future.is_empty() {
+            wrong.push(format!(
+                "times in the future ({})",
+                line_list(&parsed.future)
+            ));
+        }
         if wrong.is_empty() {
             return Ok(());
         }
@@ -194,7 +208,7 @@ impl Import {
             "cannot read the gold file `{}`: {}. Nothing was stored: fix the file{}",
             self.file.display(),
             wrong.join("; "),
-            if parsed.twice.is_empty() {
+            if parsed.twice.is_empty() && parsed.future.is_empty() {
                 ", or skip these rows with --skip-unknown"
             } else {
                 ""
@@ -217,7 +231,11 @@ async fn parse_rows(
     let stored: BTreeSet<Fullname> = stored.map(|(name, _)| name).collect();
     let mut parsed = ParsedRows::default();
     let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
+    let latest = now.as_datetime() + CLOCK_DIFFERENCE;
     for row in rows {
+        if row.answered_at.is_some_and(|at| at.as_datetime() > latest) {
+            parsed.future.push(row.line);
+        }
         let meaning = gold::resolve_word(&set.set, &row.label);
         let is_stored = stored.contains(&row.id);
         if meaning.is_none() {
