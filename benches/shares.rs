@@ -272,6 +272,7 @@ fn mixes_of_samples(out: &mut impl Write) -> Outcome<()> {
         wave: 0,
         subreddit: subreddit.to_string(),
         topic: None,
+        group: None,
         label: Some((subreddit % 4).to_string()),
         posts,
     };

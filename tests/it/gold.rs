@@ -627,3 +627,86 @@ async fn rejected_answers_of_prodigy_are_not_gold() {
     let counts = scene.json("labels gold import gold.jsonl");
     assert_eq!(counts["added"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_have_their_own_estimates_and_are_compared() {
+    for database in databases() {
+        let scene = Scene::new(&database, 120).await;
+        // Posts 0 to 49 are of May and `one`, 50 to 99 of June and `two`, and the rest of June and `three`.
+        for (from, subreddit, month, flair) in [
+            (0, "one", "2026-05", "'q'"),
+            (50, "two", "2026-06", "''"),
+            (100, "three", "2026-06", "NULL"),
+        ] {
+            let sql = format!(
+                "UPDATE posts SET subreddit = '{subreddit}', created_at = '{month}-30T23:59:59+00:00', flair = {flair} \
+                 WHERE CAST(substr(fullname, 5) AS INTEGER) >= {from}"
+            );
+            database.run(&sql).await;
+        }
+        // In `one`, all labels are right; in `two`, none fits any post.
+        let row = |i: usize| {
+            let right = if i < 50 { LABELS[i % 3].0 } else { "none" };
+            format!("k{i:05},{right}\n")
+        };
+        let rows = (0..40).chain(50..90).chain(100..105).map(row);
+        let rows = format!("id,label\n{}", rows.collect::<String>());
+        scene.imported(&rows, "--random --annotator ada --yes");
+        let by =
+            |column: &str| scene.json(&["labels", "evaluate", "--by", column])["groups"].clone();
+        let found = by("subreddit");
+        let groups = found["groups"].as_array().unwrap();
+        let sizes: Vec<_> = groups
+            .iter()
+            .map(|one| json!([one["group"], one["posts"], one["answers"]]))
+            .collect();
+        assert!(sizes.contains(&json!(["one", 50, 40])) && sizes[2] == json!(["three", 20, 5]));
+        let shares = |group: &str, label: &str| {
+            let group = groups.iter().find(|one| one["group"] == group).unwrap();
+            let shares = group["shares"].as_array().unwrap();
+            let share = shares.iter().find(|one| one["label"] == label).unwrap();
+            let float = |value: &Value| value.as_f64();
+            (
+                float(&share["assigned"]).unwrap(),
+                float(&share["estimated"]["value"]),
+            )
+        };
+        let food = LABELS[1].0;
+        assert_eq!(shares("one", food), (17.0 / 50.0, Some(17.0 / 50.0)));
+        assert_eq!(shares("two", food), (16.0 / 50.0, Some(0.0)));
+        assert_eq!(shares("three", food).1, None);
+        // Three labels and none of these differ between `one` and `two`; the other group is not compared.
+        let differences = found["differences"].as_array().unwrap();
+        assert_eq!(differences.len(), 4);
+        for one in differences {
+            let [p, corrected] = ["p", "p_holm"].map(|key| one[key].as_f64().unwrap());
+            assert!(p < 0.001 && corrected >= p && corrected <= 4.0 * p, "{one}");
+            let difference = &one["difference"];
+            let is_up = one["label"] == "(none of these)";
+            assert_eq!(
+                is_up,
+                one["first"] == "one" && difference["low"].as_f64() > Some(0.5)
+                    || one["first"] == "two" && difference["high"].as_f64() < Some(-0.5),
+                "{one}"
+            );
+        }
+        let months = by("month");
+        let names = |found: &Value| {
+            let groups = found["groups"].as_array().unwrap().iter();
+            Value::from_iter(groups.map(|one| json!([one["group"], one["answers"]])))
+        };
+        assert_eq!(names(&months), json!([["2026-05", 40], ["2026-06", 45]]));
+        assert_eq!(names(&by("flair")), json!([[null, 45], ["q", 40]]));
+        assert_eq!(names(&by("is_self")).as_array().unwrap().len(), 1);
+        // Without a random sample, every share is an assigned one.
+        database
+            .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
+            .await;
+        let assigned = by("month");
+        assert_eq!(names(&assigned), json!([["2026-05", 0], ["2026-06", 0]]));
+        assert_eq!(assigned["differences"], json!([]));
+        scene
+            .run("labels evaluate --by label")
+            .expect_exit(2, "over_18");
+    }
+}

@@ -18,7 +18,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use self::frame::{Frame, FrameSize, frame_json};
+pub use self::frame::{
+    Frame, FrameSize, GROUP_ANSWERS, GroupDifference, GroupShares, frame_json, group_differences,
+};
 use self::intervals::{mcnemar, paired_difference, resampled};
 pub use self::mix::{Mix, UNLIKELY, mixes};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};

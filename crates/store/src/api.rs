@@ -2,6 +2,7 @@
 //! once and forwarded to the method of the same name of `SqlStore`, which the files in `sql/` implement. The doc comment
 //! of each group names its files.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use super::checking::{Finding, OnCheck};
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
-    ForgottenGold, FrameCell, Gap, GoldAnswer, ImportState, Info, LabelSetRow, LabelWrite,
-    LabellingEstimate, LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts, Page,
-    PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
-    ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
+    ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, ImportState, Info, LabelSetRow,
+    LabelWrite, LabellingEstimate, LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts,
+    Page, PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums,
+    Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
     ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
     StageRuns, Store, StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText,
     Upserted, WorkEstimate, Written,
@@ -400,9 +401,13 @@ facade! {
     fn check_writable(&self) -> ();
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
-    /// Counts labelled posts by subreddit, topic, label, and the number of times in `cuts`, in ascending order, that are
+    /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order, that are
     /// not later than the time when the post was first stored. With `posts`, counts only these.
-    fn frame(&self, target: Target, cuts: &[Timestamp], posts: Option<&[Fullname]>) -> Vec<FrameCell>;
+    fn frame(
+        &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>
+    ) -> Vec<FrameCell>;
+    /// Returns the group of each post that is stored.
+    fn groups(&self, by: Grouping, posts: &[Fullname]) -> HashMap<Fullname, Option<String>>;
     /// Returns the text hashes and storage times of the posts that the review page would draw next: labelled posts that
     /// are not in the random sample, have a hash of at most `drawn`, and were first stored after `after`.
     fn undrawn_posts(&self, target: Target, drawn: &TextHash, after: Timestamp) -> Vec<(TextHash, Timestamp)>;

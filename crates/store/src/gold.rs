@@ -38,6 +38,42 @@ pub struct StoredGold {
     pub collected_at: Timestamp,
 }
 
+/// A property by which posts are grouped: a column, or the month of the post (UTC).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grouping(&'static str);
+
+impl Grouping {
+    /// The month in which a post was created.
+    pub(super) const MONTH: &'static str = "month";
+    /// The names of all groupings.
+    pub const NAMES: [&'static str; 8] = [
+        "subreddit",
+        "topic",
+        Self::MONTH,
+        "flair",
+        "author",
+        "source",
+        "over_18",
+        "is_self",
+    ];
+
+    /// Returns the grouping with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.into_iter();
+        names.find(|one| *one == name).map(Self)
+    }
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// Returns true if the groups are in order of time.
+    pub fn is_of_time(self) -> bool {
+        self.0 == Self::MONTH
+    }
+}
+
 /// A number of labelled posts with the same properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameCell {
@@ -46,6 +82,8 @@ pub struct FrameCell {
     pub subreddit: String,
     /// The topic that the posts were collected for.
     pub topic: Option<String>,
+    /// The group of the posts, if they are grouped and have one.
+    pub group: Option<String>,
     /// Slug of the assigned label; `None` for no label.
     pub label: Option<String>,
     pub posts: u64,

@@ -43,8 +43,8 @@ pub use self::deletion::{Dependents, DropTarget};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, ReviewFilter, ReviewPost, SavedGold,
-    StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewPost,
+    SavedGold, StoredGold,
 };
 pub use self::lock_wait::{Cancelled, is_cancelled};
 pub use self::maintenance::Rewritten;

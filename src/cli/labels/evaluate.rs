@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::figures::{estimate, labels_table, share};
+use super::groups::add_groups;
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::{Fullname, LabelSet, Mode};
@@ -15,7 +17,7 @@ use topicmill_review::evaluate::{
 };
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, Labelling, join_gold};
-use topicmill_store::{Access, Store, Table, Target};
+use topicmill_store::{Access, Grouping, Store, Table, Target};
 
 /// Minimum number of random gold posts for estimates of the labels' shares.
 const SHARE_POSTS: usize = 30;
@@ -31,6 +33,7 @@ const INTERVALS: &str = "Intervals are 95 %: Wilson intervals, or a bootstrap fo
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   topicmill labels evaluate --gold db
+  topicmill labels evaluate --by subreddit
   topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
   topicmill labels evaluate --gold db --model old --model new --require-better")]
 pub struct Evaluate {
@@ -48,6 +51,9 @@ pub struct Evaluate {
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
+    /// Also estimate the labels' shares in each group of posts, and compare groups
+    #[arg(long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(Grouping::NAMES))]
+    by: Option<String>,
     /// Evaluate the label set SET [default: current]
     ///
     /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set. Repeat the flag to
@@ -77,19 +83,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        if self.label_set.len() > 2 || self.model.len() > 2 {
-            return Err(CliError::Usage(
-                "only two label sets or models can be compared: use --label-set and --model at most twice".into(),
-            ));
-        }
-        let places = self.label_set.len().max(self.model.len()).max(1);
-        if self.require_better && places < 2 {
-            return Err(CliError::Usage(
-                "--require-better compares two label sets or models: use --model or --label-set twice, the new one \
-                 last"
-                .into(),
-            ));
-        }
+        let places = self.places()?;
         let store = app.store(Access::ReadOnly).await?;
         let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
@@ -136,6 +130,10 @@ impl Evaluate {
                     add_shares(one, estimates.as_ref(), &mut found);
                 }
                 add_cross_fitted(held, kept, &mut found);
+                let by = self.by.as_deref().and_then(Grouping::named);
+                if let Some(by) = by {
+                    add_groups_of(&store, (one, by), estimates.as_ref(), &mut found).await?;
+                }
                 found.print(self.format)?;
             }
             [a, b] => {
@@ -155,6 +153,29 @@ impl Evaluate {
             _ => unreachable!("there are one or two sides"),
         }
         Ok(Exit::Done)
+    }
+
+    /// Returns the number of label sets and models to evaluate: one or two.
+    fn places(&self) -> Result<usize, CliError> {
+        let usage = |text: &str| Err(CliError::Usage(text.to_owned()));
+        let places = self.label_set.len().max(self.model.len()).max(1);
+        if places > 2 {
+            return usage(
+                "only two label sets or models can be compared: use --label-set and --model at most twice",
+            );
+        }
+        if self.require_better && places < 2 {
+            return usage(
+                "--require-better compares two label sets or models: use --model or --label-set twice, the new one \
+                 last",
+            );
+        }
+        if self.by.is_some() && places > 1 {
+            return usage(
+                "--by compares groups of posts under one label set: use --label-set and --model once",
+            );
+        }
+        Ok(places)
     }
 
     /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
@@ -479,6 +500,32 @@ fn add_cross_fitted(
         );
         found.add(&note, output::table([], []));
     }
+}
+
+/// Adds the shares of labels by group. Without a random sample, all shares are assigned ones.
+async fn add_groups_of(
+    store: &Store,
+    (side, by): (&Side, Grouping),
+    estimates: Option<&Estimates>,
+    found: &mut Printout,
+) -> Result<(), CliError> {
+    let Some(target) = side.target() else {
+        return Err(CliError::Usage(format!(
+            "--by {} counts stored labels, and this label set has none: run `topicmill classify` with it first",
+            by.name()
+        )));
+    };
+    let of = (target, &side.set);
+    let groups = if let Some(Estimates { frame, held, .. }) = estimates {
+        let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
+        let sample = (&posts[..], &held.rows[0][..]);
+        frame.groups(store, of, by, sample).await?
+    } else {
+        let frame = Frame::find(store, target, &[], std::iter::empty(), true).await?;
+        frame.groups(store, of, by, (&[], &[])).await?
+    };
+    add_groups(&side.set, by, &groups, found);
+    Ok(())
 }
 
 /// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.

@@ -10,6 +10,7 @@ mod export;
 mod figures;
 mod fit;
 mod gold;
+mod groups;
 mod list;
 mod new;
 mod rescoring;

@@ -4,12 +4,15 @@
 //! *waves*. A wave is covered once it has about as many random answers as its size calls for; the estimate then weights
 //! each wave by its number of posts. Otherwise it speaks only of the covered waves.
 
+mod groups;
+
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::TimeDelta;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::groups::{GROUP_ANSWERS, GroupDifference, GroupShares, group_differences};
 use super::mix::{Mix, mixes};
 use super::strata::{Stratum, stratified_share};
 use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
@@ -83,7 +86,7 @@ impl Frame {
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
         if counts || !frame.cuts.is_empty() {
-            frame.cells = store.gold().frame(target, &frame.cuts, None).await?;
+            frame.cells = store.gold().frame(target, &frame.cuts, None, None).await?;
         }
         frame.cover(late.len());
         Ok(frame)
@@ -305,7 +308,10 @@ impl Frame {
         target: Target,
         posts: &[Fullname],
     ) -> Result<Vec<FrameCell>, StoreError> {
-        store.gold().frame(target, &self.cuts, Some(posts)).await
+        store
+            .gold()
+            .frame(target, &self.cuts, None, Some(posts))
+            .await
     }
 }
 
@@ -399,6 +405,7 @@ mod tests {
             wave,
             subreddit: "trial".into(),
             topic: None,
+            group: None,
             label: label.map(str::to_owned),
             posts,
         }

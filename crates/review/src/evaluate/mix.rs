@@ -133,6 +133,7 @@ mod tests {
             wave: *wave,
             subreddit: (*subreddit).to_owned(),
             topic: None,
+            group: None,
             label: Some((*subreddit).to_owned()),
             posts: *posts,
         };

@@ -9,10 +9,10 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, ReviewFilter, ReviewPost, SavedGold,
-    StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewPost,
+    SavedGold, StoredGold,
 };
-use super::super::{Result, StoreError, Target};
+use super::super::{Result, StoreError, Target, TimeStep};
 use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
@@ -23,6 +23,23 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
 /// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
+
+/// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
+fn group_sql<DB: Dialect>(by: Option<Grouping>) -> (String, &'static str) {
+    match by.map(Grouping::name) {
+        None => ("CAST(NULL AS TEXT)".to_owned(), "bucket"),
+        Some(Grouping::MONTH) => {
+            let (key, text) = DB::bucket(TimeStep::Month);
+            (key.to_owned(), text)
+        }
+        Some(flag @ ("over_18" | "is_self")) => (
+            format!("CASE WHEN p.{flag} THEN 'yes' ELSE 'no' END"),
+            "bucket",
+        ),
+        // An empty flair is none.
+        Some(column) => (format!("NULLIF(p.{column}, '')"), "bucket"),
+    }
+}
 
 /// The fitted label sets, latest first.
 const FITS: &str =
@@ -237,6 +254,7 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         target: Target,
         cuts: &[Timestamp],
+        by: Option<Grouping>,
         posts: Option<&[Fullname]>,
     ) -> Result<Vec<FrameCell>> {
         const WHAT: &str = "count the posts of the sampling frame";
@@ -244,11 +262,13 @@ impl<DB: Dialect> SqlStore<DB> {
             None => vec![None],
             Some(posts) => posts.chunks(ROWS_A_STATEMENT).map(Some).collect(),
         };
+        let (key, text) = group_sql::<DB>(by);
         let mut cells = Vec::new();
         for chunk in chunks {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT wave, subreddit, topic, outcome, COUNT(*) FROM (SELECT CAST(CASE",
-            );
+            let mut select = QueryBuilder::<DB>::new("SELECT wave, subreddit, topic, ");
+            select.push(format!(
+                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, CAST(CASE"
+            ));
             for (wave, cut) in cuts.iter().enumerate() {
                 select.push(" WHEN p.collected_at < ").push_bind(*cut);
                 select.push(format!(" THEN {wave}"));
@@ -268,20 +288,43 @@ impl<DB: Dialect> SqlStore<DB> {
                 select.push(" AND p.fullname IN (");
                 push_list(&mut select, chunk.iter().map(Fullname::as_str));
             }
-            select.push(") AS labelled GROUP BY wave, subreddit, topic, outcome");
+            select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
             for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
                 let (wave, posts): (i64, i64) =
-                    (row.try_get(0).context(WHAT)?, row.try_get(4).context(WHAT)?);
+                    (row.try_get(0).context(WHAT)?, row.try_get(5).context(WHAT)?);
                 cells.push(FrameCell {
                     wave: usize::try_from(wave).expect("a position in the list"),
                     subreddit: row.try_get(1).context(WHAT)?,
                     topic: row.try_get(2).context(WHAT)?,
-                    label: row.try_get(3).context(WHAT)?,
+                    group: row.try_get(3).context(WHAT)?,
+                    label: row.try_get(4).context(WHAT)?,
                     posts: posts.unsigned_abs(),
                 });
             }
         }
         Ok(cells)
+    }
+
+    pub async fn groups(
+        &self,
+        by: Grouping,
+        posts: &[Fullname],
+    ) -> Result<HashMap<Fullname, Option<String>>> {
+        const WHAT: &str = "read the groups of posts";
+        let (key, text) = group_sql::<DB>(Some(by));
+        let mut groups = HashMap::new();
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new("SELECT fullname, ");
+            select.push(format!(
+                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM posts p WHERE p.fullname IN ("
+            ));
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            select.push(") AS grouped");
+            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
+                groups.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
+            }
+        }
+        Ok(groups)
     }
 
     pub async fn undrawn_posts(

@@ -1,0 +1,328 @@
+//! Estimates the shares of labels in groups of posts, such as subreddits or months, and compares the groups.
+//!
+//! A group's random answers are a random sample of the group, so its shares are estimated as those of all posts are. The
+//! answers of two groups are different ones, so the estimates are independent.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::{Estimate, EvaluatedPost, Frame};
+use crate::change::{difference_of_estimates, holm};
+use topicmill_core::{Fullname, LabelSet};
+use topicmill_store::{FrameCell, Grouping, Store, StoreError, Target};
+
+/// With fewer answers, intervals are so wide that no share of a group is estimated.
+pub const GROUP_ANSWERS: usize = 30;
+
+/// The labels of a group of posts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupShares {
+    /// The group; `None` for posts without a value.
+    pub group: Option<String>,
+    /// Number of labelled posts that the shares speak of.
+    pub posts: u64,
+    /// Number of random answers about these posts.
+    pub answers: usize,
+    /// Assigned share of each label and of no label, and the estimated share if there are enough answers.
+    pub shares: Vec<(f64, Option<Estimate>)>,
+}
+
+/// The difference of a label's estimated share between two groups.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GroupDifference {
+    /// Position of the label; the number of labels for no label.
+    pub label: usize,
+    /// Position of the first group.
+    pub first: usize,
+    /// Position of the second group.
+    pub second: usize,
+    /// Share in the second group minus share in the first.
+    pub difference: Estimate,
+    /// Two-sided p-value.
+    pub p: f64,
+    /// The p-value, corrected for the number of differences (Holm).
+    pub p_holm: f64,
+}
+
+impl Frame {
+    /// Returns the shares of labels in each group of the posts that the estimate speaks of: months in order, and other
+    /// groups by their number of posts. `posts` and `rows` are the sampled posts.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the database cannot be read.
+    pub async fn groups(
+        &self,
+        store: &Store,
+        (target, set): (Target, &LabelSet),
+        by: Grouping,
+        (posts, rows): (&[Fullname], &[EvaluatedPost]),
+    ) -> Result<Vec<GroupShares>, StoreError> {
+        let cells = store
+            .gold()
+            .frame(target, &self.cuts, Some(by), None)
+            .await?;
+        let group_of = store.gold().groups(by, posts).await?;
+        let mut groups = self.shares_of_groups(set, cells, &group_of, (posts, rows));
+        if !by.is_of_time() {
+            groups.sort_by_key(|group| std::cmp::Reverse(group.posts));
+        }
+        Ok(groups)
+    }
+
+    fn shares_of_groups(
+        &self,
+        set: &LabelSet,
+        cells: Vec<FrameCell>,
+        group_of: &HashMap<Fullname, Option<String>>,
+        (posts, rows): (&[Fullname], &[EvaluatedPost]),
+    ) -> Vec<GroupShares> {
+        let mut parts: BTreeMap<Option<String>, Part<'_>> = BTreeMap::new();
+        for cell in cells.into_iter().filter(|cell| self.covered[cell.wave]) {
+            let part = parts.entry(cell.group.clone()).or_default();
+            part.posts += cell.posts;
+            part.cells.push(cell);
+        }
+        for (post, row) in posts.iter().zip(rows) {
+            let part = group_of.get(post).and_then(|group| parts.get_mut(group));
+            if let (Some(part), Some(stored_at)) = (part, self.stored_at.get(post)) {
+                part.stored_at.insert(post.clone(), *stored_at);
+                part.sample.push(post);
+                part.rows.push(row.clone());
+            }
+        }
+        let shares = |(group, part): (Option<String>, Part<'_>)| {
+            let answers = part.rows.len();
+            let frame = Self {
+                cuts: self.cuts.clone(),
+                covered: self.covered.clone(),
+                stored_at: part.stored_at,
+                cells: part.cells,
+                needed: 0,
+            };
+            let shares = frame.label_shares(set, &part.sample, &part.rows);
+            let is_estimated = answers >= GROUP_ANSWERS;
+            let shares = shares.into_iter();
+            GroupShares {
+                group,
+                posts: part.posts,
+                answers,
+                shares: shares
+                    .map(|(assigned, estimate)| (assigned, is_estimated.then_some(estimate)))
+                    .collect(),
+            }
+        };
+        parts.into_iter().map(shares).collect()
+    }
+}
+
+/// The posts of a group.
+#[derive(Default)]
+struct Part<'a> {
+    posts: u64,
+    cells: Vec<FrameCell>,
+    stored_at: HashMap<Fullname, topicmill_core::Timestamp>,
+    sample: Vec<&'a Fullname>,
+    rows: Vec<EvaluatedPost>,
+}
+
+/// Compares each label's estimated shares between all pairs of groups. The p-values are corrected for all of these
+/// comparisons. A label that neither the model nor an annotator gave to a post of two groups is not compared.
+pub fn group_differences(groups: &[GroupShares]) -> Vec<GroupDifference> {
+    let mut found = Vec::new();
+    for (first, a) in groups.iter().enumerate() {
+        for (second, b) in groups.iter().enumerate().skip(first + 1) {
+            for (label, (a, b)) in a.shares.iter().zip(&b.shares).enumerate() {
+                let ((assigned_a, Some(a)), (assigned_b, Some(b))) = (a, b) else {
+                    continue;
+                };
+                let is_absent = |assigned: f64, estimate: &Estimate| {
+                    assigned == 0.0 && estimate.value == Some(0.0)
+                };
+                if is_absent(*assigned_a, a) && is_absent(*assigned_b, b) {
+                    continue;
+                }
+                if let Some((difference, p)) = difference_of_estimates(a, b) {
+                    found.push(GroupDifference {
+                        label,
+                        first,
+                        second,
+                        difference,
+                        p,
+                        p_holm: p,
+                    });
+                }
+            }
+        }
+    }
+    let p_values: Vec<f64> = found.iter().map(|one| one.p).collect();
+    for (one, corrected) in found.iter_mut().zip(holm(&p_values)) {
+        one.p_holm = corrected;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topicmill_core::{Label, Mode, Timestamp};
+
+    /// Simulates random answers about two groups with 1,000 posts each, and returns how often the intervals of the
+    /// difference contain the true one, how often any label differs significantly, and how often the first does.
+    fn simulate(answers: usize, shares: [[f64; 4]; 2]) -> (f64, f64, f64) {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut draw = |shares: &[f64; 4]| {
+            let mut level = random.f64();
+            let place = shares.iter().position(|share| {
+                level -= share;
+                level < 0.0
+            });
+            let right = place.unwrap_or(3);
+            // Seven in ten labels are right.
+            let given = if random.f64() < 0.7 {
+                right
+            } else {
+                random.usize(..4)
+            };
+            (right, given)
+        };
+        let pools = shares.map(|shares| {
+            std::iter::repeat_with(|| draw(&shares))
+                .take(1_000)
+                .collect::<Vec<_>>()
+        });
+        let mut random = fastrand::Rng::with_seed(4);
+        let runs = 300;
+        let (mut covered, mut any, mut of_first) = (0, 0, 0);
+        for _ in 0..runs {
+            let groups = pools.each_ref().map(|pool| {
+                let sample = random.choose_multiple(pool, answers);
+                let rows: Vec<EvaluatedPost> = sample
+                    .into_iter()
+                    .map(|(right, given)| EvaluatedPost {
+                        right: vec![*right],
+                        ties: Vec::new(),
+                        best: *given,
+                        score: 0.5,
+                        abstained: false,
+                    })
+                    .collect();
+                let share = |label| float(pool.iter().filter(|post| post.1 == label).count()) / 1e3;
+                let assigned: Vec<f64> = (0..4).map(share).chain([0.0]).collect();
+                let estimates = crate::evaluate::estimate_shares(&rows, &assigned);
+                GroupShares {
+                    group: None,
+                    posts: 1_000,
+                    answers,
+                    shares: assigned
+                        .into_iter()
+                        .zip(estimates.into_iter().map(Some))
+                        .collect(),
+                }
+            });
+            let found = group_differences(&groups);
+            assert_eq!(found.len(), 4, "nobody gave no label");
+            for one in &found {
+                let truth = |group: usize| {
+                    float(
+                        pools[group]
+                            .iter()
+                            .filter(|post| post.0 == one.label)
+                            .count(),
+                    ) / 1e3
+                };
+                let truth = truth(1) - truth(0);
+                covered += usize::from(one.difference.low <= truth && truth <= one.difference.high);
+            }
+            any += usize::from(found.iter().any(|one| one.p_holm < 0.05));
+            of_first += usize::from(found[0].p_holm < 0.05);
+        }
+        (
+            float(covered) / float(4 * runs),
+            float(any) / float(runs),
+            float(of_first) / float(runs),
+        )
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
+    fn float(n: usize) -> f64 {
+        n as f64
+    }
+
+    #[test]
+    fn differences_of_groups_are_covered_and_rarely_false() {
+        let same = [0.4, 0.3, 0.2, 0.1];
+        let (covered, any, _) = simulate(40, [same, same]);
+        assert!(covered >= 0.93 && any <= 0.07, "{covered} {any}");
+        let (covered, _, of_first) = simulate(100, [same, [0.1, 0.3, 0.2, 0.4]]);
+        assert!(covered >= 0.93 && of_first > 0.9, "{covered} {of_first}");
+    }
+
+    #[test]
+    fn a_group_has_its_own_frame_and_too_few_answers_give_no_estimate() {
+        let at = |day: i64| Timestamp::from_epoch_secs(day * 86_400).unwrap();
+        let cell = |wave, group: &str, label: Option<&str>, posts| FrameCell {
+            wave,
+            subreddit: group.to_owned(),
+            topic: None,
+            group: Some(group.to_owned()),
+            label: label.map(str::to_owned),
+            posts,
+        };
+        let cells = vec![
+            cell(0, "a", Some("x"), 60),
+            cell(0, "a", None, 40),
+            cell(1, "a", Some("x"), 100),
+            cell(0, "b", Some("x"), 10),
+            // The second wave of another frame is not covered.
+            cell(2, "b", None, 99),
+        ];
+        let post = |id: usize| -> Fullname { format!("t3_k{id:04}").parse().unwrap() };
+        let posts: Vec<Fullname> = (0..60).map(post).collect();
+        let stored = (0..60).map(|id| (post(id), at(if id < 30 { 1 } else { 6 })));
+        let frame = Frame {
+            cuts: vec![at(5), at(9)],
+            stored_at: stored.collect(),
+            covered: vec![true, true, false],
+            ..Frame::default()
+        };
+        let set = LabelSet {
+            name: "one".into(),
+            template: "{}".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: vec![Label {
+                slug: "x".into(),
+                label: "x".into(),
+                descriptions: Vec::new(),
+            }],
+            background: None,
+            fitted: None,
+        };
+        // In the early wave, the right label is x for none; in the later one, for all.
+        let row = |id: usize| EvaluatedPost {
+            right: if id < 30 { vec![] } else { vec![0] },
+            ties: Vec::new(),
+            best: 0,
+            score: 0.5,
+            abstained: false,
+        };
+        let rows: Vec<EvaluatedPost> = (0..60).map(row).collect();
+        let group_of = |id: usize| Some(if id.is_multiple_of(10) { "b" } else { "a" }.to_owned());
+        let group_of = (0..60).map(|id| (post(id), group_of(id))).collect();
+        let found = frame.shares_of_groups(&set, cells, &group_of, (&posts, &rows));
+        let sizes: Vec<_> = found.iter().map(|one| (one.posts, one.answers)).collect();
+        assert_eq!(sizes, [(200, 54), (10, 6)]);
+        // The early wave is half of the group, with 60 % x assigned.
+        let (assigned, estimated) = found[0].shares[0];
+        assert!((assigned - 0.8).abs() < 1e-12);
+        let estimated = estimated.unwrap();
+        assert!(
+            (estimated.value.unwrap() - 0.5).abs() < 1e-12,
+            "{estimated:?}"
+        );
+        assert_eq!(found[1].shares, [(1.0, None), (0.0, None)]);
+        assert!(group_differences(&found).is_empty());
+    }
+}
