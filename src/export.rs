@@ -65,6 +65,9 @@ pub struct Subject {
     pub set: LabelSet,
     /// True to export the embeddings of the texts too.
     pub vectors: bool,
+    /// The times between waves ([`topicmill_review::evaluate::Frame::ends`]), to export which posts are in the random
+    /// sample, and each post's wave.
+    pub waves: Option<Vec<Timestamp>>,
 }
 
 /// Filters for posts.

@@ -442,8 +442,10 @@ SELECT p.fullname, -- text: Reddit's name for the post
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text or NULL: its label's slug, or `other` or `unsure` (docs/label.md); NULL without a label
-       (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold, -- text or NULL: the gold label: the slug that all annotators of its current text agree on, or `other` if none of the labels fits; NULL without an answer or if they disagree
+       (SELECT COALESCE(g.label, 'other')
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash
+         GROUP BY COALESCE(g.label, 'other')
+        HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
        (SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator)
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its current text
   FROM posts p

@@ -375,8 +375,10 @@ SELECT p.fullname,
        p.source,
        p.crosspost_parent,
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
-       (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold,
+       (SELECT COALESCE(g.label, 'other')
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash
+         GROUP BY COALESCE(g.label, 'other')
+        HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold,
        (SELECT group_concat(g.annotator, ', ')
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by
   FROM posts p

@@ -13,6 +13,7 @@ use super::{App, CliError, Exit, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
 use topicmill_core::Mode;
+use topicmill_review::evaluate::Frame;
 use topicmill_store::{Access, Store};
 use topicmill_tables::bytes;
 
@@ -90,6 +91,11 @@ pub struct Export {
     /// Add a `vector` column with the embedding model's vector of each text
     #[arg(long)]
     vectors: bool,
+    /// Add the columns `in_random_sample` and `wave`, for estimates in R or Python
+    ///
+    /// Estimators such as R's dsl use them with `outcome` (the prediction) and `gold`.
+    #[arg(long)]
+    answers: bool,
     /// Allow --where as a PostgreSQL superuser, who can read the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -225,10 +231,19 @@ impl Export {
             ));
         }
         let vectors = self.vectors;
+        let waves = if self.answers {
+            let answers = store.gold().answers().await?;
+            let sampled = std::iter::empty();
+            let frame = Frame::find(store, target, &answers, sampled, false).await?;
+            Some(frame.ends().to_vec())
+        } else {
+            None
+        };
         Ok(Subject {
             target,
             set,
             vectors,
+            waves,
         })
     }
 

@@ -39,9 +39,13 @@ impl DatasetColumn {
 
 /// The column of embeddings, which is exported only on request.
 const VECTOR: &str = "vector";
+/// The column that is true for answered posts of the random sample; exported only on request.
+const IN_SAMPLE: &str = "in_random_sample";
+/// The column with the number of the post's wave; exported only on request.
+const WAVE: &str = "wave";
 
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 27] = [
+const FIXED: [(&str, ColumnKind, &str); 29] = [
     ("fullname", Text, "Reddit's name for the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
@@ -79,9 +83,19 @@ const FIXED: [(&str, ColumnKind, &str); 27] = [
     (
         "gold",
         Text,
-        "the label that annotators chose; `other` for none of the labels; empty if none answered or they disagree",
+        "the label that more than half of the annotators chose; `other` for none of the labels; empty if there is none",
     ),
     ("gold_by", Text, "the annotators who answered"),
+    (
+        IN_SAMPLE,
+        Boolean,
+        "true if the post has an answer and was drawn at random",
+    ),
+    (
+        WAVE,
+        Integer,
+        "1 if the post was stored before the first random sample was drawn, 2 if before the second, and so on",
+    ),
     ("classified_at", Time, "when it got its label"),
     ("model", Text, "the model"),
     (
@@ -129,8 +143,10 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
              (SELECT label_name FROM labels l WHERE l.label_set_id = {set} AND l.label = c.label) END"
         ),
         "gold" => format!(
-            "(SELECT CASE WHEN COUNT(DISTINCT {GOLD}) = 1 THEN MIN({GOLD}) END {FROM_GOLD})"
+            "(SELECT {GOLD} {FROM_GOLD} GROUP BY {GOLD} HAVING 2 * COUNT(*) > (SELECT COUNT(*) {FROM_GOLD}))"
         ),
+        IN_SAMPLE => format!("EXISTS (SELECT 1 {FROM_GOLD} AND g.in_random_sample)"),
+        WAVE => wave(subject.waves.as_deref().unwrap_or_default()),
         "gold_by" => {
             format!("(SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator) {FROM_GOLD})")
         }
@@ -147,6 +163,23 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
     }
 }
 
+/// Returns the SQL expression for the number of a post's wave. `ends` are the times before which the posts of each wave but
+/// the last were stored.
+fn wave(ends: &[Timestamp]) -> String {
+    let mut sql = String::from("CAST(CASE");
+    for (place, end) in ends.iter().enumerate() {
+        write!(
+            sql,
+            " WHEN p.collected_at < {} THEN {}",
+            time(*end),
+            place + 1
+        )
+        .expect("writing to a string cannot fail");
+    }
+    // A CASE needs a condition.
+    sql + &format!(" WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT)", ends.len() + 1)
+}
+
 /// Prefix for the score column of a label.
 const SCORE_OF: &str = "score_";
 
@@ -161,14 +194,16 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
-/// Returns the columns before the label scores: all of [`FIXED`], or all but the vector.
+/// Returns the columns before the label scores: those of [`FIXED`] that are always exported, or are requested.
 fn fixed(
     subject: &Subject,
 ) -> impl Iterator<Item = &'static (&'static str, ColumnKind, &'static str)> {
-    let vectors = subject.vectors;
-    FIXED
-        .iter()
-        .filter(move |(name, ..)| vectors || *name != VECTOR)
+    let (vectors, answers) = (subject.vectors, subject.waves.is_some());
+    FIXED.iter().filter(move |(name, ..)| match *name {
+        VECTOR => vectors,
+        IN_SAMPLE | WAVE => answers,
+        _ => true,
+    })
 }
 
 /// Returns all columns in a data set.
@@ -182,6 +217,11 @@ pub(super) fn columns(subject: &Subject) -> Vec<DatasetColumn> {
         DatasetColumn::new(&name, Number, &meaning)
     });
     fixed.chain(labels).collect()
+}
+
+/// Returns the literal for a time.
+fn time(time: Timestamp) -> String {
+    literal(&time.as_datetime().to_rfc3339())
 }
 
 /// Quotes a string literal for both databases.
@@ -240,7 +280,6 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
             labels.join(", ")
         ));
     }
-    let time = |time: Timestamp| literal(&time.as_datetime().to_rfc3339());
     if let Some(since) = filters.since {
         and(&format!("p.created_at >= {}", time(since)));
     }

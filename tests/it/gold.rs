@@ -510,7 +510,40 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             "{shares:?}"
         );
         assert_eq!(scene.json("status")["quality"]["outcome"], *outcome);
+        // The exported columns give the same estimates.
+        for share in shares.iter().take(LABELS.len()) {
+            let found = share_from_export(&scene, share["label"].as_str().unwrap());
+            assert!((found - value(share)).abs() < 1e-9, "{share} {found}");
+        }
     }
+}
+
+/// Estimates a label's share from exported answers alone: in each wave, by post-stratification.
+fn share_from_export(scene: &Scene, label: &str) -> f64 {
+    scene.ok("export answers.jsonl --answers --overwrite");
+    let rows = scene.read_lines("answers.jsonl");
+    let float = |n: usize| f64::from(u32::try_from(n).unwrap());
+    let ratio = |part: usize, all: usize| match all {
+        0 => 0.0,
+        all => float(part) / float(all),
+    };
+    let of_wave = |wave: u64| {
+        let posts: Vec<&Value> = rows.iter().filter(|row| row["wave"] == wave).collect();
+        let stratum = |is_assigned: bool| {
+            let all: Vec<_> = posts
+                .iter()
+                .filter(|row| (row["outcome"] == label) == is_assigned)
+                .collect();
+            let drawn: Vec<_> = all
+                .iter()
+                .filter(|row| row["in_random_sample"] == true)
+                .collect();
+            let right = drawn.iter().filter(|row| row["gold"] == label).count();
+            ratio(all.len(), rows.len()) * ratio(right, drawn.len())
+        };
+        stratum(true) + stratum(false)
+    };
+    of_wave(1) + of_wave(2)
 }
 
 #[tokio::test(flavor = "multi_thread")]

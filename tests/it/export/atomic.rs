@@ -61,6 +61,7 @@ async fn an_export_is_a_consistent_snapshot() {
             target,
             set,
             vectors: false,
+            waves: None,
         };
         let filters = Filters {
             unlabelled: true,

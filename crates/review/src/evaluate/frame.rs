@@ -92,6 +92,11 @@ impl Frame {
         Ok(frame)
     }
 
+    /// Returns the times that separate waves, ascending: a post belongs to the first wave that ends after it was stored.
+    pub fn ends(&self) -> &[Timestamp] {
+        &self.cuts
+    }
+
     /// Decides which waves are covered. `late` is the number of posts that the review page would draw next.
     fn cover(&mut self, late: usize) {
         let waves = self.cuts.len() + 1;
