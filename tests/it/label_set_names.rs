@@ -85,6 +85,36 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
 }
 
 #[test]
+fn a_file_does_not_silently_replace_a_stored_label_set() {
+    let database = sqlite();
+    let scene = Scene::new(&database, 31);
+    let stored = scene.json("labels list")[0]["version"].clone();
+    let version = stored.as_str().unwrap();
+    let diff = "labels diff current current";
+    let before = scene.json(diff);
+    let other = pipeline("first", "threshold = 0.5", &[GAMING, FOOD]);
+    for name in ["first", &version[..6], "current"] {
+        scene.write(name, &other);
+    }
+    for word in ["first", &version[..6]] {
+        for command in [
+            "labels use",
+            "labels export --label-set",
+            "labels diff current",
+        ] {
+            let ran = scene.run(&format!("{command} {word}"));
+            ran.expect_exit(2, version);
+            ran.expect_stderr(&format!("`./{word}`"));
+        }
+    }
+    assert_eq!(scene.json(diff), before);
+    let of_file = &scene.json("labels diff current ./first")["b"]["label_set"];
+    assert_eq!(of_file["threshold"], 0.5);
+    let named = scene.json(&format!("labels diff current {version}"));
+    assert_eq!(named, before);
+}
+
+#[test]
 fn an_ambiguous_name_is_rejected_with_the_choices() {
     let database = sqlite();
     let scene = Scene::new(&database, 31);

@@ -41,6 +41,8 @@ pub(super) use self::list::selected_labels;
 
 /// Shown in place of a label for posts that no label fits.
 const NONE: &str = "(none of these)";
+/// The word for the current label set.
+const CURRENT: &str = "current";
 /// The file name that means stdout.
 const STDOUT: &str = "-";
 /// The minimum length of a hash prefix.
@@ -187,7 +189,8 @@ struct NamedVersion {
 }
 
 impl NamedVersion {
-    /// Resolves a pipeline file, `current`, or the name or version prefix of a stored label set, in this order.
+    /// Resolves `current`, a pipeline file, or the name or version prefix of a stored label set. A word that means both
+    /// a file and a stored label set is rejected, because a file in the current folder may be there by chance.
     async fn find(
         app: &App,
         which: &WhichModel,
@@ -195,8 +198,16 @@ impl NamedVersion {
         word: &str,
     ) -> Result<Self, CliError> {
         let rows = store.labels().label_sets().await?;
+        let named = |row: &&LabelSetRow| row.name == word || is_hash_prefix(word, &row.hash);
         let path = Path::new(word);
-        if path.is_file() {
+        if word != CURRENT && path.is_file() {
+            if let Some(row) = rows.iter().find(named) {
+                return Err(CliError::Usage(format!(
+                    "`{word}` is ambiguous: it is both a file in this folder and a stored label set; use `./{word}` for \
+                     the file, or the version {} for the label set",
+                    short_hash(&row.hash)
+                )));
+            }
             let set = which.label_set(app, Some(path))?;
             let hash = set.hash();
             let stored = rows.iter().find(|row| row.hash == hash);
@@ -218,7 +229,7 @@ impl NamedVersion {
             ))
         };
         let current = match word {
-            "current" => {
+            CURRENT => {
                 let target = store.labels().current_target().await?;
                 Some(target.ok_or_else(no_labels_yet)?.label_set)
             }
@@ -226,7 +237,7 @@ impl NamedVersion {
         };
         let is_meant = |row: &&LabelSetRow| match current {
             Some(id) => row.id == id,
-            None => row.name == word || is_hash_prefix(word, &row.hash),
+            None => named(row),
         };
         let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
         match meant[..] {
