@@ -110,7 +110,7 @@ fn warn_partial(name: &str) -> Exit {
 
 /// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
 #[expect(clippy::print_stderr, reason = "a prompt is not a log line")]
-fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
+pub fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
     }

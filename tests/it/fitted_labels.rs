@@ -197,7 +197,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         let before = csv(&scene, ALL_LABELS);
         assert_eq!(names(), json!(["ada", "ben"]));
         // If only one of several answers is removed, the name is kept.
-        let remove = ["labels", "gold", "remove", "--annotator", "ada"];
+        let remove = words("labels gold remove --annotator ada --yes");
         let ran = scene.ok(&[&remove[..], &["--post", "k00001"]].concat());
         ran.expect_stderr("`first-fit25` keeps what it learned from 25 gold labels");
         assert_eq!(names(), json!(["ada", "ben"]));
@@ -282,7 +282,7 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         ]);
         assert_eq!(scene.json(&evaluate)["cross_fitted"], 24);
         // Once an answer has changed, the fit cannot be repeated.
-        scene.ok("labels gold remove --annotator ada --post k00000");
+        scene.ok("labels gold remove --annotator ada --post k00000 --yes");
         assert_eq!(scene.json(&evaluate)["posts"], 6);
         let both = ["--label-set", "first", "--label-set", "first-fit24"];
         let both = scene.json(&[&evaluate[..], &both].concat());

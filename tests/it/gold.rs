@@ -100,12 +100,16 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             json!({"food": 2, "gaming": 1, "music": 1})
         );
         assert_eq!(listed["annotators"], json!({"ada": 2, "ben": 1, "carl": 1}));
-        // An annotator's answers can be deleted one by one or all at once.
-        scene.ok("labels gold remove --annotator ada --post k00001");
+        // An annotator's answers can be deleted one by one or all at once, but not without a confirmation.
+        let ran = scene.run("labels gold remove --annotator ada");
+        ran.expect_exit(2, "--yes");
+        assert_eq!(scene.list()["answers"], 4);
+        scene.ok("labels gold remove --annotator ada --post k00001 --yes");
         assert_eq!(scene.list()["answers"], 3);
-        scene.ok("labels gold remove --annotator ben");
+        scene.ok("labels gold remove --annotator ben --yes");
         assert_eq!(scene.list()["answers"], 2);
-        assert_eq!(scene.run("labels gold remove --annotator ben").code, 2);
+        let again = "labels gold remove --annotator ben --yes";
+        assert_eq!(scene.run(again).code, 2);
     }
 }
 
@@ -199,7 +203,7 @@ async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disa
     scene.imported("id,label,annotator\nk00059,music,carl\n", "");
     assert_eq!(outcome(&evaluate()), (27, Some(0.9), None));
     assert_eq!(scene.list()["alpha"]["posts"], 1);
-    scene.ok("labels gold remove --annotator carl");
+    scene.ok("labels gold remove --annotator carl --yes");
     let disputed = &scene.list()["disagreements"][0]["answers"];
     assert_eq!(*disputed, json!([["ada", "music"], ["ben", null]]));
     // Calibration uses the 30 random posts.
@@ -611,7 +615,7 @@ async fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
         assert!(found["subreddits"].as_f64().unwrap() < 0.001, "{found}");
         assert!(found["labels"].as_f64().unwrap() > 0.5, "{found}");
         // A mixed sample raises no doubt.
-        scene.ok("labels gold remove --annotator ada");
+        scene.ok("labels gold remove --annotator ada --yes");
         scene.imported(&rows((15..45).collect()), "--random --annotator ada");
         assert!(p_values()["subreddits"].as_f64().unwrap() > 0.5);
     }

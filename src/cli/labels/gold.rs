@@ -5,6 +5,7 @@ mod list;
 
 use clap::{Args, Subcommand};
 
+use super::super::drop_labels::confirm;
 use super::super::{App, CliError, Exit};
 use topicmill_core::{Fullname, FullnameError};
 use topicmill_store::{Access, ForgottenGold};
@@ -30,7 +31,7 @@ pub enum GoldCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   topicmill labels gold remove --annotator ada
-  topicmill labels gold remove --annotator ada --post t3_1a2b3c")]
+  topicmill labels gold remove --annotator ada --post t3_1a2b3c --yes")]
 pub struct Remove {
     /// Delete an annotator's gold labels
     #[arg(long, value_name = "NAME")]
@@ -38,6 +39,9 @@ pub struct Remove {
     /// Delete only the gold label of the post ID
     #[arg(long, value_name = "ID")]
     post: Option<String>,
+    /// Don't ask for confirmation
+    #[arg(long)]
+    yes: bool,
 }
 
 impl GoldCommand {
@@ -59,6 +63,19 @@ impl Remove {
             CliError::Usage(format!("cannot remove a gold label: {error}"))
         })?;
         let gold = store.gold();
+        let answers = gold.answers().await?.into_iter().map(|one| one.answer);
+        let of_post = |one: &Fullname| post.as_ref().is_none_or(|post| post == one);
+        let answers = answers
+            .filter(|one| one.annotator == self.annotator && of_post(&one.fullname))
+            .count();
+        let what = format!(
+            "delete {answers} gold labels of annotator `{}`",
+            self.annotator
+        );
+        if answers > 0 && !confirm(self.yes, &what)? {
+            tracing::info!("nothing was deleted");
+            return Ok(Exit::Done);
+        }
         let removed = gold
             .delete_answers_of(&self.annotator, post.as_ref())
             .await?;
