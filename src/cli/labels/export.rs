@@ -1,14 +1,13 @@
-//! `topicmill labels export`: writes a label set to one file, with its background and fit.
+//! `topicmill labels export`: prints a label set as a pipeline file, with its background and fit.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
 use super::super::output;
 use super::super::{App, CliError, Exit};
-use super::new::{shell_path, toml_string};
-use super::{NamedSet, STDOUT, short_hash, write_file};
-use crate::atomic_file::IfExists;
+use super::new::toml_string;
+use super::{NamedSet, STDOUT, short_hash};
 use crate::pipeline_file::Pipeline;
 use topicmill_core::labels::label_file;
 use topicmill_core::{LabelSet, Listing};
@@ -16,34 +15,24 @@ use topicmill_store::{Access, Store};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill labels export five.toml
-  topicmill labels export five.toml --label-set five-fit200")]
+  topicmill labels export > five.toml
+  topicmill labels export --label-set five-fit200 > five.toml")]
 pub struct Export {
-    /// Write the label set to FILE; - is stdout
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Write the label set SET
+    /// Print the label set SET
     ///
     /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Replace FILE if it exists
-    #[arg(long)]
-    overwrite: bool,
 }
 
 impl Export {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let to_stdout = self.file == Path::new(STDOUT);
-        if !to_stdout {
-            app.check_not_database(&self.file)?;
-        }
         let store = app.store(Access::ReadOnly).await?;
         let NamedSet { set, .. } = NamedSet::stored(app, &store, &self.label_set).await?;
         let text = heading(&store, &set).await? + &label_file::write(&set);
         store.close().await?;
         // A stored label set may contain text that a pipeline file cannot express.
-        let read = Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
+        let read = Pipeline::parse(&text, Path::new(STDOUT), Listing::Hot, 100)?;
         if read.label_set != set {
             return Err(CliError::Usage(format!(
                 "export the label set `{}`: a pipeline file cannot express it exactly, and would have a different \
@@ -51,19 +40,7 @@ impl Export {
                 set.name
             )));
         }
-        if to_stdout {
-            output::print(&text)?;
-            return Ok(Exit::Done);
-        }
-        let if_exists = IfExists::from_overwrite(self.overwrite);
-        write_file(&self.file, text, if_exists, ", or add --overwrite")?;
-        let (file, hash) = (shell_path(&self.file), set.hash());
-        tracing::info!(
-            labels = set.labels.len(),
-            version = short_hash(&hash),
-            "wrote {file} with the label set `{}`: `topicmill score` and `classify` read it with --pipeline {file}",
-            set.name
-        );
+        output::print(&text)?;
         Ok(Exit::Done)
     }
 }

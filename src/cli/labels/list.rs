@@ -235,7 +235,7 @@ fn no_such_labels(set: &str, word: &str, version: &str) -> CliError {
     let (export, file) = if path.is_file() {
         (String::new(), shell_path(path))
     } else {
-        let export = format!("topicmill labels export FILE --label-set {version} && ");
+        let export = format!("topicmill labels export --label-set {version} > FILE && ");
         (export, "FILE".to_owned())
     };
     CliError::Usage(format!(

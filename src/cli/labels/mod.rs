@@ -72,7 +72,7 @@ pub enum Labels {
     List(list::List),
     /// Make a stored label set the current one, which the views show
     Use(list::Use),
-    /// Write a label set to one file, with its background and what `labels fit` learned
+    /// Print a label set as a pipeline file, with its background and what `labels fit` learned
     Export(export::Export),
     /// Delete a stored label set with its labels, scores, and logits that no other set needs
     #[command(after_help = "Examples:

@@ -127,7 +127,7 @@ async fn load_stored(app: &App, word: &str, name: String) -> Result<LabelSet, Cl
     if found.set.fitted.is_some() {
         tracing::warn!(
             "the file has the labels of `{word}` without what `labels fit` learned, so posts may get different labels: \
-             `topicmill labels export FILE --label-set {word}` writes both"
+             `topicmill labels export --label-set {word}` prints both"
         );
     }
     Ok(LabelSet {

@@ -6,11 +6,7 @@ use super::*;
 fn exported(scene: &Scene<'_>) -> (Value, String) {
     let answers = first(scene, "answers.csv", 24);
     let fitted = scene.json(&["labels", "fit", "--gold", &answers, "--make-current"]);
-    let file = scene.write("exported.toml", "");
-    let export = ["labels", "export", &file];
-    scene.run(&export).expect_exit(2, "already exists");
-    let ran = scene.ok(&[&export[..], &["--overwrite"]].concat());
-    ran.expect_stderr("with the label set `first-fit24`");
+    let file = scene.write("exported.toml", scene.ok("labels export").stdout);
     (fitted, file)
 }
 
@@ -22,7 +18,7 @@ async fn an_exported_fit_assigns_the_same_labels_in_another_database_and_without
         let set = scene.json(&["labels", "validate", "--pipeline", &file]);
         assert_eq!(set["hash"], fitted["hash"]);
         assert_eq!(set["fitted_to"]["answers"], 24);
-        let printed = scene.ok("labels export - --label-set first-fit24");
+        let printed = scene.ok("labels export --label-set first-fit24");
         assert_eq!(printed.stdout, std::fs::read_to_string(&file).unwrap());
 
         there.ok(&["classify", "--pipeline", &file]);
@@ -116,13 +112,15 @@ fn a_fit_without_labels_gets_a_command_that_labels_the_posts() {
     let answers = first(&scene, "answers.csv", 24);
     let fitted = scene.json(&["labels", "fit", "--gold", &answers]);
     let version = &fitted["hash"].as_str().unwrap()[..12];
-    let export = format!("labels export FILE --label-set {version}");
+    let export = format!("labels export --label-set {version}");
     let classify = "classify --pipeline FILE --make-current";
-    scene
-        .run("labels use first-fit24")
-        .expect_exit(2, &format!("`topicmill {export} && topicmill {classify}`"));
+    scene.run("labels use first-fit24").expect_exit(
+        2,
+        &format!("`topicmill {export} > FILE && topicmill {classify}`"),
+    );
     // The commands work as printed.
-    scene.ok(&export);
+    let printed = scene.ok(&export).stdout;
+    scene.write("FILE", printed);
     scene.ok(classify);
     let list = scene.json("labels list");
     assert_eq!(list[0]["label_set"], "first-fit24", "{list}");
