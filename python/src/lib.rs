@@ -31,7 +31,10 @@ pyo3::create_exception!(
 )]
 fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     if is_reddit {
-        reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
+        // `import` reads files as HTML-escaped as well.
+        let seen =
+            |part: &PyBackedStr| reddit::reddit_text(&reddit::decode_entities(part)).into_owned();
+        reddit::join_parts(parts.iter().map(seen))
     } else {
         reddit::join_parts(parts.iter())
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rayon::ThreadPool;
-use topicmill_core::reddit::{is_placeholder, reddit_text};
+use topicmill_core::reddit::{decode_entities, is_placeholder, reddit_text};
 use topicmill_score::labeler::{Completion, PreparedLabels};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
@@ -209,7 +209,7 @@ fn tokenise(
         let filled = window.iter().enumerate().filter_map(|(row, text)| {
             let text = (*text)?;
             let text = if is_reddit {
-                reddit_text(text)
+                Cow::Owned(reddit_text(&decode_entities(text)).into_owned())
             } else {
                 Cow::Borrowed(text)
             };

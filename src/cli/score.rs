@@ -72,7 +72,7 @@ pub struct Score {
     /// Several columns are joined [default: text, title with body, or a similar column].
     #[arg(help_heading = "Input", long, value_name = "COLUMN")]
     text: Vec<String>,
-    /// Clean Reddit text: remove Markdown, image URLs and zero-width characters
+    /// Clean Reddit text: decode HTML entities, and remove Markdown, image URLs and zero-width characters
     #[arg(help_heading = "Input", hide_short_help = true, long)]
     reddit_text: bool,
     /// Read the id from COLUMN [default: id, or the row number]

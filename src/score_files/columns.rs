@@ -202,7 +202,10 @@ impl InputColumns {
     /// Joins a row's text parts; returns an error message if there is nothing to score.
     fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
         let whole = if self.reddit_text {
-            reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
+            // `import` reads files as HTML-escaped as well.
+            let seen =
+                |part: &String| reddit::reddit_text(&reddit::decode_entities(part)).into_owned();
+            reddit::join_parts(parts.iter().map(seen))
         } else {
             reddit::join_parts(parts.iter())
         };

@@ -1,5 +1,7 @@
 //! Tests that models read the same text as the post's readers, and that posts without text get no label.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use topicmill_core::reddit::TEXT_RULE;
 
@@ -101,6 +103,46 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
     );
     assert_eq!(seen[0]["scores"], seen[1]["scores"]);
     assert_ne!(given[0]["scores"], given[1]["scores"]);
+}
+
+#[test]
+fn score_reads_escaped_reddit_text_as_import_does() {
+    let bodies = [
+        "&gt;!The butler did it!&lt; says **Q&amp;amp;A**.",
+        "&gt; quoted\n\n`5 &amp;lt; 6`",
+        "Bread &amp; butter.",
+    ];
+    let lines = (0..).zip(bodies);
+    let lines: Vec<String> = lines
+        .map(|(i, body)| line(&format!("e{i}"), "Ham &amp; eggs", body))
+        .collect();
+    let program = Program::new();
+    assert_eq!(imported(&program, &lines.concat()), [3, 0]);
+    assert_eq!(classified(&program), 3);
+    program.ok("score posts.ndjson scored.ndjson --reddit-text");
+    let scores = "SELECT label, score FROM post_scores ORDER BY fullname, label";
+    let stored: Vec<f64> = program
+        .rows(scores)
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row[1].as_f64().unwrap())
+        .collect();
+    let scored: Vec<f64> = program
+        .read_lines("scored.ndjson")
+        .iter()
+        .flat_map(|row| {
+            let scores: BTreeMap<String, f64> =
+                serde_json::from_value(row["scores"].clone()).unwrap();
+            scores.into_values()
+        })
+        .collect();
+    assert_eq!(stored.len(), scored.len());
+    let differ = |(a, b): (&f64, &f64)| (a - b).abs() >= 1e-6;
+    assert!(
+        !stored.iter().zip(&scored).any(differ),
+        "{stored:?} {scored:?}"
+    );
 }
 
 #[test]
