@@ -74,6 +74,23 @@ impl<'a> Scene<'a> {
     }
 }
 
+#[test]
+fn posts_without_a_stored_label_are_evaluated_from_stored_vectors() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let gold = scene.gold("gold.csv", |_| None);
+        let file = scene.write("fewer.toml", pipeline("fewer", "", &LABELS[1..]));
+        let classify = ["classify", "--pipeline", &file];
+        scene.ok(&[&classify[..], &["--limit", "10"]].concat());
+        let more = ["--label-set", "fewer", "--others-out-of-scope"];
+        let partly = scene.evaluate(&gold, &more);
+        assert_eq!(partly["posts"], POSTS);
+        scene.ok(&classify);
+        let wholly = scene.evaluate(&gold, &more);
+        assert_eq!(partly["evaluation"], wholly["evaluation"]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
     for database in databases() {

@@ -190,8 +190,8 @@ impl Evaluate {
         Ok(sides)
     }
 
-    /// Returns the stored labels of a side, or if it has none, labels computed from stored logits. With --compute, also
-    /// computes labels for the posts that have none. Returns `None` if stopped by a signal.
+    /// Returns the stored labels of a side and, for posts without one, labels computed from stored logits. With
+    /// --compute, also runs the model on the posts that have none. Returns `None` if stopped by a signal.
     async fn labelling<'a>(
         &self,
         app: &App,
@@ -201,14 +201,18 @@ impl Evaluate {
     ) -> Result<Option<Labelling<'a>>, CliError> {
         let made = if self.compute {
             side.computed(app, store, posts).await?
+        } else if let Some(made) = side.rescored(app, store, posts).await? {
+            if !made.is_empty() {
+                tracing::info!(
+                    version = short_hash(&side.set.hash()),
+                    posts = made.len(),
+                    "some posts have no stored label of this label set: computing their labels from stored logits, \
+                     without storing them"
+                );
+            }
+            Some(made)
         } else if side.target().is_some() {
             Some(HashMap::new())
-        } else if let Some(known) = side.known(app, store).await? {
-            tracing::info!(
-                version = short_hash(&side.set.hash()),
-                "no labels of this label set are stored: computing them from stored logits, without storing them"
-            );
-            Some(known.labels_of_posts(store, posts).await?)
         } else {
             return Err(no_labels_yet());
         };

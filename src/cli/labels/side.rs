@@ -18,7 +18,7 @@ use topicmill_review::quality::used_in_fit;
 use topicmill_review::rescore::{Rescorer, prediction};
 use topicmill_review::{gold, join};
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
+use topicmill_store::{LabelState, ModelRow, PostLabel, Prediction, Store, StoredText, Target};
 
 /// Posts read and scored per batch.
 const WINDOW: usize = 1_000;
@@ -123,6 +123,36 @@ impl Side {
         rescoring.known().await
     }
 
+    /// Returns those of the posts that have no stored label of their current text.
+    async fn unlabelled(
+        &self,
+        store: &Store,
+        posts: &[Fullname],
+    ) -> Result<Vec<PostLabel>, CliError> {
+        let mut states = store.labels().label_states(self.target(), posts).await?;
+        states.retain(|post| !matches!(post.state, LabelState::Labelled(_)));
+        Ok(states)
+    }
+
+    /// Computes labels from stored logits for those `posts` that have no stored label for their current text. Returns
+    /// `None` without a model that computed logits.
+    pub async fn rescored(
+        &self,
+        app: &App,
+        store: &Store,
+        posts: &[Fullname],
+    ) -> Result<Option<HashMap<Fullname, Prediction>>, CliError> {
+        let wanted = self.unlabelled(store, posts).await?.into_iter();
+        let wanted: Vec<Fullname> = wanted.map(|post| post.fullname).collect();
+        if wanted.is_empty() && self.target().is_some() {
+            return Ok(Some(HashMap::new()));
+        }
+        match self.known(app, store).await? {
+            Some(known) => Ok(Some(known.labels_of_posts(store, &wanted).await?)),
+            None => Ok(None),
+        }
+    }
+
     /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an
     /// empty map if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
@@ -134,15 +164,8 @@ impl Side {
         if self.folder.is_none() {
             return Ok(Some(HashMap::new()));
         }
-        let mut made = match self.known(app, store).await? {
-            Some(known) => known.labels_of_posts(store, posts).await?,
-            None => HashMap::new(),
-        };
-        let states = store
-            .labels()
-            .label_states(self.target(), posts)
-            .await?
-            .into_iter();
+        let mut made = self.rescored(app, store, posts).await?.unwrap_or_default();
+        let states = self.unlabelled(store, posts).await?.into_iter();
         let wanted: Vec<Fullname> = states
             .filter(|post| matches!(post.state, LabelState::Unlabelled | LabelState::Outdated))
             .map(|post| post.fullname)
