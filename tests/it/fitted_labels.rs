@@ -362,6 +362,33 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
 }
 
 #[test]
+fn diff_separates_the_loss_of_a_fit_from_the_change_of_labels() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let answers = first(&scene, "answers.csv", 24);
+        scene.json(&["labels", "fit", "--gold", &answers, "--make-current"]);
+        let moved = |args: &str| scene.json(args)["moved"].clone();
+        let lost = moved("labels diff current first");
+        assert!(lost["moved"].as_u64().unwrap() > 0, "{lost}");
+        assert_eq!(lost["without_fit"]["moved"], 0);
+        let mut labels = LABELS;
+        labels[0].1 = "board games";
+        scene.write("reworded.toml", pipeline("reworded", "", &labels));
+        let changed = moved("labels diff first reworded.toml");
+        assert_eq!(changed["without_fit"], Value::Null);
+        for args in [
+            "labels diff current reworded.toml",
+            "labels diff reworded.toml current",
+        ] {
+            let without = &moved(args)["without_fit"];
+            for figure in ["posts", "moved", "agreement"] {
+                assert_eq!(without[figure], changed[figure], "{figure}");
+            }
+        }
+    }
+}
+
+#[test]
 fn labels_that_a_fit_takes_from_posts_are_named() {
     let database = sqlite();
     let scene = Scene::new(&database);

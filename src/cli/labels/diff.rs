@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::output::key_value_table;
+use super::super::output::{key_value_table, thousands};
 use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
@@ -57,20 +57,10 @@ impl Diff {
         &self,
         app: &App,
         store: &Store,
-        [a, b]: [&Side; 2],
+        sides: [&Side; 2],
         found: &mut Printout,
     ) -> Result<(), CliError> {
-        let of_a = (a.target(), a.known(app, store).await?);
-        let of_b = (b.target(), b.known(app, store).await?);
-        let labels = [of_a, of_b];
-        let labels = labels.map(|(stored, known)| LabelSource {
-            stored,
-            rescorer: known,
-        });
-        let bar = Progress::counter("diff", "posts");
-        let stop = || app.stop.is_cancelled();
-        let compared = compare(store, &labels, self.limit, &stop, &|n| bar.add(n)).await?;
-        drop(bar);
+        let compared = compare_sides(app, store, sides, self.limit).await?;
         let lacking = compared.unlabelled;
         if lacking.iter().any(|posts| *posts > 0) {
             tracing::warn!(
@@ -80,9 +70,48 @@ impl Diff {
                  set and model labels those that still have their text, and keeps the current label set"
             );
         }
-        add_moves(found, &compared);
+        let without_fit = compare_without_fit(app, store, sides).await?;
+        add_moves(found, &compared, without_fit.as_ref());
         Ok(())
     }
+}
+
+/// Compares the labels of two sides on all posts.
+async fn compare_sides(
+    app: &App,
+    store: &Store,
+    [a, b]: [&Side; 2],
+    examples: usize,
+) -> Result<Comparison, CliError> {
+    let of_a = (a.target(), a.known(app, store).await?);
+    let of_b = (b.target(), b.known(app, store).await?);
+    let labels = [of_a, of_b];
+    let labels = labels.map(|(stored, known)| LabelSource {
+        stored,
+        rescorer: known,
+    });
+    let bar = Progress::counter("diff", "posts");
+    let stop = || app.stop.is_cancelled();
+    Ok(compare(store, &labels, examples, &stop, &|n| bar.add(n)).await?)
+}
+
+/// If only one side is fitted to gold labels, compares the label set that it was fitted from with the other side: the
+/// changes that remain are those of the labels and settings.
+async fn compare_without_fit(
+    app: &App,
+    store: &Store,
+    [a, b]: [&Side; 2],
+) -> Result<Option<Comparison>, CliError> {
+    if a.set.fitted.is_some() == b.set.fitted.is_some() {
+        return Ok(None);
+    }
+    let (base_of_a, base_of_b) = (a.before_fit(store).await?, b.before_fit(store).await?);
+    let sides = match (&base_of_a, &base_of_b) {
+        (Some(base), _) => [base, b],
+        (None, Some(base)) => [a, base],
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(compare_sides(app, store, sides, 0).await?))
 }
 
 fn compare_sets(a: &Side, b: &Side) -> Printout {
@@ -139,8 +168,20 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
     Ok(())
 }
 
-fn add_moves(found: &mut Printout, compared: &Comparison) {
-    let json = compared.to_json();
+fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
+    let mut json = compared.to_json();
+    json["without_fit"] = json!(without_fit.map(|compared| {
+        let moves = &compared.moves;
+        json!({
+            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+        })
+    }));
+    let heading = without_fit.map_or(String::new(), |without| {
+        format!(
+            " (only one of the two label sets is fitted to gold labels: without this fit, {} posts change their label)",
+            thousands(without.moves.moved())
+        )
+    });
     let rows = [
         ("posts compared", "looked_at"),
         ("posts with both labels", "posts"),
@@ -152,7 +193,8 @@ fn add_moves(found: &mut Printout, compared: &Comparison) {
     ];
     let rows = rows.map(|(what, key)| (what, json[key].clone()));
     found.json["moved"] = json;
-    found.add("Labels on the same posts", key_value_table("what", rows));
+    let heading = format!("Labels on the same posts{heading}");
+    found.add(&heading, key_value_table("what", rows));
     if compared.moves.moved() == 0 {
         return;
     }

@@ -101,6 +101,25 @@ impl Side {
         ModelFlags::new(self.path.clone(), None)
     }
 
+    /// Returns the side with the label set that its label set was fitted from; `None` if it is not fitted, or the
+    /// other is not stored.
+    pub async fn before_fit(&self, store: &Store) -> Result<Option<Self>, CliError> {
+        let Some(fitted) = &self.set.fitted else {
+            return Ok(None);
+        };
+        let rows = store.labels().label_sets().await?;
+        let Some(row) = rows.iter().find(|row| row.hash == fitted.base) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            set: store.labels().label_set(row.id).await?,
+            stored: Some(row.id),
+            model: self.model.clone(),
+            folder: self.folder.clone(),
+            path: self.path.clone(),
+        }))
+    }
+
     /// Returns the target of the stored labels, if the model and the label set are stored.
     pub fn target(&self) -> Option<Target> {
         let (model, label_set) = (self.model.as_ref()?.0, self.stored?);
@@ -218,11 +237,9 @@ impl Side {
         let (Some(fitted), Some(folder)) = (&self.set.fitted, &self.folder) else {
             return none;
         };
-        let rows = store.labels().label_sets().await?;
-        let Some(row) = rows.iter().find(|row| row.hash == fitted.base) else {
+        let Some(base) = self.before_fit(store).await?.map(|side| side.set) else {
             return none;
         };
-        let base = store.labels().label_set(row.id).await?;
         let mut answers = store.gold().answers().await?;
         let used = used_in_fit(&self.set, &answers);
         answers.retain(|one| used.contains(&one.answer.fullname));
