@@ -197,6 +197,11 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::Busy
 }
 
+/// Returns true if the file is no database, or a damaged one.
+pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
+    class_of(error) == ErrorClass::Damaged
+}
+
 /// Returns true if another writer stored the key first.
 pub(super) fn is_duplicate_key(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Taken)

@@ -11,7 +11,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::super::driver_error::{is_busy, known_failure};
+use super::super::driver_error::{is_busy, is_damaged, known_failure};
 use super::super::lock_wait::STEP;
 use super::super::sql::SqlStore;
 use super::super::{Access, Result, TimeStep};
@@ -175,7 +175,9 @@ impl Dialect for Sqlite {
             // Even a reader needs files next to the database. If it cannot create them, and there is no log to read,
             // the file is opened as immutable. SQLite would not notice that its cached pages are out of date, so each
             // use opens the file again.
-            Err(_) if access == Access::ReadOnly && has_no_wal(&path) => {
+            Err(error)
+                if access == Access::ReadOnly && !is_damaged(&error) && has_no_wal(&path) =>
+            {
                 note_unlocked_read();
                 pool.after_release(|_, _| Box::pin(async { Ok(false) }))
                     .connect_with(options.immutable(true))

@@ -175,7 +175,10 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     // Only one thread uses this connection, so it needs no mutex.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
-    if opened.is_err() && dialect::has_no_wal(path) {
+    if let Err(error) = &opened
+        && !is_damaged(error)
+        && dialect::has_no_wal(path)
+    {
         dialect::note_unlocked_read();
         let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
         return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
@@ -268,11 +271,16 @@ fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'
 const ONLY_READS: &str = "`sql` only reads, but this statement writes or opens another file; \
                      use SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that reads";
 
+fn is_damaged(error: &Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
 fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) if dialect::reads_unlocked() => {
-            StoreError::Changed
-        }
+        _ if is_damaged(error) && dialect::reads_unlocked() => StoreError::Changed,
         Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => match error {
             Error::SqliteFailure(_, Some(text)) if text.starts_with("access to ") => {
                 query_error(text)
