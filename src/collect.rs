@@ -10,6 +10,7 @@ mod import;
 mod listing;
 mod refill;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -18,11 +19,11 @@ use futures_util::stream::{self, TryStreamExt};
 use crate::run::Run;
 use topicmill_core::record::Upserted;
 use topicmill_core::{
-    AuthorPolicy, FailureKind, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp, Topic,
-    TopicReport,
+    AuthorPolicy, FailureKind, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp,
+    Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::Rejected;
+use topicmill_sources::page::{PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
 use topicmill_store::{Page, StoreError};
 
@@ -165,10 +166,11 @@ fn log_report(report: &TopicReport) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (changed, edited) = (some(report.stored.changed), some(report.stored.edited));
     let rejected = some(report.rejected.total());
+    let unmatched = some(report.unmatched);
     let purged = some(report.stored.purged);
     let tombstoned = some(report.stored.tombstoned);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, edited, purged, tombstoned, rejected, "collected r/{subreddit}");
+        tracing::info!(%topic, posts, new, changed, edited, unmatched, purged, tombstoned, rejected, "collected r/{subreddit}");
     } else if let Some(detail) = &report.detail {
         // An error, because `-q` hides everything else.
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
@@ -265,6 +267,12 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the number of posts to request if so many matching posts are wanted.
+    fn page_limit(&self, wanted: u32) -> u32 {
+        let is_all = self.topic.keywords.is_empty();
+        PAGE_LIMIT.min(if is_all { wanted } else { PAGE_LIMIT })
+    }
+
     /// Reads one subreddit.
     async fn read_subreddit(&mut self) -> Result<()> {
         let read = match self.source.paging() {
@@ -308,7 +316,11 @@ impl Reader<'_> {
         newest: Option<Timestamp>,
         read_from: Option<Timestamp>,
     ) -> Result<()> {
-        let received = posts.len() as u64;
+        let topic = self.topic;
+        let is_match = |post: &ReadyPost| topic.matches(post);
+        let (posts, others): (Vec<_>, Vec<_>) = posts.into_iter().partition(is_match);
+        let received = (posts.len() + others.len()) as u64;
+        let others = stored_among(&self.run, others).await?;
         let page = Page {
             run: self.run.id,
             source: self.source.kind(),
@@ -321,9 +333,18 @@ impl Reader<'_> {
             posts,
             now: self.run.now(),
         };
-        let stored = self.run.store.posts().save_pages(&[page], None).await?;
+        let read = (page.posts.len() + others.len()) as u64;
+        // Other stored posts get their updates, but keep their topic.
+        let others = Page {
+            topic: None,
+            posts: others,
+            ..page.clone()
+        };
+        let pages = [page, others];
+        let stored = self.run.store.posts().save_pages(&pages, None).await?;
         self.report.pages += 1;
-        self.report.posts += received;
+        self.report.posts += read;
+        self.report.unmatched += received - read;
         self.report.stored += stored;
         Ok(())
     }
@@ -336,6 +357,43 @@ impl Reader<'_> {
             self.report.rejected.add(reason);
         }
     }
+}
+
+/// Returns those of the posts that are stored: a post that lost a topic's keywords by an edit, or was deleted, must not
+/// be left as it was.
+async fn stored_among(
+    run: &Run<'_>,
+    mut posts: Vec<ReadyPost>,
+) -> topicmill_store::Result<Vec<ReadyPost>> {
+    let names: Vec<Fullname> = posts.iter().map(|post| post.fullname.clone()).collect();
+    if !names.is_empty() {
+        let stored = run.store.posts().text_hashes(&names).await?;
+        let stored: HashSet<&str> = stored.iter().map(|(name, _)| name.as_str()).collect();
+        posts.retain(|post| stored.contains(post.fullname.as_str()));
+    }
+    Ok(posts)
+}
+
+/// Records the keywords of topics, and warns if they have changed.
+pub(crate) async fn record_keywords(
+    run: &Run<'_>,
+    topics: &[Topic],
+) -> topicmill_store::Result<()> {
+    for topic in topics.iter().filter(|topic| !topic.subreddits.is_empty()) {
+        let posts = run.store.posts();
+        let entries = topic.keywords.entries();
+        if posts
+            .record_keywords(&topic.slug, entries, run.now())
+            .await?
+        {
+            tracing::warn!(
+                topic = %topic.slug, keywords = %topic.keywords,
+                "the topic's `match` has changed: its stored posts were selected differently and stay, and reports and \
+                 data cards name both selections"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Decrements a count and returns true, or returns false if it is 0.

@@ -186,6 +186,7 @@ impl Context {
         let archive_newest = OnceLock::new();
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let (run, authors) = (self.run(run), self.author_policy(store_author).await?);
+            collect::record_keywords(&run, topics).await?;
             let ended =
                 collect::collect(&run, source, topics, &authors, options, progress, reports).await;
             if reports.iter().any(|report| report.stored.purged > 0) {
@@ -248,6 +249,7 @@ impl Context {
         total: &mut ImportCounts,
     ) -> Result<(), ImportError> {
         let authors = self.author_policy(order.store_author).await?;
+        collect::record_keywords(&self.run(run), order.topics).await?;
         for path in order.files {
             if self.stop.is_cancelled() {
                 break;
@@ -321,7 +323,10 @@ impl Context {
         }
         // Everything that changes which rows are stored, or how, makes an import a different one.
         let topics = order.topics.iter();
-        let topics = topics.map(|topic| (&topic.slug, &topic.label, &topic.subreddits));
+        let topics = topics.map(|topic| {
+            let keywords = topic.keywords.entries();
+            (&topic.slug, &topic.label, &topic.subreddits, keywords)
+        });
         let topics: Vec<_> = topics.collect();
         let filter = order.reading.filter.describe();
         let mut selection = json!([filter, topics, order.store_author]);

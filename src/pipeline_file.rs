@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{LabelFileError, OneOrMore};
-use topicmill_core::{Background, Label, LabelSet, Listing, Topic};
+use topicmill_core::{Background, Keywords, Label, LabelSet, Listing, Topic};
 
 use self::schedules::ScheduleKeys;
 use crate::config::toml_text::{self, ReadTextError, describe};
@@ -182,6 +182,8 @@ struct File {
 #[serde(default)]
 struct TopicKeys {
     subreddits: OneOrMore,
+    #[serde(rename = "match")]
+    keywords: Keywords,
     read: Which,
     share: Option<Vec<u32>>,
     listing: Option<Listing>,
@@ -220,6 +222,9 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
         let limit = keys.limit.unwrap_or(limit);
         let wrong = |why: String| format!("topic `{slug}`: {why}");
         check_subreddits(&subreddits).map_err(wrong)?;
+        if subreddits.is_empty() && !keys.keywords.is_empty() {
+            return Err(wrong("`match` needs `subreddits`".to_owned()));
+        }
         if !LIMITS.contains(&limit) {
             return Err(wrong(format!(
                 "its limit is {limit}; Reddit lists 1 to 1000 posts"
@@ -232,6 +237,7 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
             label: label.label.clone(),
             descriptions: label.descriptions.clone(),
             subreddits,
+            keywords: keys.keywords,
             listing: keys.listing.unwrap_or(listing),
             is_default_listing: keys.listing.is_none(),
             limit,

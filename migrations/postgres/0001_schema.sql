@@ -146,6 +146,14 @@ CREATE TABLE gaps (
 );
 CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
+-- A row is a part of the sampling frame: from a time on, only posts with these keywords were stored for a topic.
+CREATE TABLE topic_keywords (
+    topic    TEXT NOT NULL, -- the topic
+    since    TIMESTAMPTZ NOT NULL, -- the start of the first run with these keywords
+    keywords JSONB NOT NULL, -- the topic's `match` list; empty if all posts were stored
+    PRIMARY KEY (topic, since)
+);
+
 -- A row is the progress of importing a dump.
 --
 -- The row is written in the same transaction as the posts that it counts, so that a crashed import continues after the

@@ -133,6 +133,14 @@ CREATE TABLE gaps (
 ) WITHOUT ROWID;
 CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
+-- A row is a part of the sampling frame: from a time on, only posts with these keywords were stored for a topic.
+CREATE TABLE topic_keywords (
+    topic    TEXT NOT NULL,
+    since    TEXT NOT NULL,
+    keywords TEXT NOT NULL,
+    PRIMARY KEY (topic, since)
+) WITHOUT ROWID;
+
 -- A row is the progress of importing a dump.
 CREATE TABLE imports (
     file        TEXT NOT NULL,

@@ -46,7 +46,7 @@ BEGIN
 END $$;
 
 -- collect, import and purge: posts and their metadata, but no labels.
-GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
+GRANT INSERT, UPDATE ON runs, watermarks, topic_keywords, imports, quotas, meta TO topicmill_collector;
 GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
 

@@ -209,7 +209,8 @@ impl Import {
         if done.posts == 0 && done.left_out > 0 {
             tracing::warn!(
                 left_out = done.left_out,
-                "no post was stored, because none matched: check --subreddit, --all-subreddits, --from and --to"
+                "no post was stored, because none matched: check --subreddit, --all-subreddits, --from and --to, \
+                 and the topics' `match`"
             );
         }
     }

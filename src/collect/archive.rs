@@ -36,6 +36,22 @@ impl Reader<'_> {
         Ok(goal)
     }
 
+    /// Counts a page. Returns true if a first run, which reads backwards to find enough posts with the topic's keywords,
+    /// may read no further.
+    fn is_capped(&self, order: TimeOrder, pages_left: &mut u32) -> bool {
+        *pages_left = pages_left.saturating_sub(1);
+        let is_capped =
+            *pages_left == 0 && order == TimeOrder::NewestFirst && !self.topic.keywords.is_empty();
+        if is_capped {
+            tracing::warn!(
+                topic = %self.topic.slug, pages = self.options.page_cap,
+                "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` \
+                 allows: `--since` reads older ones", self.subreddit
+            );
+        }
+        is_capped
+    }
+
     pub(super) async fn read_archive(&mut self, archive: &ArcticShift) -> Result<()> {
         let known = self.known().await?;
         let goal = self.archive_goal(known).await?;
@@ -47,7 +63,8 @@ impl Reader<'_> {
         let range = self.options.time_range;
         let until = range.and_then(|range| range.until);
         let mut boundary: Option<Timestamp> = goal.back_to;
-        let mut limit = wanted.min(PAGE_LIMIT);
+        let mut limit = self.page_limit(wanted);
+        let mut pages_left = self.options.page_cap;
         let mut previous_page = HashSet::new();
         let mut newest: Option<Timestamp> = None;
         let mut stuck = 0;
@@ -64,7 +81,7 @@ impl Reader<'_> {
                 .into_iter()
                 .filter(|post| !previous_page.contains(&post.fullname))
                 .filter(|post| range.is_none_or(|range| range.contains(post.created_at)))
-                .filter(|_| take(&mut wanted));
+                .filter(|post| wanted > 0 && (!self.topic.matches(post) || take(&mut wanted)));
             let posts = self.authors.prepare(posts);
             // Only the last page is needed, because only posts from its last second are repeated.
             previous_page = names;
@@ -74,6 +91,7 @@ impl Reader<'_> {
             newest = newest.max(times.filter(|time| *time <= now).max());
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
             let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
+            let next = next.filter(|_| !self.is_capped(order, &mut pages_left));
             // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
             let watermark = newest.filter(|_| {
                 goal.advances_watermark && (order == TimeOrder::OldestFirst || next.is_none())
@@ -97,7 +115,7 @@ impl Reader<'_> {
                 }
                 // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
                 // subreddit counts as quiet.
-                self.is_quiet = range.is_some() && known.is_some();
+                self.is_quiet = range.is_some() && known.is_some() || self.report.unmatched > 0;
                 return Ok(());
             };
             let moved = boundary.is_none_or(|boundary| match order {

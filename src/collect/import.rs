@@ -1,6 +1,6 @@
 //! Imports files into the store, block by block.
 
-use super::MAX_LOGGED_REJECTIONS;
+use super::{MAX_LOGGED_REJECTIONS, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Post, ReadyPost, Rejections, SourceKind, Topic};
@@ -16,8 +16,8 @@ const BLOCKS_AHEAD: usize = 2;
 pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
-    /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the one that lists its
-    /// subreddit, if any.
+    /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the first one that lists its
+    /// subreddit and that it matches, if any. It is left out if some list its subreddit but it matches none of them.
     pub topics: &'a [Topic],
     /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
     pub topics_from_subreddits: bool,
@@ -130,6 +130,8 @@ pub(super) struct TopicPosts {
 /// A block that is ready to be stored.
 struct ReadyBlock {
     by_topic: Vec<TopicPosts>,
+    /// Posts that match none of the topics that list their subreddit.
+    unmatched: Vec<ReadyPost>,
     posts: u64,
     topics_differ: u64,
     /// The rest of the block.
@@ -139,22 +141,22 @@ struct ReadyBlock {
 impl Preparer {
     fn ready_block(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
-        let mut topics_differ = 0;
-        let records = std::mem::take(&mut block.records);
-        let named = records.into_iter().map(|Record { post, topic }| {
-            let topic = match topic {
-                None => topic_of(&post, &self.topics),
-                Some(named) => {
-                    let read = topic_of(&post, &self.topics).filter(|topic| *topic != named);
-                    topics_differ += u64::from(read.is_some());
-                    let by_subreddit = read.filter(|_| self.topics_from_subreddits);
-                    Some(by_subreddit.unwrap_or(named))
-                }
-            };
-            (topic, post)
-        });
+        let (mut named, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
+        for Record { post, topic } in std::mem::take(&mut block.records) {
+            let read = topic_of(&post, &self.topics);
+            let is_listed = || self.topics.iter().any(|topic| topic.lists(&post));
+            let by_subreddit = topic.is_none() || self.topics_from_subreddits;
+            if by_subreddit && read.is_none() && is_listed() {
+                unmatched.push(post);
+                continue;
+            }
+            topics_differ += u64::from(topic.is_some() && read.is_some() && topic != read);
+            let topic = if by_subreddit { read.or(topic) } else { topic };
+            named.push((topic, post));
+        }
         ReadyBlock {
             by_topic: by_topic(named, &self.authors),
+            unmatched: self.authors.prepare(unmatched),
             posts,
             topics_differ,
             block,
@@ -169,11 +171,21 @@ async fn store_block(
     done: &mut ImportCounts,
 ) -> Result<()> {
     let ReadyBlock {
-        by_topic,
-        posts,
+        mut by_topic,
+        unmatched,
+        mut posts,
         topics_differ,
         block,
     } = block;
+    let left_out = unmatched.len() as u64;
+    // Other stored posts get their updates, but keep their topic.
+    let known = stored_among(run, unmatched).await?;
+    let left_out = left_out - known.len() as u64;
+    posts -= left_out;
+    by_topic.push(TopicPosts {
+        topic: None,
+        posts: known,
+    });
     let Block {
         rejected,
         position,
@@ -197,7 +209,7 @@ async fn store_block(
         // A truncated file remains unfinished, so that a later import continues it.
         state.finished_at = (end == Some(End::Complete)).then_some(now);
     }
-    done.left_out += position.left_out - plan.left_out;
+    done.left_out += left_out + position.left_out - plan.left_out;
     plan.left_out = position.left_out;
     for Rejected { at, reason } in rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
@@ -258,13 +270,9 @@ pub(super) async fn store_by_topic(
     run.store.posts().save_pages(&pages, state).await
 }
 
-/// Returns the slug of the topic that lists a post's subreddit.
+/// Returns the slug of the first topic that lists a post's subreddit and that the post matches.
 pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
-    let reads = |topic: &&Topic| {
-        topic
-            .subreddits
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(&post.subreddit))
-    };
-    topics.iter().find(reads).map(|topic| topic.slug.clone())
+    let mut topics = topics.iter();
+    let topic = topics.find(|topic| topic.lists(post) && topic.matches(post));
+    topic.map(|topic| topic.slug.clone())
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::goal::{Goal, TimeRange};
 use super::{Reader, Result, take};
-use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp};
+use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp, Topic};
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::reddit::Reddit;
 
@@ -54,6 +54,7 @@ impl Walk {
     fn add_page(
         &mut self,
         posts: &mut Vec<ReadyPost>,
+        topic: &Topic,
         range: Option<TimeRange>,
         now: Timestamp,
     ) -> bool {
@@ -64,7 +65,9 @@ impl Walk {
             self.rank += 1;
             // A listing that changes while it is read repeats posts.
             let is_new = self.seen.insert(post.fullname.clone());
-            if !is_new || !(post.stickied || take(&mut self.wanted)) {
+            // A post without the topic's keywords does not count, but shows how far the listing was read.
+            let is_wanted = self.wanted > 0 && (!topic.matches(post) || take(&mut self.wanted));
+            if !is_new || !(post.stickied || is_wanted) {
                 return false;
             }
             is_last = false;
@@ -122,14 +125,19 @@ impl Reader<'_> {
         self.listing = walk.goal.listing;
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
-            let limit = walk.wanted.min(PAGE_LIMIT);
+            let limit = self.page_limit(walk.wanted);
             let request = reddit.page(self.subreddit, self.listing, limit, after.as_deref());
             let page = request.await?;
             self.begin_gap().await?;
             self.log_rejected(&page.rejected);
             let mut listed = self.authors.prepare(page.posts);
             // A page without posts in the time range may be followed by a page with some.
-            let is_last = walk.add_page(&mut listed, self.options.time_range, self.run.now());
+            let is_last = walk.add_page(
+                &mut listed,
+                self.topic,
+                self.options.time_range,
+                self.run.now(),
+            );
             after = walk.next(page.after, is_last);
             if walk.is_capped {
                 tracing::warn!(
@@ -153,7 +161,8 @@ impl Reader<'_> {
     /// Records a gap if the listing ended too early; otherwise fills gaps.
     async fn end_listing(&mut self, walk: &Walk) -> Result<()> {
         let Goal { from, back_to, .. } = walk.goal;
-        self.is_quiet = !walk.seen.is_empty() && self.options.time_range.is_some();
+        let is_selective = self.options.time_range.is_some() || self.report.unmatched > 0;
+        self.is_quiet = !walk.seen.is_empty() && is_selective;
         let full = walk.is_capped || walk.seen.len() >= FULL_LISTING;
         let short = walk.end.is_short(walk.known, from, full);
         let reached = walk.has_reached();

@@ -19,7 +19,7 @@ pub struct RefillPlan<'a> {
     pub ids: &'a [Fullname],
     /// Also requests posts that are stored.
     pub refresh: bool,
-    /// The pipeline's topics. A post belongs to the topic that lists its subreddit, if any.
+    /// The pipeline's topics. A post belongs to the first topic that lists its subreddit and that it matches, if any.
     pub topics: &'a [Topic],
     /// Progress callback: the number of ids done since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),

@@ -10,7 +10,7 @@ use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Label, Timestamp, short_hash};
 use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
-use topicmill_store::Store;
+use topicmill_store::{Store, TopicKeywords};
 
 /// The line that lets `export` recognise its own folders.
 const SIGN: &str = "This data set was made by topicmill";
@@ -30,6 +30,7 @@ pub(super) struct Facts {
     /// Number of gold labels that the label set was fitted to.
     fitted_to: Option<u64>,
     reconciled_at: Option<Timestamp>,
+    keywords: Vec<TopicKeywords>,
     quality: MeasuredQuality,
 }
 
@@ -58,6 +59,7 @@ impl Facts {
             labels: set.labels.clone(),
             fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
             reconciled_at,
+            keywords: store.posts().keywords().await?,
             quality: quality::measure(store, subject.target, set).await?,
         })
     }
@@ -241,9 +243,13 @@ fn table(counts: &Counts, facts: &Facts) -> String {
         || "never: it may contain posts that have been deleted on Reddit since".to_owned(),
         |at| at.as_datetime().date_naive().to_string(),
     );
+    let keywords = facts.keywords.iter();
+    let keywords =
+        keywords.map(|row| format!("| collected for a topic | {} |\n", cell(&row.to_string())));
+    let keywords: String = keywords.collect();
     format!(
         "| what | value |\n|---|---|\n\
-         | posts | {} |\n| posted | {} to {} |\n\
+         | posts | {} |\n| posted | {} to {} |\n{keywords}\
          | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n\
          | label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\

@@ -2,6 +2,7 @@
 
 mod complete;
 mod deletions;
+mod keywords;
 mod requests;
 mod scores;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use topicmill::collect::{ReadOptions, TimeRange};
-use topicmill_core::{Outcome, SourceKind, Timestamp, Topic, TopicReport};
+use topicmill_core::{Keywords, Outcome, SourceKind, Timestamp, Topic, TopicReport};
 use topicmill_sources::Source;
 use topicmill_store::Gap;
 use wiremock::ResponseTemplate;
@@ -229,6 +229,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
 async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
     let scene = Scene::new().await;
     let follows = Topic {
+        keywords: Keywords::default(),
         is_default_listing: true,
         ..climate(5)
     };

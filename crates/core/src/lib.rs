@@ -13,6 +13,7 @@ pub mod examples;
 mod failure_kind;
 mod fullname;
 mod gold;
+mod keywords;
 pub mod labels;
 pub mod model_kind;
 mod post;
@@ -41,6 +42,7 @@ pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
 pub use self::fullname::{Fullname, FullnameError};
 pub use self::gold::{GoldSource, SampleReason};
+pub use self::keywords::Keywords;
 pub use self::labels::{
     Background, BackgroundError, BackgroundTopic, CALIBRATED, FitTarget, Fitted, FittedClass,
     FittedError, Label, LabelSet, LabelSetError, Mode, Provenance, SHORT_HASH, short_hash, slug,

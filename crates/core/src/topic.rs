@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::record::Upserted;
-use crate::{Listing, Rejections};
+use crate::{Keywords, Listing, Post, Rejections};
 
 /// A topic: a candidate label, and the subreddits to collect it from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,12 +16,27 @@ pub struct Topic {
     pub descriptions: Vec<String>,
     /// Subreddits in order of preference; the first readable one is used.
     pub subreddits: Vec<String>,
+    /// Keywords, one of which a post must contain to be stored for the topic.
+    pub keywords: Keywords,
     /// Listing to read.
     pub listing: Listing,
     /// True if the listing was not set explicitly; later runs then read `new`.
     pub is_default_listing: bool,
-    /// Number of posts to read, not counting stickied posts.
+    /// Number of matching posts to read, not counting stickied posts.
     pub limit: u32,
+}
+
+impl Topic {
+    /// Returns true if the topic lists the post's subreddit.
+    pub fn lists(&self, post: &Post) -> bool {
+        let mut names = self.subreddits.iter();
+        names.any(|name| name.eq_ignore_ascii_case(&post.subreddit))
+    }
+
+    /// Returns true if the post contains one of the keywords.
+    pub fn matches(&self, post: &Post) -> bool {
+        self.keywords.match_post(&post.title, &post.selftext)
+    }
 }
 
 string_enum! {
@@ -89,6 +104,8 @@ pub struct TopicReport {
     pub pages: u64,
     /// Posts received and stored, each counted once.
     pub posts: u64,
+    /// Posts received that contain none of the topic's keywords.
+    pub unmatched: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
     pub stored: Upserted,
@@ -108,6 +125,7 @@ impl TopicReport {
             skipped: Vec::new(),
             pages: 0,
             posts: 0,
+            unmatched: 0,
             stored: Upserted::default(),
             rejected: Rejections::default(),
             detail: None,

@@ -108,6 +108,7 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let scores = store.status().report_scores(&query, &quoted).await?;
     let context = build::Context {
         gaps: store.posts().gaps().await?,
+        keywords: store.posts().keywords().await?,
         reconciled_at: store.purging().reconciled_at(SourceKind::Reddit).await?,
         model: match query.target {
             Some(target) => {

@@ -24,8 +24,8 @@ use super::{
     Page, PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums,
     Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
     ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
-    StageRuns, Store, StoredGold, StoredText, Table, Target, UnfinishedRun, UnlabelledText,
-    Upserted, WorkEstimate, Written,
+    StageRuns, Store, StoredGold, StoredText, Table, Target, TopicKeywords, UnfinishedRun,
+    UnlabelledText, Upserted, WorkEstimate, Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -187,7 +187,8 @@ facade! {
 }
 
 facade! {
-    /// Posts, watermarks, gaps and import positions (`sql/posts.rs`, `browse.rs`, `watermarks.rs`, `gaps.rs`).
+    /// Posts, watermarks, gaps and import positions (`sql/posts.rs`, `browse.rs`, `watermarks.rs`, `gaps.rs`,
+    /// `keywords.rs`).
     posts: Posts
     /// Stores pages in one transaction: upserts the posts, records in `sightings` that the run saw them, and updates
     /// watermarks and the position in an imported file.
@@ -207,6 +208,11 @@ facade! {
     fn fill_gaps(&self, filled: &Gap) -> ();
     /// Returns the gaps, latest first.
     fn gaps(&self) -> Vec<Gap>;
+    /// Records the keywords that posts are now selected with for a topic, if they differ from the last ones. Returns true
+    /// if there are posts that were stored before this change.
+    fn record_keywords(&self, topic: &str, keywords: &[String], now: Timestamp) -> bool;
+    /// Returns the keywords of topics, oldest first for each topic.
+    fn keywords(&self) -> Vec<TopicKeywords>;
     /// Returns the import position for a file's fingerprint and the hash of the selection.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// Returns the key that is used to hash author names in this database.

@@ -1,5 +1,6 @@
 //! Values that are written to the store and read from it.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -54,6 +55,28 @@ pub struct ArchiveState {
     pub newest_at: Timestamp,
     /// The start of the run.
     pub measured_at: Timestamp,
+}
+
+/// The keywords that posts were selected with for a topic, from a time on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicKeywords {
+    /// Slug of the topic.
+    pub topic: String,
+    /// The start of the first run with these keywords.
+    pub since: Timestamp,
+    /// The keywords; without any, all posts were selected.
+    pub keywords: Vec<String>,
+}
+
+impl fmt::Display for TopicKeywords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keywords = match &self.keywords[..] {
+            [] => "all posts".to_owned(),
+            keywords => format!("only posts with {}", keywords.join(" or ")),
+        };
+        let since = self.since.as_datetime().date_naive();
+        write!(f, "{}: {keywords}, since {since}", self.topic)
+    }
 }
 
 /// A time range in which some of a subreddit's posts could not be fetched.

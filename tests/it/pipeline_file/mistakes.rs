@@ -46,6 +46,19 @@ const MISTAKES: &[(&str, &str)] = &[
         "[[topic]]\nlabel = \"a\"\nread = \"both\"",
         "line 3, column 8: unknown variant `both`",
     ),
+    (
+        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"a\"]\nmatch = [\"fine\",\n\"two words\"]",
+        "line 5, column 1: `two words`",
+    ),
+    (
+        "[[topic]]\nlabel = \"a\"\nmatch = \"word\"",
+        "line 3, column 9",
+    ),
+    ("[[topic]]\nlabel = \"a\"\nmatch = []", "line 3, column 9"),
+    (
+        "[[topic]]\nlabel = \"a\"\nmatch = [\"word\"]",
+        "topic `a`: `match`",
+    ),
     ("[[topic]]\nslug = \"a\"", "missing field `label`"),
     (
         "[[topic]]\nlabel = \"a\"\ndescriptions = 5",

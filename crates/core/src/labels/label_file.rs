@@ -93,6 +93,8 @@ struct Topic {
     descriptions: OneOrMore,
     #[serde(default, rename = "subreddits", skip_serializing)]
     _subreddits: IgnoredAny,
+    #[serde(default, rename = "match", skip_serializing)]
+    _match: IgnoredAny,
     #[serde(default, rename = "read", skip_serializing)]
     _read: IgnoredAny,
     #[serde(default, rename = "share", skip_serializing)]
@@ -188,6 +190,7 @@ pub fn write(set: &LabelSet) -> String {
         label: label.label.clone(),
         descriptions: OneOrMore::More(label.descriptions.clone()),
         _subreddits: IgnoredAny,
+        _match: IgnoredAny,
         _read: IgnoredAny,
         _share: IgnoredAny,
         _listing: IgnoredAny,

@@ -181,7 +181,7 @@ pub struct ImportCounts {
     pub stored: Upserted,
     /// Records whose topic in the file differs from the topic that lists their subreddit.
     pub topics_differ: u64,
-    /// Records excluded by the filters.
+    /// Records excluded by the filters, or by the keywords of the topics that list their subreddits.
     pub left_out: u64,
     /// Ids that were not requested, because their posts were already stored.
     pub known: u64,

@@ -13,7 +13,9 @@ use super::time::Axis;
 use crate::display;
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
 use topicmill_review::quality::MeasuredQuality;
-use topicmill_store::{Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost};
+use topicmill_store::{
+    Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost, TopicKeywords,
+};
 
 /// Maximum number of characters in a quoted title: three lines on a phone.
 const TITLE: usize = 160;
@@ -26,6 +28,8 @@ const TOPICS: usize = 400;
 pub struct Context {
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
+    /// The keywords that posts were selected with.
+    pub keywords: Vec<TopicKeywords>,
     /// Time of the last complete check for deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
     /// The model that assigned the labels.
@@ -134,6 +138,7 @@ pub fn build(
         closest: quotes(&sums.closest, scores, set, &names),
         most_confident: quotes(&sums.most_confident, scores, set, &names),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
+        keywords: context.keywords,
         skipped: sums.skipped,
         reconciled_at: context.reconciled_at,
     }

@@ -4,7 +4,7 @@ use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_review::quality::MeasuredQuality;
-use topicmill_store::{Gap, PostOutcome, SkippedSubreddits};
+use topicmill_store::{Gap, PostOutcome, SkippedSubreddits, TopicKeywords};
 
 /// Number of bins in a score histogram.
 pub const BINS: usize = 50;
@@ -188,6 +188,8 @@ pub struct Report {
     pub most_confident: Vec<QuotedPost>,
     /// Time ranges with missing posts, latest first.
     pub gaps: Vec<Gap>,
+    /// The keywords that posts were selected with.
+    pub keywords: Vec<TopicKeywords>,
     /// Subreddits that could not be read, latest run first.
     pub skipped: Vec<SkippedSubreddits>,
     /// Time of the last complete check for deletions on Reddit.

@@ -404,7 +404,17 @@ fn footer(report: &Report) -> String {
         ),
         None => "Never checked for deletions on Reddit.".to_owned(),
     };
+    let keywords = report.keywords.iter();
+    let keywords = keywords.map(|row| display::single_line(&row.to_string(), 240) + ".");
+    let keywords: Vec<String> = keywords.collect();
+    let keywords = (!keywords.is_empty()).then(|| format!("Collected for {}", keywords.join(" ")));
     let nothing = "This page loads no external resources.".to_owned();
-    let text = [Some(made), label_set, Some(reconciled), Some(nothing)];
+    let text = [
+        Some(made),
+        label_set,
+        keywords,
+        Some(reconciled),
+        Some(nothing),
+    ];
     text.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

@@ -88,6 +88,7 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
             from_at: time(3),
             until_at: time(4),
         }],
+        keywords: Vec::new(),
         reconciled_at: None,
         model: None,
         quality: None,

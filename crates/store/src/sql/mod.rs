@@ -34,6 +34,7 @@ mod claims;
 mod dropping;
 mod gaps;
 mod gold;
+mod keywords;
 mod labelling;
 mod leases;
 mod models;
@@ -77,13 +78,14 @@ const POSTS_A_STATEMENT: usize = 500;
 const ROWS_A_STATEMENT: usize = 2_000;
 
 /// The tables, each after the tables that it refers to.
-pub(super) const TABLES: [&str; 22] = [
+pub(super) const TABLES: [&str; 23] = [
     "scheduled_runs",
     "runs",
     "posts",
     "sightings",
     "watermarks",
     "gaps",
+    "topic_keywords",
     "imports",
     "tombstones",
     "quotas",

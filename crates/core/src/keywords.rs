@@ -1,0 +1,222 @@
+//! The keywords of a topic, which decide for every source alike whether a post belongs to the topic.
+
+use std::fmt;
+
+use regex::{Regex, RegexBuilder};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// Maximum size of the compiled keywords in bytes: room for ten thousand of them.
+const MAX_SIZE: usize = 100 << 20;
+
+/// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. Without keywords, every post
+/// matches.
+///
+/// ```
+/// use topicmill_core::Keywords;
+///
+/// let keywords = Keywords::parse(&["vaccin*", "\"long covid\""]).unwrap();
+/// assert!(keywords.match_post("Vaccines", ""));
+/// assert!(keywords.match_post("Help", "I have long\nCOVID."));
+/// assert!(!keywords.match_post("Long", "covid"));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Keywords {
+    entries: Vec<String>,
+    regex: Option<Regex>,
+}
+
+impl Keywords {
+    /// Parses keywords.
+    ///
+    /// # Errors
+    /// A message if an entry is neither a word nor a prefix nor a phrase, or if there are too many.
+    pub fn parse(entries: &[impl AsRef<str>]) -> Result<Self, String> {
+        let entries: Result<Vec<_>, _> = entries
+            .iter()
+            .map(|entry| Entry::parse(entry.as_ref()))
+            .collect();
+        Self::compile(entries?)
+    }
+
+    fn compile(entries: Vec<Entry>) -> Result<Self, String> {
+        if entries.is_empty() {
+            return Ok(Self::default());
+        }
+        let patterns: Vec<&str> = entries.iter().map(|entry| entry.pattern.as_str()).collect();
+        // Half boundaries, because an entry such as `c++` does not end with a letter.
+        let pattern = format!(r"\b{{start-half}}(?:{})", patterns.join("|"));
+        let regex = RegexBuilder::new(&pattern)
+            .case_insensitive(true)
+            .size_limit(MAX_SIZE)
+            .build()
+            .map_err(|error| format!("the keywords are too many or too long: {error}"))?;
+        Ok(Self {
+            entries: entries.into_iter().map(|entry| entry.text).collect(),
+            regex: Some(regex),
+        })
+    }
+
+    /// Returns true if every post matches.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the entries as they were written.
+    pub fn entries(&self) -> &[String] {
+        &self.entries
+    }
+
+    /// Returns true if any keyword occurs in the title or in the text.
+    pub fn match_post(&self, title: &str, text: &str) -> bool {
+        let matches = |regex: &Regex| regex.is_match(title) || regex.is_match(text);
+        self.regex.as_ref().is_none_or(matches)
+    }
+}
+
+impl PartialEq for Keywords {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for Keywords {}
+
+impl fmt::Display for Keywords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.entries.join(", "))
+    }
+}
+
+impl<'de> Deserialize<'de> for Keywords {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = Vec::<Entry>::deserialize(deserializer)?;
+        if entries.is_empty() {
+            return Err(D::Error::custom(
+                "`match` is empty, so no post would match: leave it out to collect every post",
+            ));
+        }
+        Self::compile(entries).map_err(D::Error::custom)
+    }
+}
+
+/// A keyword, and the pattern that follows the border of a word.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Entry {
+    text: String,
+    pattern: String,
+}
+
+impl Entry {
+    fn parse(entry: &str) -> Result<Self, String> {
+        let phrase = entry
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'));
+        let (inner, end) = match (phrase, entry.strip_suffix('*')) {
+            (Some(phrase), _) => (phrase, r"\b{end-half}"),
+            (None, Some(prefix)) => (prefix, ""),
+            (None, None) => (entry, r"\b{end-half}"),
+        };
+        let words: Vec<String> = inner.split_whitespace().map(regex::escape).collect();
+        let is_one = phrase.is_some() || inner.split_whitespace().eq([inner]);
+        let has_letter = inner.chars().any(char::is_alphanumeric);
+        if !is_one || !has_letter || inner.contains(['*', '"', '\0']) {
+            return Err(format!(
+                "`{entry}` is not a keyword: write one word, a prefix such as `vaccin*`, or a quoted phrase such as \
+                 '\"long covid\"'"
+            ));
+        }
+        Ok(Self {
+            text: entry.to_owned(),
+            pattern: words.join(r"\s+") + end,
+        })
+    }
+}
+
+impl TryFrom<String> for Entry {
+    type Error = String;
+
+    fn try_from(entry: String) -> Result<Self, String> {
+        Self::parse(&entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_match_at_word_borders_whatever_the_case() {
+        let entries = [
+            "vaccin*",
+            "\"long covid\"",
+            "C++",
+            "RSV",
+            "épidémie*",
+            "流感*",
+        ];
+        let keywords = Keywords::parse(&entries).unwrap();
+        for text in [
+            "Vaccines?",
+            "vaccin",
+            "anti-vaccination",
+            "https://a.example/vaccine/x",
+            "mRNA/RSV",
+            "LONG \n covid!",
+            "in C++.",
+            "(c++)",
+            "ÉPIDÉMIES",
+            "流感疫苗",
+        ] {
+            assert!(keywords.match_post(text, ""), "{text}");
+            assert!(keywords.match_post("", text), "{text}");
+        }
+        for text in [
+            "",
+            "unvaccinated",
+            "long covids",
+            "along covid",
+            "long-covid",
+            "c+",
+            "xc++",
+            "RSVP",
+            "vac cine",
+        ] {
+            assert!(!keywords.match_post(text, text), "{text}");
+        }
+        assert!(Keywords::default().match_post("", ""));
+    }
+
+    #[test]
+    fn anything_but_a_word_a_prefix_or_a_phrase_is_an_error() {
+        for entry in [
+            "",
+            " ",
+            "*",
+            "a*b",
+            "*a",
+            "a**",
+            "two words",
+            " a",
+            "two words*",
+            "\"a",
+            "a\"",
+            "\"\"",
+            "\" \"",
+            "\"a*\"",
+            "\"a\" b\"",
+            "--",
+            "\"",
+            "a\0",
+        ] {
+            assert!(Keywords::parse(&[entry]).is_err(), "{entry}");
+        }
+        let many: Vec<String> = (0..10_000).map(|n| format!("vaccination{n}*")).collect();
+        assert!(
+            Keywords::parse(&many)
+                .unwrap()
+                .match_post("", "Vaccination9999x")
+        );
+    }
+}

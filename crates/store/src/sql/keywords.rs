@@ -1,0 +1,62 @@
+//! Stores the keywords that posts were selected with: a part of the sampling frame.
+
+use serde_json::Value;
+use sqlx::Row as _;
+use sqlx::types::Json;
+
+use super::super::dialect::Dialect;
+use super::super::{Result, TopicKeywords};
+use super::{ErrorContext, SqlStore};
+use topicmill_core::Timestamp;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn record_keywords(
+        &self,
+        topic: &str,
+        keywords: &[String],
+        now: Timestamp,
+    ) -> Result<bool> {
+        const WHAT: &str = "record the keywords of a topic";
+        let all = self.keywords().await?;
+        let last = all.iter().rfind(|row| row.topic == topic);
+        if last.map_or(&[][..], |row| &row.keywords) == keywords {
+            return Ok(false);
+        }
+        // Of two runs in the same second, the first one counts; the next run records the change again.
+        sqlx::query::<DB>(
+            "INSERT INTO topic_keywords (topic, since, keywords) VALUES ($1, $2, $3) \
+             ON CONFLICT (topic, since) DO NOTHING",
+        )
+        .bind(topic)
+        .bind(now)
+        .bind(Json(&serde_json::json!(keywords)))
+        .execute(&self.pool)
+        .await
+        .context(WHAT)?;
+        sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM posts WHERE topic = $1)")
+            .bind(topic)
+            .fetch_one(&self.pool)
+            .await
+            .context(WHAT)
+    }
+
+    pub async fn keywords(&self) -> Result<Vec<TopicKeywords>> {
+        let decode = |row: DB::Row| {
+            let keywords: Json<Value> = row.try_get(2)?;
+            row_as!(TopicKeywords: topic, since; keywords = strings(&keywords.0))(row)
+        };
+        sqlx::query::<DB>("SELECT topic, since, keywords FROM topic_keywords ORDER BY topic, since")
+            .try_map(decode)
+            .fetch_all(&self.pool)
+            .await
+            .context("read the keywords of topics")
+    }
+}
+
+/// Returns the strings in a list.
+fn strings(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten();
+    texts
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
+}

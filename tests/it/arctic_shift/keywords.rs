@@ -1,0 +1,197 @@
+//! Tests that a topic's `match` selects the same posts from every source, and that its changes are recorded.
+
+use topicmill_core::Keywords;
+
+use super::*;
+use crate::collect::child;
+use crate::support::program::on_reddit;
+
+const PIPELINE: &str = "[[topic]]\nlabel = \"vaccines\"\nsubreddits = [\"climate\"]\n\
+    match = ['vaccin*', '\"long covid\"']\n[[topic]]\nlabel = \"storms\"\nsubreddits = [\"climate\"]\nmatch = ['storm']\n";
+
+/// Returns 250 posts, and the rows `fullname topic` that should be stored.
+fn posts() -> (Vec<Value>, Vec<String>) {
+    let texts = [
+        ("Vaccines!", "A text", Some("vaccines")),
+        ("Help", "I have LONG\ncovid", Some("vaccines")),
+        ("Unvaccinated", "long covids", None),
+        ("The storm.", "A text", Some("storms")),
+        ("Stormy", "", None),
+    ];
+    let each = (0..250).map(|i| (i, texts[usize::try_from(i).unwrap() % texts.len()]));
+    let rows = each.clone().map(|(i, (title, text, _))| {
+        row_with(
+            &format!("p{i:03}"),
+            60 * i,
+            &json!({"title": title, "selftext": text}),
+        )
+    });
+    let stored = each.filter_map(|(i, (.., topic))| Some(format!("t3_p{i:03} {}", topic?)));
+    (rows.collect(), stored.collect())
+}
+
+/// Serves the posts as `r/climate`'s new listing to each of the two topics.
+async fn reddit(rows: &[Value]) -> wiremock::MockServer {
+    let server = crate::support::reddit::server().await;
+    let newest: Vec<Value> = rows
+        .iter()
+        .rev()
+        .map(|row| child(row["id"].as_str().unwrap(), row))
+        .collect();
+    let scene =
+        scene::Scene::<wiremock::MockServer, topicmill_sources::reddit::Reddit>::with(server).await;
+    for _ in 0..2 {
+        scene.new_page(None, &newest[..100], Some("t3_1")).await;
+        scene
+            .new_page(Some("t3_1"), &newest[100..200], Some("t3_2"))
+            .await;
+        scene.new_page(Some("t3_2"), &newest[200..], None).await;
+    }
+    scene.server
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_source_gives_the_same_posts() {
+    let (rows, expected) = posts();
+    let archive = Archive::start(Bounds::Exclusive).await;
+    archive.state.add_rows(rows.clone());
+    let reddit = reddit(&rows).await;
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let columns = ["id", "subreddit", "title", "selftext", "created_utc"];
+    table.write_record(columns).unwrap();
+    for row in &rows {
+        let cell = |name: &&str| {
+            row[*name]
+                .as_str()
+                .map_or_else(|| row[*name].to_string(), str::to_owned)
+        };
+        table.write_record(columns.iter().map(cell)).unwrap();
+    }
+    let table = table.into_inner().unwrap();
+    for (i, database) in Program::on_each_database().enumerate() {
+        let program = database;
+        program.write("p.toml", PIPELINE);
+        for (line, posts) in [
+            ("collect --source arctic-shift --limit 1000", expected.len()),
+            (
+                "collect --source reddit --limit 1000 --listing new",
+                expected.len(),
+            ),
+            ("import --format dump RS.zst", expected.len()),
+            ("import posts.csv", expected.len()),
+            ("import posts.json", expected.len()),
+        ] {
+            program.write("RS.zst", zstd::encode_all(lines.as_bytes(), 3).unwrap());
+            program.write("posts.csv", &table);
+            program.write("posts.json", json!(rows).to_string());
+            if i > 0 && line.contains("reddit") {
+                continue;
+            }
+            let mut command = program.command(&format!("{line} --pipeline p.toml"));
+            on_reddit(&mut command, &reddit.uri())
+                .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
+                .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
+            let ran = finished(command.output().unwrap());
+            assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
+            let stored = program.rows("SELECT fullname || ' ' || topic FROM posts ORDER BY 1");
+            let stored: Vec<&str> = stored
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row[0].as_str().unwrap())
+                .collect();
+            assert_eq!(stored.len(), posts, "{line}");
+            assert_eq!(stored, expected, "{line}");
+            program.execute("DELETE FROM posts");
+        }
+        assert_eq!(program.count("topic_keywords"), 2);
+    }
+}
+
+fn with_keywords(entries: &[&str], limit: u32) -> Topic {
+    Topic {
+        keywords: Keywords::parse(entries).unwrap(),
+        ..climate(limit)
+    }
+}
+
+#[tokio::test]
+async fn a_limit_counts_matching_posts_and_stored_ones_get_their_updates() {
+    let scene = Scene::new().await;
+    let mut rows = minutes(0..400);
+    for place in [20, 120, 220, 320] {
+        rows[place]["title"] = json!("Floods");
+    }
+    scene.put(rows.clone());
+    let topic = || with_keywords(&["flood*"], 3);
+    let report = scene.collect_one(topic()).await;
+    let numbers = (report.outcome, report.pages, report.posts, report.unmatched);
+    assert_eq!(numbers, (Outcome::Ok, 3, 3, 277));
+    assert_eq!(scene.stored().await, ["t3_m120", "t3_m220", "t3_m320"]);
+    // All rows were read, so the watermark is that of the newest one.
+    assert_eq!(scene.watermark("climate").await, Some(60 * 399));
+    let text = "SELECT title, selftext, topic FROM posts WHERE fullname = 't3_m320'";
+    // An edit reaches a post that no longer matches, and so does a deletion.
+    rows[320]["title"] = json!("No water");
+    rows[220]["_meta"] = json!({"was_deleted_later": true, "removal_type": "deleted"});
+    scene.put([
+        rows[320].clone(),
+        rows[220].clone(),
+        row_with("new", 60 * 400, &json!({"title": "Flood"})),
+    ]);
+    let options = ReadOptions {
+        overlap: Duration::from_hours(48),
+        ..READ_OPTIONS
+    };
+    let again = scene
+        .collect_with(&[topic()], options, false)
+        .await
+        .remove(0);
+    assert_eq!(
+        (again.outcome, again.stored.new, again.stored.purged),
+        (Outcome::Ok, 1, 1)
+    );
+    assert_eq!(scene.stored().await, ["t3_m120", "t3_m320", "t3_new"]);
+    assert_eq!(scene.rows(text).await, ["No water A text climate"]);
+
+    // Keywords that nothing matches: the page cap ends the search, and the next run goes on from the newest post.
+    let rare = Topic {
+        slug: "rare".to_owned(),
+        ..with_keywords(&["hail"], 3)
+    };
+    let capped = ReadOptions {
+        page_cap: 2,
+        ..READ_OPTIONS
+    };
+    let report = scene.collect_with(&[rare], capped, false).await.remove(0);
+    assert_eq!(
+        (report.outcome, report.pages, report.stored.new),
+        (Outcome::Ok, 2, 0)
+    );
+    assert_eq!(scene.watermark("rare").await, Some(60 * 400));
+    // It sees two posts of the other topic, which stay there.
+    assert_eq!(report.posts, 2);
+    let topics =
+        "SELECT DISTINCT p.topic, s.topic FROM posts p JOIN sightings s ON s.fullname = p.fullname";
+    assert_eq!(scene.rows(topics).await, ["climate climate"]);
+}
+
+#[tokio::test]
+async fn a_change_of_the_keywords_is_part_of_the_frame() {
+    let scene = Scene::new().await;
+    scene.put(minutes(0..3));
+    let frames = "SELECT topic, keywords FROM topic_keywords ORDER BY since";
+    for entries in [&["title"][..], &["title"], &["title", "m*"], &[], &[]] {
+        scene.collect_one(with_keywords(entries, 3)).await;
+        scene.clock.jump(chrono::TimeDelta::seconds(9));
+    }
+    assert_eq!(
+        scene.rows(frames).await,
+        [
+            "climate [\"title\"]",
+            "climate [\"title\",\"m*\"]",
+            "climate []"
+        ]
+    );
+}
